@@ -74,11 +74,11 @@ def test_every_member_of_a_class_is_listed(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - CLASSES.keys() - set(errors.__all__)))
 def test_a_function_is_listed_with_its_defaults(name: str) -> None:
-    """The options of `connect`, for one, are the settings of a store."""
+    """The options of `connect`, for example, are the settings of a store."""
     assert entries(f"`{name}`") == [call_of(name, PUBLIC[name], is_method=False)]
 
 
-def test_every_public_name_has_its_place() -> None:
+def test_every_public_name_has_a_section() -> None:
     """A section for each class and function, and one list of all errors."""
     titles = re.findall(r"^## `(\w+)`$", PAGE, re.MULTILINE)
     listed = re.findall(r"`(\w+)`", section("Errors"))
@@ -88,12 +88,12 @@ def test_every_public_name_has_its_place() -> None:
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
 def test_every_field_of_a_record_is_listed(record: type[msgspec.Struct]) -> None:
-    """The fields that a program may rely on, in their order."""
+    """The fields on which a program may rely, in their order."""
     assert fields_listed(record.__name__) == list(record.__struct_fields__)
 
 
 def test_every_property_of_a_version_is_listed() -> None:
-    """What every backend's version has."""
+    """Every backend's version has them."""
     properties = [name for name, value in vars(VersionView).items() if isinstance(value, property)]
     assert sorted(fields_listed("VersionView")) == sorted(properties)
 

@@ -89,8 +89,8 @@ def source_of(path: Path, marks: set[str]) -> str:
 
 
 @pytest.mark.parametrize("path", documents(), ids=name_of)
-def test_links_lead_somewhere(path: Path) -> None:
-    """A link to a file of the project leads to one that is there, and its anchor to a heading."""
+def test_links_have_a_target(path: Path) -> None:
+    """A link to a file of the project leads to an existing one, and its anchor to a heading."""
     broken = []
     prose = re.sub(r"`[^`\n]*`", "", split(path)[1])
     for target in LINK.findall(prose):
@@ -105,7 +105,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=name_of)
 def test_python_blocks_say_whether_they_run(path: Path) -> None:
-    """A Python block without a mark would rot unseen; one that does not run says why."""
+    """A Python block without a mark would rot unseen; one that does not run has a reason."""
     unmarked = [f"line {block.line}: {block.info}" for block in python_blocks(path) if not MARK.match(block.info)]
     assert unmarked == []
 

@@ -22,8 +22,8 @@ def quiet() -> ModuleType:
     return module
 
 
-def test_above_the_load_nothing_begins(quiet: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says the load, the limit and the way out; below the limit it begins."""
+def test_no_benchmark_begins_above_the_load(quiet: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the load, the limit and the way out; below the limit the benchmark begins."""
     monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 9.0, 9.0))
     quiet.refuse_if_busy()
     monkeypatch.setattr(os, "getloadavg", lambda: (1.6, 0.0, 0.0))
@@ -32,10 +32,10 @@ def test_above_the_load_nothing_begins(quiet: ModuleType, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("others", "busy"), [(0.2, False), (0.7, True)])
-def test_what_others_took_meanwhile_counts(
+def test_the_load_of_other_programs_counts(
     quiet: ModuleType, monkeypatch: pytest.MonkeyPatch, others: float, busy: bool
 ) -> None:
-    """Of what the machine did, the benchmark's own part does not."""
+    """The load of other programs counts, without the benchmark's own part."""
     seconds = iter([100.0, 110.0])
     for name, spent in (("_own_seconds", 1.0), ("_busy_seconds", 1.0 + others)):
         times = iter([5.0, 5.0 + 10 * spent])
@@ -47,7 +47,7 @@ def test_what_others_took_meanwhile_counts(
 
 
 def test_the_machine_is_read(quiet: ModuleType) -> None:
-    """The counters of this machine make sense."""
+    """The counters of this machine are plausible."""
     if sys.platform == "linux":
         assert quiet.Watch().others() >= 0
         assert quiet._busy_seconds() > quiet._own_seconds() > 0

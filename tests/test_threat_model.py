@@ -1,4 +1,4 @@
-"""`docs/threat-model.md` names a test for each line of its tables, and these tests are there."""
+"""`docs/threat-model.md` names a test for each line of its tables, and these tests exist."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ def lines() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", list(lines()), ids=lambda line: line.split("|")[1].strip()[:40])
-def test_each_line_names_tests_that_there_are(line: str) -> None:
+def test_each_line_names_existing_tests(line: str) -> None:
     named = NAMED.findall(line)
     assert named, "a line that no test shows"
     for path, name in named:

@@ -56,7 +56,7 @@ BANNED_TEXT = {
 }
 
 REACHES_ALLOWED = "tests/support/inside.py"
-"""The one module of the tests that reaches into what the product keeps to itself."""
+"""The one module of the tests that reaches into private parts of the product."""
 
 # Files of tests that reach there themselves, and how often: a number may fall, never rise, and no file may join them.
 REACHES_LEFT = {
@@ -138,7 +138,7 @@ def dotted(node: ast.expr, origins: dict[str, str]) -> str | None:
 
 
 def banned_uses(tree: ast.Module) -> list[str]:
-    """Uses of the machine's time and randomness in a file, each with what stands in for it."""
+    """Uses of the machine's time and randomness in a file, each with its replacement."""
     origins = {name: origin for name, origin in imported_names(tree) if name}
     found: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -228,7 +228,7 @@ def test_folders_stay_small() -> None:
     assert_only_exempt("modules", large)
 
 
-def test_modules_have_names_of_things() -> None:
+def test_modules_are_named_by_nouns() -> None:
     """No module is named by what it does: it is `restore`, and not the participle."""
     nouns = {"encoding", "hashing", "opening", "recurring"}
     doing = [relative(path) for path in python_files(*ROOMS) if path.stem.endswith("ing") and path.stem not in nouns]
@@ -236,7 +236,7 @@ def test_modules_have_names_of_things() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    """One name is one class, private ones too: a reader who meets it knows which one."""
+    """One name is one class, private ones too: a reader of the name knows which one."""
     homes: dict[str, list[str]] = {}
     for path in python_files(*ROOMS):
         for node in ast.walk(parse(path)):
@@ -247,8 +247,8 @@ def test_class_names_are_unique() -> None:
     assert not found, "\n".join(["find another noun for the less public one:", *found])
 
 
-def test_rooms_are_drawn_as_they_are() -> None:
-    """`docs/architecture.md` shows what `scripts/rooms.py` finds in the imports."""
+def test_the_picture_of_the_rooms_matches_the_imports() -> None:
+    """`docs/architecture.md` shows the imports that `scripts/rooms.py` finds."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "scripts/rooms.py")
     assert spec is not None
     assert spec.loader is not None
@@ -257,8 +257,8 @@ def test_rooms_are_drawn_as_they_are() -> None:
     assert rooms.picture() in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
-def test_files_that_are_named_exist() -> None:
-    """A file of Python that a page, a docstring or a comment names is there, by the end of its path at least."""
+def test_named_files_exist() -> None:
+    """A file of Python that a page, a docstring or a comment names exists, by the end of its path at least."""
     ends = {"/".join(path.parts[start:]) for path in tracked_files() for start in range(len(path.parts))}
     gone = {}
     for path in tracked_files():
@@ -270,8 +270,8 @@ def test_files_that_are_named_exist() -> None:
     assert_only_exempt("named", gone)
 
 
-def test_recipes_name_what_is_there() -> None:
-    """Each file and folder of `docs/recipes.md`."""
+def test_recipes_name_existing_files() -> None:
+    """Each file and folder of `docs/recipes.md` exists."""
     named = re.findall(r"`([\w.-]+/[\w./-]*)`", (ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
     assert len(named) > 40
     assert [name for name in named if not (ROOT / name).exists()] == []
@@ -291,7 +291,7 @@ def test_functions_stay_short() -> None:
 
 
 def test_public_names_are_documented() -> None:
-    """Every name of an `__all__` exists, and a class has a docstring of its own, not only its base's."""
+    """Every name of an `__all__` exists, and a class has a docstring beside its base's."""
     bare = {}
     for path in python_files(*ROOMS):
         module = importlib.import_module(module_name(path))
@@ -331,12 +331,12 @@ def test_ban_is_found_under_any_name(code: str) -> None:
 
 
 def test_ban_spares_namesakes() -> None:
-    """A method or parameter that is called like a banned function is none."""
+    """A method or parameter with the name of a banned function is allowed."""
     assert not banned_uses(ast.parse("import datetime\nsystem.sleep(1)\ntime = 3\ndatetime.datetime(2013, 1, 1)"))
 
 
 def test_tests_use_the_public_face() -> None:
-    """Only `tests/support/inside.py` reaches into the product, so that a change in there is followed in one place."""
+    """Only `tests/support/inside.py` reaches into the product, so that a change there is followed in one place."""
     private = private_names([parse(path) for path in python_files(*ROOMS)])
     found = {relative(path): reaches(parse(path), private) for path in python_files("tests")}
     assert found.pop(REACHES_ALLOWED), "nothing reaches into the product any more: delete the module and this rule"
@@ -362,8 +362,8 @@ def test_reach_is_found_in_any_form(code: str) -> None:
     assert len(reaches(ast.parse(code), {"_core"})) == 1
 
 
-def test_reach_spares_what_is_the_tests_own() -> None:
-    """Private names of a test's own classes, of other packages, and the methods of named tuples."""
+def test_reach_spares_names_of_the_tests() -> None:
+    """Private names of a test's own classes, of other packages, and the methods of named tuples are allowed."""
     code = "class Fake:\n    def look(self):\n        return self._core, Fake._core, os._exit(0), row._replace(a=1)"
     assert reaches(ast.parse(code), {"_core"}) == []
 

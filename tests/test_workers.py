@@ -1,4 +1,4 @@
-"""The tests are shared out to processes by pieces, and what these measured is told at the end."""
+"""The tests are distributed to processes by pieces, and the times that these measured are printed at the end."""
 
 import os
 import re
@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent
 
 @pytest.mark.parametrize("beginning", [start for starts in LONG_PIECES.values() for start in starts])
 def test_pieces_have_tests(beginning: str) -> None:
-    """Else a folder that was renamed would start a node or a JVM in each process."""
+    """Otherwise a renamed folder would start a node or a JVM in each process."""
     path = TESTS.parent / beginning
     assert path.is_file() or any(path.rglob("test_*.py"))
 
@@ -78,8 +78,8 @@ def test_moments():
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
-def test_what_is_left_out_every_day_is_named(processes: str, tmp_path: Path) -> None:
-    """Once, with or without processes; without the option nothing is left out."""
+def test_tests_left_out_by_everyday_are_named(processes: str, tmp_path: Path) -> None:
+    """Once, with or without worker processes; without the option nothing is left out."""
     (tmp_path / "test_long.py").write_text(LONG)
     plugins = ["-p", "support.workers", "-p", "support.everyday", "-p", "no:cacheprovider"]
     for option, count in (("--everyday", 1), ("--strict-config", 2)):

@@ -1,4 +1,4 @@
-"""The judge of a chaos run finds each kind of harm: a true history with one thing bent is refused."""
+"""The judge of a chaos run finds each kind of harm: a true history with one change is refused."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -22,7 +22,7 @@ COMMITS = [
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[tuple[StateStore, Lines]]:
-    """A store of four commits, one after the other, each followed by three reads; and the history of all that."""
+    """Commit four times to a new store and read three times after each; returns the history of it."""
     lines: Lines = []
     clock = iter(range(1, 1000))
     with connect("memory://", compaction=False) as store:
@@ -80,7 +80,7 @@ def test_a_true_history_passes(run: tuple[StateStore, Lines]) -> None:
 
 
 def test_a_writer_and_its_successor_may_try_a_batch_with_different_rows(run: tuple[StateStore, Lines]) -> None:
-    """One of the two is there; the other one's outcome is unknown, or it was refused."""
+    """One try of the batch is there; the outcome of the other one is unknown, or it was refused."""
     store, lines = run
     wrote = {COUNTER: "2 v.1"}
     tried = {"client": "v", "batch": 1, "pid": 2, "at": 3, "saw": {COUNTER: "1 w.7"}, "wrote": wrote}
@@ -91,8 +91,8 @@ def test_a_writer_and_its_successor_may_try_a_batch_with_different_rows(run: tup
         judge(both, store)
 
 
-def test_two_tries_of_one_batch_that_both_took_effect_are_found() -> None:
-    """Each is whole and there once, and yet the batch is there twice."""
+def test_a_batch_that_two_tries_committed_is_found() -> None:
+    """Each try is whole and there once, so the batch is there twice."""
     lines: Lines = []
     with connect("memory://", compaction=False) as store:
         kv = store.create_table(TABLE)
@@ -116,7 +116,7 @@ def swap_rows(lines: Lines, kind: str, one: int, other: int) -> None:
 
 
 def stale(lines: Lines) -> None:
-    """The last snapshot shows the store as it was before, and says so: right by its epoch, and too late."""
+    """A history whose last snapshot shows the state before it, and says so: right by its epoch, and too late."""
     before, last = reads(lines, "snapshot")[-2:]
     last.update(client="s", epoch=before["epoch"], rows=before["rows"])
 
@@ -173,7 +173,7 @@ HARM: dict[str, tuple[Callable[[Lines], object], str]] = {
 
 @pytest.mark.parametrize(("bend", "reason"), HARM.values(), ids=HARM)
 def test_harm_is_found(run: tuple[StateStore, Lines], bend: Callable[[Lines], object], reason: str) -> None:
-    """And named."""
+    """The verdict names the harm."""
     store, lines = run
     bent = deepcopy(lines)
     bend(bent)

@@ -17,7 +17,7 @@ SECONDS = 25.0
 
 
 def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tmp_path: Path) -> None:
-    """Writers, readers and one that compacts and vacuums; each is killed and stopped, MinIO too."""
+    """Writers, readers and a process that compacts and vacuums are killed and stopped, and so is MinIO."""
     url = minio.fresh_url()
     with connect(url, retention=3600, compaction=False) as store:
         store.create_table(TABLE)

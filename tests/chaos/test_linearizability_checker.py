@@ -1,4 +1,4 @@
-"""The checker of histories finds what is wrong and nothing else; by examples, and against a search of all orders."""
+"""The checker of histories finds what is wrong and nothing else: examples, and a comparison with all orders."""
 
 import random
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def test_a_right_history_passes(history: list[Operation]) -> None:
 
 @pytest.mark.parametrize("history", BAD.values(), ids=BAD)
 def test_a_wrong_history_is_found(history: list[Operation]) -> None:
-    """And said to be one in words that name what does not fit."""
+    """The error names the operation that does not fit."""
     violation = check(history)
     assert violation is not None
     assert "none of these fits" in str(violation)
@@ -142,7 +142,7 @@ def test_a_wrong_history_is_found(history: list[Operation]) -> None:
 
 
 def in_some_order(history: Sequence[Operation]) -> bool:
-    """The definition, word for word: some order of all known and some unknown operations gives these answers."""
+    """The definition in code: some order of all known and some unknown operations gives these results."""
     unknown = [one for one in history if one.returned is None]
     known = [one for one in history if one.returned is not None]
     for chosen in range(1 << len(unknown)):
@@ -191,7 +191,7 @@ def random_history(chance: random.Random) -> list[Operation]:
 
 
 def test_it_agrees_with_a_search_of_all_orders() -> None:
-    """On 3,000 small histories, of which many are right and many wrong."""
+    """Compared on 3,000 small histories, of which many are right and many wrong."""
     chance = random.Random(4)
     right = 0
     for at in range(3000):
@@ -203,7 +203,7 @@ def test_it_agrees_with_a_search_of_all_orders() -> None:
 
 
 def long_history(commits: int, clients: int, chance: random.Random) -> list[Operation]:
-    """What a right store answers to clients that overlap all the time: each operation has its moment in its middle.
+    """A history of a right store with clients that overlap all the time: each operation takes effect in its middle.
 
     Each client goes on when it has its answer; of those whose answer is lost, a successor does.
     """
@@ -226,7 +226,7 @@ def long_history(commits: int, clients: int, chance: random.Random) -> list[Oper
 
 
 def test_long_histories_are_decided_within_few_steps() -> None:
-    """Thousands of operations of six clients, some of unknown outcome; with one answer bent, the history is refused."""
+    """Thousands of operations of six clients, some of unknown outcome; one changed result refutes the history."""
     for seed in range(3):
         chance = random.Random(seed)
         history = long_history(2000, 6, chance)
@@ -239,7 +239,7 @@ def test_long_histories_are_decided_within_few_steps() -> None:
 
 
 def test_a_search_without_end_is_given_up() -> None:
-    """Twenty commits at once, and a read that none of their orders explains."""
+    """Twenty commits at once, and a read that none of their orders explains, are more than the checker tries."""
     history = [commit(f"w{n}", 0, 100, **{f"k{n}": "v"[:1] + str(n)}) for n in range(20)]
     history.append(read("r", 0, 100, k0="v0", other="?"))
     with pytest.raises(Undecided, match="too many overlap"):
@@ -247,7 +247,7 @@ def test_a_search_without_end_is_given_up() -> None:
 
 
 def test_a_history_that_proves_nothing_is_refused() -> None:
-    """Equal values of two writers, and answers before the call."""
+    """Equal values of two writers, and results before their call."""
     with pytest.raises(ValueError, match="written by two operations"):
         check([commit("v", 0, 1, x="1"), commit("w", 0, 1, y="1")])
     with pytest.raises(ValueError, match="before it was called"):

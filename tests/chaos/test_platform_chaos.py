@@ -59,7 +59,7 @@ class PlatformStage:
 
     @property
     def leader(self) -> Actor:
-        """The process that holds the newest lease in the bucket; waits if that has ended."""
+        """The process that holds the newest lease in the bucket; waits while no lease is valid."""
         deadline = time.monotonic() + ELECTION_SECONDS_MAX
         while True:
             newest = max(self._bucket.list("leader/"), key=lambda info: info.path).path
@@ -74,25 +74,25 @@ class PlatformStage:
 
     @property
     def follower(self) -> Actor:
-        """The other one."""
+        """The replica that does not lead."""
         leader = self.leader
         return next(replica for replica in self.replicas.values() if replica is not leader)
 
     def kill(self, actor: Actor, role: str = "") -> None:
-        """`kill -9`, and another process in its place after a while."""
+        """Send `kill -9`, and start another process in its place after a while."""
         self.stage.say(f"kill -9 {f'{role} {actor.name}'.strip()}")
         actor.kill()
         time.sleep(self.stage.chance.uniform(0.1, 2.0))
         actor.start()
 
     def terminate(self, actor: Actor, role: str = "") -> None:
-        """SIGTERM, and another process in its place."""
+        """Send SIGTERM, and start another process in its place."""
         self.stage.say(f"SIGTERM {f'{role} {actor.name}'.strip()}")
         assert actor.stop() == 0
         actor.start()
 
     def pause_bucket(self) -> None:
-        """Everybody's requests hang."""
+        """Stop MinIO for a while: all requests hang."""
         seconds = self.stage.chance.uniform(0.5, 4.0)
         self.stage.say(f"SIGSTOP MinIO for {seconds:.2f} s")
         self.minio.pause()
@@ -105,7 +105,7 @@ class PlatformStage:
         return self.stage.chance.choice(self.writers)
 
     def actions(self, role: str) -> list[Callable[[], None]]:
-        """What is done to a role. A leader that stands still for longer than its lease finds another one."""
+        """What is done to a role. A leader that stands still for longer than its lease is replaced meanwhile."""
         return {
             "leader": [
                 lambda: self.kill(self.leader, "leader"),
@@ -148,7 +148,7 @@ def test_nothing_is_lost_when_a_role_dies(minio: MinioServer, tmp_path: Path, ro
 
 
 def test_nothing_is_lost_when_everything_dies(minio: MinioServer, tmp_path: Path) -> None:
-    """Each role in every manner, one soon after the other."""
+    """Each role is disturbed in each way, one soon after the other."""
     run(minio, tmp_path, 7, PlatformStage.everything, 2 * SECONDS)
 
 
@@ -159,7 +159,7 @@ def run(
     actions: Callable[[PlatformStage], list[Callable[[], None]]],
     seconds: float,
 ) -> None:
-    """Start a platform, disturb it for so long, and judge what its clients saw."""
+    """Start a platform, disturb it for `seconds`, and judge what its clients saw."""
     with Stage(folder, seed) as stage:
         platform = PlatformStage(stage, minio)
         stage.disturb(seconds, actions(platform), rest=REST)

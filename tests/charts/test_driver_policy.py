@@ -1,4 +1,4 @@
-"""The chart's policy at a real API server: of a driver's account it takes executors of its own job, no other pod."""
+"""The chart's policy at a real API server: a driver's account may make executors of its job and no other pod."""
 
 import copy
 import json
@@ -62,7 +62,7 @@ def kubectl(cluster: tuple[Helm, Kubectl]) -> Kubectl:
 
 
 def refused(kubectl: Kubectl, account: str, pod: Pod) -> str:
-    """What the API server says against a pod that an account makes; empty if it takes it. None is kept."""
+    """Why the API server refuses a pod that an account makes; empty if it admits it. No pod is created."""
     who = f"--as=system:serviceaccount:{NAMESPACE}:{account}" if account else ""
     asked = ["create", "--dry-run=server", "-n", NAMESPACE, "-f", "-", *([who] if who else [])]
     return kubectl(*asked, manifest=pod).error
@@ -143,7 +143,7 @@ FORBIDDEN: dict[str, tuple[Callable[[Pod], None], str]] = {
 
 @pytest.mark.parametrize("case", FORBIDDEN)
 def test_other_pods_of_a_driver_are_refused(kubectl: Kubectl, case: str) -> None:
-    """What would give its program more than it has; anybody else may make the same pod."""
+    """Each pod would give the driver's program more than it has; other accounts may make the same pod."""
     change, told = FORBIDDEN[case]
     pod = executor("orders")
     change(pod)
@@ -154,7 +154,7 @@ def test_other_pods_of_a_driver_are_refused(kubectl: Kubectl, case: str) -> None
 
 
 def test_secrets_that_the_job_has_anyhow_pass(kubectl: Kubectl) -> None:
-    """By its template: the certificate of a writer, and what the variables are from; not those of another job."""
+    """The writer's certificate and the variables' sources pass, as in the job's template; another job's do not."""
     pod = executor("orders")
     _volume(secret={"secretName": "kafka"})(pod)
     assert refused(kubectl, DRIVER, pod) == ""
@@ -163,8 +163,8 @@ def test_secrets_that_the_job_has_anyhow_pass(kubectl: Kubectl) -> None:
     assert "Secrets" in refused(kubectl, "totals-driver", other)
 
 
-def test_jobs_that_share_an_account_are_told_apart(kubectl: Kubectl) -> None:
-    """Each is held to its own job's needs, and none to what no job of the account has."""
+def test_jobs_that_share_an_account_are_distinguished(kubectl: Kubectl) -> None:
+    """The policy holds each pod to the needs of its job, and lets pass nothing that no job of the account has."""
     for job in ("left", "right"):
         pod = executor(job)
         assert refused(kubectl, SHARED, pod) == ""
@@ -174,7 +174,7 @@ def test_jobs_that_share_an_account_are_told_apart(kubectl: Kubectl) -> None:
 
 
 def test_the_policy_can_be_left_out(rendered: Callable[..., dict[tuple[str, str], dict]]) -> None:
-    """For who may make nothing in the cluster; with named namespaces it holds in these alone."""
+    """For installers without rights on the cluster; with named namespaces it holds in these alone."""
     binding = "ValidatingAdmissionPolicyBinding", "system-r-operator-drivers"
     assert not [kind for kind, _ in rendered(driverPolicy=False) if "Admission" in kind]
     assert "matchResources" not in rendered()[binding]["spec"]

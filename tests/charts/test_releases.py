@@ -27,7 +27,7 @@ def release(cluster: Cluster) -> Cluster:
 
 
 def refused(kubectl: Kubectl, who: str, asked: Sequence[tuple[str, str]], namespace: str) -> list[tuple[str, str]]:
-    """Those of (verb, resource) that `who` may not do, by the API server's own word."""
+    """The (verb, resource) pairs that the API server denies `who`."""
     reviews = []
     for verb, what in asked:
         resource, _, subresource = what.partition("/")
@@ -59,14 +59,14 @@ def needs() -> list[tuple[str, str]]:
     return wanted
 
 
-def test_the_operator_may_do_what_it_does(release: Cluster) -> None:
+def test_the_operator_has_the_rights_that_it_needs(release: Cluster) -> None:
     who = "system:serviceaccount:wide:r-operator"
     assert refused(release[1], who, needs(), "anywhere") == []
     assert refused(release[1], who, [("list", "namespaces"), ("get", "secrets")], "anywhere") == []
     assert refused(release[1], who, [("create", "leases.coordination.k8s.io")], "wide") == []
 
 
-def test_and_nothing_else(release: Cluster) -> None:
+def test_the_operator_may_do_nothing_else(release: Cluster) -> None:
     beyond = [
         ("create", "leases.coordination.k8s.io"),
         ("create", "pods/exec"),
@@ -81,7 +81,7 @@ def test_and_nothing_else(release: Cluster) -> None:
     assert refused(release[1], "system:serviceaccount:wide:r-operator", beyond, "anywhere") == beyond
 
 
-def test_in_named_namespaces_it_may_nothing_elsewhere(release: Cluster) -> None:
+def test_with_named_namespaces_the_operator_has_no_rights_elsewhere(release: Cluster) -> None:
     helm, kubectl = release
     for name in ("mine", "yours"):
         kubectl.done("create", "namespace", name)
@@ -95,8 +95,8 @@ def test_in_named_namespaces_it_may_nothing_elsewhere(release: Cluster) -> None:
     assert refused(kubectl, who, [("list", "namespaces")], "mine") == [("list", "namespaces")]
 
 
-def test_who_may_edit_a_namespace_may_have_a_store_there(release: Cluster) -> None:
-    """The roles join Kubernetes' own by aggregation, which a controller does; so only the labels are looked at."""
+def test_editors_of_a_namespace_may_have_a_store_there(release: Cluster) -> None:
+    """The roles join those of Kubernetes by aggregation, which needs a controller, so only the labels are checked."""
     labels = read(release[1], "clusterrole", "wide-r-operator-edit")["metadata"]["labels"]
     assert labels["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
 
@@ -113,7 +113,7 @@ def test_an_upgrade_changes_images_and_keeps_the_rest(cluster: Cluster) -> None:
 
 
 def test_an_uninstall_leaves_the_definitions_and_resources(cluster: Cluster) -> None:
-    """A release that goes by mistake takes no store along."""
+    """A release that is uninstalled by mistake deletes no store."""
     helm, kubectl = cluster
     install(cluster, "wide")
     kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "crd/statestores.tussock.dev")

@@ -67,7 +67,7 @@ def test_wrong_values_are_refused_by_name(helm: Helm, values: dict, named: str) 
 
 
 def test_the_definitions_are_those_of_the_repository(rendered: Rendered) -> None:
-    """All of them, with the note for Helm that they stay; and none where another release brings them."""
+    """The chart has all definitions, annotated so that Helm keeps them; with `crds.install` off it has none."""
     mine = {}
     for path in (ROOT / "crds").glob("*.yaml"):
         crd = yaml.safe_load(path.read_text())
@@ -113,7 +113,7 @@ def test_no_rule_has_a_wildcard(rendered: Rendered) -> None:
 
 
 def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(rendered: Rendered) -> None:
-    """Beside its secret, by the name that every meta node's certificate has; ports say which monitor is for whom."""
+    """The monitor has the secret and the name in every meta node's certificate; ports tell the monitors apart."""
     named = [{"namespace": "data", "name": "shop"}, {"namespace": "b", "name": "own", "secretName": "mine"}]
     objects = rendered(metrics={"podMonitors": True, "interval": "30s", "tlsStores": named})
     [plain] = objects["PodMonitor", "r-operator-meta"]["spec"]["podMetricsEndpoints"]
@@ -137,7 +137,7 @@ def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(rendered: Rende
 
 
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:
-    """A panel over a metric that nobody exports stays empty for ever."""
+    """A panel over a metric that is not exported stays empty for ever."""
     board = json.loads((CHART / "dashboards/tussock.json").read_text())
     documents = (ROOT / "docs/metrics.md").read_text() + (ROOT / "docs/operator/reconciliation.md").read_text()
     asked = set(re.findall(r"\btussock_\w+", json.dumps(board)))
@@ -147,7 +147,7 @@ def test_the_dashboard_asks_for_documented_metrics_only() -> None:
         assert base in documents or base.removesuffix("_total") in documents, name
 
 
-def test_every_panel_says_what_it_shows() -> None:
+def test_every_panel_has_a_description() -> None:
     board = json.loads((CHART / "dashboards/tussock.json").read_text())
     panels = [one for one in board["panels"] if one["type"] != "row"]
     assert all(one["description"] and one["targets"] for one in panels)

@@ -1,4 +1,4 @@
-"""What the command shows is what was asked for, whichever command shows it and whatever else is installed."""
+"""Every command shows what was asked for in one way, whatever else is installed."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ from tussock.statestore import connect
         (("--epoch", str(2**62)), "is not committed: the newest committed epoch is"),
     ],
 )
-def test_a_moment_that_the_store_has_not_is_refused(
+def test_a_time_outside_the_history_is_refused(
     tussock: Tussock, sample: Sample, command: tuple[str, ...], moment: tuple[str, ...], words: str
 ) -> None:
     """A wrong year would look like an empty table, or like the newest state."""
@@ -54,7 +54,7 @@ def test_get_and_scan_show_one_row_alike(
     assert (got["d"], got["o"]) == ("-0.000000001", "00:00:00.000000000")
 
 
-def test_a_raw_key_that_json_shows_is_found_under_what_it_shows(tussock: Tussock, tmp_path: Path) -> None:
+def test_a_raw_key_is_found_by_the_text_that_json_shows(tussock: Tussock, tmp_path: Path) -> None:
     """Text that begins with `hex:` is no hex digits, and is shown as bytes are."""
     url = f"file://{tmp_path}/store"
     with connect(url) as store:
@@ -67,7 +67,7 @@ def test_a_raw_key_that_json_shows_is_found_under_what_it_shows(tussock: Tussock
         assert tussock("get", "raw", "hex:" + line["key"]["hex"], "--store", url, "--json").json() == line
 
 
-def test_a_key_that_begins_with_a_dash_is_asked_for_behind_two(tussock: Tussock, sample: Sample) -> None:
-    """As the help says."""
+def test_a_key_that_begins_with_a_dash_needs_two_dashes_before_it(tussock: Tussock, sample: Sample) -> None:
+    """`--` before the key, as the help says."""
     assert "Write `--` in front of" in " ".join(tussock("get", "--help").out.replace("│", " ").split())
     assert tussock("get", "kv", "--", "-5").code == 1

@@ -1,4 +1,4 @@
-"""The command shows each value exactly, takes what it shows for a key, and is hurt by no value and no terminal."""
+"""The command shows each value exactly, reads back what it shows, and passes no control character to a terminal."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def bounds(kind: Any) -> tuple[int, int]:
 
 @given(st.sampled_from(KINDS), st.data())
 def test_a_time_that_is_shown_can_be_typed_in_again(kind: Any, data: st.DataObject) -> None:
-    """To the last digit and of any year, as the key of the same row."""
+    """Times of any year come back to the last digit as the key of the same row."""
     small = st.integers(-(10**6), 10**6) if not pa.types.is_time(kind) else st.integers(*bounds(kind))
     scalar = scalar_of(kind, data.draw(st.integers(*bounds(kind)) | small))
     schema = pa.schema([("k", kind)])
@@ -70,8 +70,8 @@ def test_a_time_that_is_shown_can_be_typed_in_again(kind: Any, data: st.DataObje
     ],
     ids=str,
 )
-def test_a_time_with_digits_that_the_column_has_not_is_refused(kind: pa.DataType, text: str) -> None:
-    """Cut, it would be the key of another row."""
+def test_a_time_finer_than_the_column_is_refused(kind: pa.DataType, text: str) -> None:
+    """Without the surplus digits it would be the key of another row."""
     schema = pa.schema([("k", kind)])
     spec = TableSpec(id=1, name="t", schema=schema.serialize().to_pybytes(), primary_key=("k",))
     with pytest.raises(typer.BadParameter, match="'k' is of type"):
@@ -91,7 +91,7 @@ def test_a_time_with_digits_that_the_column_has_not_is_refused(kind: pa.DataType
     ids=str,
 )
 def test_a_value_that_python_has_no_class_for_is_shown(kind: pa.DataType, number: int, shown: str) -> None:
-    """In a column, in a list, in a struct; as text and as JSON."""
+    """Such values are shown in a column, in a list and in a struct, as text and as JSON."""
     column = pa.array([number], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
     lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), column)
     structs = pa.StructArray.from_arrays([column], names=["a"])
@@ -102,16 +102,16 @@ def test_a_value_that_python_has_no_class_for_is_shown(kind: pa.DataType, number
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_shown(text: str) -> None:
-    """Escaped it can be read; printable text stays as it is."""
+def test_control_characters_are_escaped(text: str) -> None:
+    """Control characters are escaped; printable text stays as it is."""
     shown = safe(text)
     assert all(letter.isprintable() or letter.isspace() for letter in shown)
     assert not set(shown) & set("\x1b\x07\n\r\t\x9b\u202e\u2028")
     assert shown == text or not text.isprintable()
 
 
-def test_a_number_that_a_float_cannot_be_finds_no_other_row(tmp_path: Path, tussock: Tussock) -> None:
-    """An integer that the column has not is refused, as in Python; with a decimal point it would be the nearest."""
+def test_an_integer_that_a_float_column_cannot_hold_is_refused(tmp_path: Path, tussock: Tussock) -> None:
+    """An integer that the column does not have is refused, as in Python; as a float it would be the nearest number."""
     url = tmp_path.as_uri()
     with connect(url, compaction=False) as store:
         for name, kind, key in (("narrow", pa.float32(), 2.0**24), ("wide", pa.float64(), 2.0**53)):
@@ -130,7 +130,7 @@ EVIL = "\x1b]0;OWNED\x07\x1b[2J\nrow\u202e\x9b"
 
 @pytest.fixture
 def odd_store(tmp_path: Path) -> str:
-    """A store with a value, names and a comment that would speak to the terminal, and times that Python has not."""
+    """A store with control characters in a value, in names and in a comment, and times that Python does not have."""
     url = f"file://{tmp_path / 'store'}"
     with connect(url, compaction=False) as store:
         for name in (EVIL, "odd"):
@@ -145,7 +145,7 @@ def odd_store(tmp_path: Path) -> str:
 
 
 def test_no_output_has_control_characters_and_json_loses_nothing(odd_store: str, tussock: Tussock) -> None:
-    """Of rows, names of tables and columns, comments, and errors."""
+    """Rows, names of tables and columns, comments, and errors."""
     for arguments in (
         ["scan", "odd"],
         ["get", "odd", "1970-01-01T00:00:01.123456789"],
@@ -168,7 +168,7 @@ def test_no_output_has_control_characters_and_json_loses_nothing(odd_store: str,
 
 
 def test_a_key_in_nanoseconds_is_its_own_row(odd_store: str, tussock: Tussock) -> None:
-    """Not that of the microsecond; the text is the one that `scan` shows."""
+    """It is not that of the microsecond; the text is the one that `scan` shows."""
     for line in tussock("scan", "odd", "--store", odd_store, "--json").lines():
         assert tussock("get", "odd", line["k"], "--store", odd_store, "--json").json()["v"] == line["v"]
         assert tussock("scan", "odd", "--prefix", line["k"], "--store", odd_store, "--json").json()["v"] == line["v"]
@@ -177,7 +177,7 @@ def test_a_key_in_nanoseconds_is_its_own_row(odd_store: str, tussock: Tussock) -
 
 @pytest.mark.parametrize("arguments", [["scan", "odd"], ["scan", "odd", "--json"], ["--help"]])
 def test_a_full_device_is_one_line_on_stderr(odd_store: str, arguments: list[str]) -> None:
-    """And exit code 1."""
+    """The exit code is 1."""
     environment = {**os.environ, "TUSSOCK_STORE": odd_store}
     with open("/dev/full", "w") as full:
         ran = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment, check=False)
@@ -188,8 +188,8 @@ def test_a_full_device_is_one_line_on_stderr(odd_store: str, arguments: list[str
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_of_few_letters_gets_the_others_escaped(odd_store: str, encoding: str) -> None:
-    """JSON in its own way, so that it is still the same document."""
+def test_characters_that_the_terminal_cannot_encode_are_escaped(odd_store: str, encoding: str) -> None:
+    """JSON escapes them in its own way, so that it is still the same document."""
     environment = {**os.environ, "TUSSOCK_STORE": odd_store, "PYTHONIOENCODING": encoding}
     for extra in ([], ["--json"]):
         command = [*COMMAND, "scan", "odd", *extra]
@@ -201,7 +201,7 @@ def test_a_terminal_of_few_letters_gets_the_others_escaped(odd_store: str, encod
 
 
 def test_a_column_op_of_the_table_is_not_taken_for_the_change(sample: Sample, tussock: Tussock, tmp_path: Path) -> None:
-    """The added columns have names of their own, and stand first."""
+    """The added columns `_epoch` and `__op` get names that no column has, and stand first."""
     url = f"file://{tmp_path / 'ops'}"
     with connect(url, compaction=False) as store:
         table = store.create_table(
@@ -216,7 +216,7 @@ def test_a_column_op_of_the_table_is_not_taken_for_the_change(sample: Sample, tu
 def test_old_rows_whose_text_is_no_utf8_are_shown_and_named(
     tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As hex digits, by `scan` and `sst dump`; `check` says what they are, and what to do."""
+    """`scan` and `sst dump` show them as hex digits; `check` names the rows and says what to do."""
     url = f"file://{tmp_path / 'old'}"
     text = pa.array([b"\xff\xfe"]).view(pa.string())
     with connect(url, compaction=False) as store:

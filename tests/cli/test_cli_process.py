@@ -1,4 +1,4 @@
-"""`tussock` as a process of its own: pipes that close, interrupts, and the installed entry point."""
+"""`tussock` as a separate process: pipes that close, interrupts, and the installed entry point."""
 
 import os
 import subprocess
@@ -32,8 +32,8 @@ def test_the_entry_point_is_installed(sample: Sample) -> None:
         assert f" {name} " in ran.stdout
 
 
-def test_the_release_is_told(sample: Sample) -> None:
-    """What an issue about the command begins with."""
+def test_the_release_is_printed(sample: Sample) -> None:
+    """`tussock --version` prints what a report of a bug begins with."""
     ran = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == f"tussock {metadata.version('tussock')}\n"
 

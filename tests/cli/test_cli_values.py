@@ -19,7 +19,7 @@ from tussock.statestore.epochs import next_epoch
 
 @given(st.binary(max_size=12) | st.text(max_size=6).map(str.encode))
 def test_shown_bytes_can_be_typed_in_again(value: bytes) -> None:
-    """What a command shows of a key is what it takes for that key."""
+    """The text that a command shows for a key is accepted as that key."""
     assert parse_bytes(as_text(value)) == value
 
 
@@ -98,12 +98,12 @@ def test_json_has_every_value() -> None:
 
 
 def test_nanoseconds_are_kept() -> None:
-    """A time with nanoseconds, which Python's own types do not hold, is shown whole."""
+    """A time with nanoseconds, which Python's own types cannot hold, is shown whole."""
     batch = pa.record_batch([pa.array([1], pa.timestamp("ns"))], names=["at"])
     assert batch_rows(batch) == [{"at": "1970-01-01 00:00:00.000000001"}]
 
 
-def test_numbers_for_people() -> None:
+def test_numbers_are_shown_readably() -> None:
     """Sizes, counts and epochs as they are printed."""
     assert [bytes_text(size) for size in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
     assert [plural(1, "entry"), plural(2, "entry"), plural(1000, "row")] == ["1 entry", "2 entries", "1,000 rows"]

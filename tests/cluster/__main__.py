@@ -1,4 +1,4 @@
-"""The node by hand, from the folder `tests`: `python -m cluster up`, `in kubectl get pods`, `down`..."""
+"""A Kubernetes node by hand, from the folder `tests`: `python -m cluster up`, `in kubectl get pods`, `down`..."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ def build_all() -> None:
 
 
 def build_where_possible() -> None:
-    """What `make test` does first: the tests on a cluster skip where there can be none."""
+    """Build what can be built here, as `make test` does first; the tests skip where no cluster can be."""
     if os.environ.get("KUBECONFIG"):
         return
     try:
@@ -49,7 +49,7 @@ def up(node: Node) -> None:
 
 
 def main() -> None:
-    """Do what the first word says."""
+    """Run the subcommand that the first word names."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
     words = parser.add_subparsers(dest="word", required=True)
     building = words.add_parser("build", help="build the programs, and install the Debian packages that are missing")

@@ -1,9 +1,9 @@
 """The programs of a Kubernetes node, built from their Go modules and kept where all clones of this project find them.
 
 No download of binaries and no image registry: a machine that reaches the Go module proxy can build them all.
-`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents, and `cert-manager/` has the same of its
-own; the other programs are modules of their own, because one graph of versions would not fit them all.
-Versions stand in the names of the folders, so a new version builds anew and an old clone keeps its own.
+`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents; the `go.mod` in `cert-manager/` does so for
+cert-manager. Each other program is built from its module alone, because one graph of versions would not fit them all.
+Versions stand in the names of the folders, so a new version is built anew and an old clone keeps the one it has.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class Program(NamedTuple):
 
     package: str
     version: str
-    module: str = ""  # the folder, seen from this file's, of the module it is built in; else it is a module of its own
+    module: str = ""  # folder of the Go module that builds it, relative to this file; empty: the package's module
     definitions: str = ""  # a module of which `deploy/crds` is kept beside the program
 
     @property
@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
     @property
     def crds(self) -> Path:
-        """The folder of its definitions, if it has some."""
+        """The folder of the program's definitions, if it has some."""
         return self.path.parent / "crds"
 
 
@@ -59,7 +59,7 @@ def cache_folder() -> Path:
     return Path(named) if named else user_cache / "tussock-cluster"
 
 
-def _pinned(module: str, folder: str = ".") -> str:
+def _pinned_version(module: str, folder: str = ".") -> str:
     """The version of a module in a folder's `go.mod`, without the `v`."""
     file = HERE / folder / "go.mod"
     found = re.search(rf"^(?:require)?\s*{re.escape(module)} v(\S+)", file.read_text(), re.MULTILINE)
@@ -68,12 +68,12 @@ def _pinned(module: str, folder: str = ".") -> str:
 
 
 CERT_MANAGER = "github.com/cert-manager/cert-manager"
-KUBERNETES_VERSION = _pinned("k8s.io/kubernetes")
+KUBERNETES_VERSION = _pinned_version("k8s.io/kubernetes")
 PROGRAMS = {
     program.name: program
     for program in (
         # Most wanted first: tests of CRDs and handlers need these two only.
-        Program("go.etcd.io/etcd/server/v3", _pinned("go.etcd.io/etcd/server/v3"), "."),
+        Program("go.etcd.io/etcd/server/v3", _pinned_version("go.etcd.io/etcd/server/v3"), "."),
         *(
             Program(f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_VERSION, ".")
             for name in (
@@ -93,7 +93,7 @@ PROGRAMS = {
         Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c"),
         Program(
             "tussock.dev/testcluster/cert-manager",
-            _pinned(CERT_MANAGER, "cert-manager"),
+            _pinned_version(CERT_MANAGER, "cert-manager"),
             "cert-manager",
             definitions=CERT_MANAGER,
         ),
@@ -101,11 +101,11 @@ PROGRAMS = {
 }
 API_SERVER = ("etcd", "kube-apiserver")
 NODE = tuple(name for name in PROGRAMS if name != "cert-manager")
-"""What a node runs, and what works on it; cert-manager is for tests at an API server."""
+"""The programs of a node and of its work; cert-manager is for tests at an API server."""
 
 
 def missing(names: tuple[str, ...] = NODE) -> list[str]:
-    """Those of the programs that are not built yet."""
+    """The programs that are not built yet."""
     return [name for name in names if not os.access(PROGRAMS[name].path, os.X_OK)]
 
 
@@ -116,7 +116,7 @@ def search_path() -> str:
 
 
 def build(names: tuple[str, ...] = NODE, report: Callable[[str], None] = print) -> None:
-    """Build the programs that are missing; `report` hears of each. Raises `NoCluster` where that can't be done."""
+    """Build the programs that are missing; `report` is called for each. Raises `NoCluster` where that can't be done."""
     if not missing(names):
         return
     check_go()

@@ -26,7 +26,7 @@ UNNEEDED = (
 
 
 def make_pause(name: str) -> str:
-    """Build the image of the pods' sandboxes and answer its id."""
+    """Build the image of the pods' sandboxes and return its id."""
     folder = PROGRAMS["pause"].path.parent
     return _buildah("bud", "--quiet", "--tag", name, "--file", str(HERE / "pause" / "Dockerfile"), str(folder))
 
@@ -47,7 +47,7 @@ def make_base() -> None:
 
 
 def build(name: str, dockerfile: Path, context: Path = ROOT) -> str:
-    """Build an image on our base and answer its id; layers whose inputs are as last time are taken from there."""
+    """Build an image on the tests' base and return its id; layers with unchanged inputs are reused."""
     make_base()
     return _buildah(
         "bud",

@@ -37,7 +37,7 @@ PACKAGES = {
 
 
 def missing_packages() -> list[str]:
-    """Debian packages that the node needs and that are not here."""
+    """Debian packages that the node needs and this machine lacks."""
     packages = {package for program, package in PACKAGES.items() if not shutil.which(program)}
     if not (CNI_PLUGINS / "bridge").exists():
         packages.add("containernetworking-plugins")
@@ -45,7 +45,7 @@ def missing_packages() -> list[str]:
 
 
 def check_machine() -> None:
-    """Raise `NoCluster` where a node can't run, whatever one builds or installs."""
+    """Raise `NoCluster` where a node can't run, no matter what is built or installed."""
     if not sys.platform.startswith("linux"):
         raise NoCluster("a Kubernetes node runs on Linux only; set KUBECONFIG to test on another cluster")
     if os.geteuid() != 0:
@@ -145,7 +145,7 @@ class Node:
         return self._kubectl("get", "--raw", "/readyz")
 
     def ctr(self, *arguments: str) -> list[str]:
-        """A command of containerd's client, in the namespace of Kubernetes."""
+        """A command line of containerd's client, in the namespace of Kubernetes."""
         return ["ctr", f"--address={self.folder / 'containerd.sock'}", "--namespace=k8s.io", *arguments]
 
     def _commands(self) -> dict[str, list[str]]:
@@ -209,7 +209,7 @@ class Node:
         return {name: self.network.inside(*command) for name, command in commands.items()}
 
     def _import_pause(self) -> None:
-        """Give containerd the image of the sandboxes, which no registry could."""
+        """Give containerd the image of the sandboxes, which it could pull from no registry."""
         listed = subprocess.run(self.ctr("images", "ls", "-q"), check=True, capture_output=True, text=True).stdout
         if PAUSE_IMAGE not in listed.split():
             self.load(images.make_pause(PAUSE_IMAGE), PAUSE_IMAGE)
@@ -232,5 +232,5 @@ class Node:
 
 
 def _succeeds(*command: str) -> bool:
-    """Whether a command ends with code 0; nobody looks at what it prints."""
+    """Whether a command ends with code 0; its output is ignored."""
     return subprocess.run(command, check=False, capture_output=True, timeout=120).returncode == 0

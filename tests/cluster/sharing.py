@@ -24,7 +24,7 @@ def shared_node() -> Iterator[Node]:
 
 @contextmanager
 def shared(name: Path, begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
-    """Every run begins, which has to do nothing where it is done; only the last one ends. `name` tells things apart."""
+    """Begin and end something that runs share: each run begins it if needed, only the last one ends it, by `name`."""
     with Path(f"{name}.turn").open("w") as turn, Path(f"{name}.users").open("w") as users:
         # Starting and stopping is one's turn; using is shared. The kernel lets go of both if a run is killed.
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -40,7 +40,7 @@ def shared(name: Path, begin: Callable[[], object], end: Callable[[], object]) -
 
 
 class Peace:
-    """Whether the whole node may be harmed: every run keeps the peace, and breaks it while no other one keeps it."""
+    """Whether the whole node may be harmed: each run holds the peace, and breaks it while no other one holds it."""
 
     def __init__(self, name: Path) -> None:
         """`name` tells nodes apart."""
@@ -48,14 +48,14 @@ class Peace:
 
     @contextmanager
     def kept(self) -> Iterator["Peace"]:
-        """What all runs share works as it should meanwhile."""
+        """Hold the peace: what all runs share works meanwhile."""
         with self._path.open("w") as self._file:
             fcntl.flock(self._file, fcntl.LOCK_SH)
             yield self
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Waits until other runs keep it no more, and has them wait; within `kept`."""
+        """Wait until no other run holds the peace, and keep others waiting; within `kept`."""
         # The kernel gives the shared lock up before it waits for the other, so two that want this don't hang.
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:

@@ -8,7 +8,7 @@ from tussock.statestore.settings import StoreSettings
 
 
 def test_the_thread_vacuums_once_per_pause() -> None:
-    """Without it bucket and log would only grow; more often than once in five minutes it would find little."""
+    """Without vacuum bucket and log would only grow; more than once in five minutes it would find little."""
     system = FakeSystem()
     bucket = ModelBucket(system)
     backend = EmbeddedBackend(StoreSettings("memory://", gc_grace=0.0), system, RequestCounts(bucket))

@@ -1,4 +1,4 @@
-"""What goes wrong in the compaction of an embedded store stays there: commits hold, and the thread lives on."""
+"""A failure in the compaction of an embedded store stays there: commits hold, and the thread lives on."""
 
 import threading
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def lose_one_sst(store: StateStore) -> None:
 
 
 def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit once raised the error of its compaction though the epoch was committed, and its repetition failed."""
+    """Once the commit raised the error of its compaction though the epoch was committed, and a repetition failed."""
     with connect("memory://") as store:
         backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
@@ -57,7 +57,7 @@ def test_compaction_of_a_lost_object_says_which() -> None:
 
 
 def test_an_unexpected_error_does_not_end_the_thread() -> None:
-    """Once the thread had died, every later nudge went nowhere, and L0 grew."""
+    """Once the thread died of it, later nudges had no effect, and L0 grew."""
     calls: list[int] = []
     again = threading.Event()
 
@@ -78,7 +78,7 @@ def test_an_unexpected_error_does_not_end_the_thread() -> None:
 
 
 def test_a_manual_compaction_that_was_taken_back_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once returned as if it were done, though another process had taken its task and nothing was merged."""
+    """Once it returned as if it were done, though another process had taken its task and nothing was merged."""
     with connect("memory://", compaction=False) as store:
         store.create_table("kv")
         for value in (b"1", b"2"):
@@ -100,7 +100,7 @@ def test_a_manual_compaction_that_was_taken_back_is_done_again(monkeypatch: pyte
 
 
 def test_a_manual_compaction_waits_for_one_that_ends_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once took "busy" of one version and "idle" of the next for "nothing to do", and merged nothing."""
+    """Once it took "busy" of one version and "idle" of the next for "nothing to do", and merged nothing."""
     with connect("memory://", compaction=False) as store:
         store.create_table("kv")
         for value in (b"1", b"2"):

@@ -1,4 +1,4 @@
-"""One compaction task from its inputs in the bucket to its outputs there."""
+"""A compaction task from its inputs in the bucket to its outputs there."""
 
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -99,7 +99,7 @@ def test_the_watermark_decides_what_stays(room: Room, watermark: int, bottom: bo
 
 
 def test_a_task_that_leaves_nothing_has_no_output(room: Room) -> None:
-    """Deletes alone, at the bottom: no SST, and no object is written."""
+    """Deletes alone, at the bottom: the task writes no SST and no object."""
     run = store_run(room.bucket, [Put(b"%d" % n, 1, None) for n in range(9)], epoch=1)
     before = room.objects()
     assert room.execute([run], watermark=1) == ()
@@ -107,7 +107,7 @@ def test_a_task_that_leaves_nothing_has_no_output(room: Room) -> None:
 
 
 def test_a_key_spilled_twice_within_an_epoch_has_one_row_afterwards(room: Room) -> None:
-    """That of the newer run."""
+    """The row is that of the newer run."""
     newer = store_run(room.bucket, [Put(b"a", 5, b"new"), Put(b"b", 5, None)], epoch=5)
     older = store_run(room.bucket, [Put(b"a", 5, b"old"), Put(b"b", 5, b"old"), Put(b"c", 5, b"old")], epoch=5)
     left = [Put(b"a", 5, b"new"), Put(b"b", 5, None), Put(b"c", 5, b"old")]
@@ -117,7 +117,7 @@ def test_a_key_spilled_twice_within_an_epoch_has_one_row_afterwards(room: Room) 
 
 
 def test_outputs_are_one_sorted_run_of_bounded_ssts() -> None:
-    """Inputs overlap, outputs do not; each is about as large as asked for."""
+    """Inputs overlap, outputs do not; each has about the size asked for."""
     room = Room(limits=Limits(segment_bytes=2000))
     runs = [
         store_run(
@@ -154,7 +154,7 @@ def test_inputs_leave_nothing_in_the_block_cache(room: Room) -> None:
 
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_a_cancelled_task_stops_at_the_next_batch(at: int) -> None:
-    """It says so, its inputs are untouched, and the same task can be run again."""
+    """The error says so, its inputs are untouched, and the same task can be run again."""
     room = Room(limits=Limits(segment_bytes=1000))
     puts = [Put(b"%04d" % n, 1, b"v" * 30) for n in range(500)]
     run = store_run(room.bucket, puts, block_bytes=300, sst_bytes=3000, epoch=1)
@@ -188,7 +188,7 @@ def test_a_damaged_input_fails_the_task(room: Room, part: str) -> None:
 
 @pytest.mark.parametrize("path_of", [data_path, meta_path])
 def test_a_missing_input_fails_the_task(room: Room, path_of: object) -> None:
-    """Whoever runs the task decides whether it was vacuumed or lost."""
+    """The executor raises `ObjectNotFound`; its caller decides whether the input was vacuumed or lost."""
     assert callable(path_of)
     run = store_run(room.bucket, [Put(b"a", 1, b"1")], epoch=1)
     room.bucket.delete([path_of(run[0].id)])
@@ -198,7 +198,7 @@ def test_a_missing_input_fails_the_task(room: Room, path_of: object) -> None:
 
 @pytest.mark.parametrize("operation", ["get", "get_range", "put"])
 def test_a_bucket_that_is_away_fails_the_task_and_it_can_be_repeated(operation: str) -> None:
-    """Nothing but unnamed outputs is left behind."""
+    """It leaves nothing but unnamed outputs behind."""
     bucket = FaultyBucket(open_bucket("memory://"))
     room = Room(bucket)
     puts = [Put(b"%04d" % n, 1, b"v" * 30) for n in range(300)]
@@ -238,10 +238,10 @@ def runs_of_puts(draw: st.DrawFn) -> list[list[Put]]:
     st.sampled_from([1, 100, 1 << 20]),
     st.sampled_from([1, 100, 1 << 20]),
 )
-def test_readers_see_no_difference(
+def test_readers_see_the_same_rows_before_and_after(
     found: list[list[Put]], watermark: int, bottom: bool, block_bytes: int, sst_bytes: int, segment_bytes: int
 ) -> None:
-    """At every epoch from the watermark on, whatever the sizes of blocks, segments and SSTs."""
+    """A reader at any epoch from the watermark on sees the same rows, for any sizes of blocks, segments and SSTs."""
     room = Room(limits=Limits(segment_bytes=segment_bytes))
     inputs = [store_run(room.bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes) for run in found]
     outputs = room.execute(inputs, watermark=watermark, bottom=bottom, block_bytes=block_bytes, sst_bytes=sst_bytes)
@@ -290,7 +290,7 @@ def big_run(bucket: ObjectStore, count: int, epoch: int) -> tuple[SstInfo, ...]:
 
 
 def peak_bytes(bucket: ObjectStore, runs: Sequence[tuple[SstInfo, ...]]) -> tuple[int, int]:
-    """Most memory that compacting the runs took, in Arrow's pool and in Python's, and rows that came out."""
+    """The most memory that compacting the runs took, in Arrow's pool and in Python's, and the number of rows out."""
     room = Room(DiscardedBucket(bucket))  # type: ignore[arg-type]
     arrow_before = pa.total_allocated_bytes()
     seen = [arrow_before]
@@ -308,7 +308,7 @@ def peak_bytes(bucket: ObjectStore, runs: Sequence[tuple[SstInfo, ...]]) -> tupl
     return max(seen) - arrow_before + python_peak, sum(info.rows for info in outputs)
 
 
-def test_memory_is_bounded_whatever_the_size() -> None:
+def test_memory_is_bounded_for_any_size() -> None:
     """Four times the rows take no more memory: segments in hand and read ahead, one batch, three outputs."""
     bucket = open_bucket("memory://")
     peaks = []

@@ -34,7 +34,7 @@ def runs(store: StateStore, table: str) -> int:
 
 
 def flip(store: StateStore, table: str) -> tuple[str, bytes]:
-    """Damage the first SST of the table; answers its path and what it held."""
+    """Damage the first SST of the table; returns its path and its former content."""
     state: Any = store.version().find_table(table)
     bucket = inside.bucket(store)
     path = data_path(state.levels.ssts()[0].id)
@@ -45,14 +45,14 @@ def flip(store: StateStore, table: str) -> tuple[str, bytes]:
 
 
 def work(store: StateStore) -> None:
-    """What the thread does when it is nudged."""
+    """Do what the compaction thread does when it is nudged."""
     backend: Any = inside.backend(store)
     while inside.work(backend):
         pass
 
 
 def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
-    """Once the task with the highest score failed first in each round, and nothing else was ever compacted."""
+    """Once the task with the highest score failed first in each round, and no other table was compacted."""
     with connect("memory://", retention=0, gc_grace=0) as store:
         backend: Any = inside.backend(store)
         store.create_table("good")
@@ -75,8 +75,8 @@ def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
         assert store.table("good").get(b"k") == b"%d" % (MANY - 1)
 
 
-def test_what_failed_is_left_alone_for_twice_as_long_each_time() -> None:
-    """Else each commit would add a claim and a release to the log; once it is mended, it is compacted."""
+def test_the_pause_after_a_failure_doubles_each_time() -> None:
+    """Otherwise each commit would add a claim and a release to the log; a mended SST is compacted."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, retention=0, gc_grace=0)
@@ -108,7 +108,7 @@ def test_what_failed_is_left_alone_for_twice_as_long_each_time() -> None:
 
 
 def test_vacuum_runs_by_its_own_clock() -> None:
-    """It once ran only when nothing was left to compact, which with many tables is never."""
+    """Once it ran only when nothing was left to compact, which with many tables is never."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, retention=0, gc_grace=0)
@@ -126,7 +126,7 @@ def test_vacuum_runs_by_its_own_clock() -> None:
 
 
 def test_a_failing_vacuum_does_not_stop_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is tried again soon."""
+    """Compaction goes on, and the vacuum is tried again soon."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=0, gc_grace=0)
     backend: Any = inside.backend(store)
@@ -149,7 +149,7 @@ def test_a_failing_vacuum_does_not_stop_compaction(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
-    """The lease once grew with the input: hours for a large table, in which nobody could compact it."""
+    """Once the lease grew with the input: for a large table it was hours, in which no process could compact it."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     killed, heir = open_on(bucket, system), open_on(bucket, system)
@@ -169,7 +169,7 @@ def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
 
 
 def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
-    """Its owner may take as long as it wants; each renewal is one log entry, and no other can take the task."""
+    """The owner may take any time; each renewal is one log entry, and no other process can take the task."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     owner, other = open_on(bucket, system), open_on(bucket, system)
@@ -192,8 +192,8 @@ def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
     assert other.table("kv").get(b"k") == b"2"
 
 
-def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
-    """A claim of a task that is there already is refused if it says anything else."""
+def test_only_the_owner_renews_a_task_and_changes_only_its_end() -> None:
+    """A claim of a task that exists is refused if it changes anything but the end of the lease."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system)
     store.create_table("kv")
@@ -210,7 +210,7 @@ def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
 
 
 def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
-    """As soon as its process reads of it in the log; its report would be refused."""
+    """Its process stops when it reads so in the log; its report would be refused."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store, other = open_on(bucket, system), open_on(bucket, system)
@@ -227,8 +227,8 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     assert sst_objects(bucket) == uploaded
 
 
-def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once slept up to a second at a time while a task of its own process was long done."""
+def test_compact_continues_as_soon_as_the_blocking_task_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it slept up to a second at a time although the task, which ran in the same process, had long ended."""
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS", 600.0)
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
     with connect("memory://", compaction=False) as store:
@@ -238,7 +238,7 @@ def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: p
         for number in range(4):
             commit(store, "kv", number)
         task = backend.meta.own_tasks.claim()
-        awaited = inside.awaited_end(backend)
+        awaited = inside.waiting_event(backend)
         caller = threading.Thread(target=store.compact, args=("kv",))
         caller.start()
         assert awaited.wait(SOON)
@@ -249,8 +249,8 @@ def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: p
         assert runs(store, "kv") == 1
 
 
-def test_a_lease_that_ran_out_is_given_back_by_anyone() -> None:
-    """The log says who took it back; the golden rule that a late report before that still counts holds too."""
+def test_any_process_takes_back_a_task_whose_lease_ran_out() -> None:
+    """The log names the process that took the task back; a late report from before that still counts."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     owner, other = open_on(bucket, system), open_on(bucket, system)

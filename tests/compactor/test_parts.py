@@ -35,8 +35,8 @@ def run_of(bucket: ObjectStore, keys: range, epoch: int, **options: int) -> tupl
 # --- Cutting -----------------------------------------------------------------------------------------------------
 
 
-def test_borders_part_the_inputs_evenly() -> None:
-    """By the bytes of all runs together, not by their keys: a dense range gets more parts than a sparse one."""
+def test_borders_divide_the_inputs_evenly() -> None:
+    """Parts hold equal bytes of all runs together, not equal ranges: a dense range gets more parts than others."""
     bucket = open_bucket("memory://")
     sstables = Sstables(bucket, 1 << 20, FakeSystem())
     task = task_of(run_of(bucket, range(3000), 2), run_of(bucket, range(2000, 5000), 1))
@@ -52,7 +52,7 @@ def test_borders_part_the_inputs_evenly() -> None:
 
 
 def test_with_many_ssts_no_meta_is_read() -> None:
-    """Their smallest keys are borders enough; metas of a large table would not fit into memory."""
+    """Their smallest keys suffice as borders; the metas of a large table would not fit into memory."""
     bucket = open_bucket("memory://")
     run = run_of(bucket, range(10000), 1, sst_bytes=2000)
     assert len(run) > 2 * 32
@@ -67,8 +67,8 @@ def test_with_many_ssts_no_meta_is_read() -> None:
     ("mebibytes", "slots", "count"),
     [(1, 4, 1), (16, 4, 2), (64, 4, 4), (64, 1, 1), (1000, 2, 8), (10_000, 1, 1), (100_000, 4, 256)],
 )
-def test_how_many_parts(monkeypatch: pytest.MonkeyPatch, mebibytes: int, slots: int, count: int) -> None:
-    """As many as slots, but none below 8 MiB; more of a large task, so that no slot is busy with one for long."""
+def test_number_of_parts(monkeypatch: pytest.MonkeyPatch, mebibytes: int, slots: int, count: int) -> None:
+    """One for each slot, none below 8 MiB; a large task has more, so that no slot is busy with one for long."""
     asked: list[int] = []
     monkeypatch.setattr(parts, "borders", lambda _, __, count: asked.append(count) or [])
     sst = SstInfo(
@@ -86,8 +86,10 @@ def test_how_many_parts(monkeypatch: pytest.MonkeyPatch, mebibytes: int, slots: 
     st.integers(1, 9),
     st.integers(0, 8),
 )
-def test_parts_put_out_what_the_task_does(runs: list[set[tuple[int, int]]], count: int, watermark: int) -> None:
-    """One after the other their outputs are one sorted run with the same rows, and no key lies in two of them."""
+def test_parts_together_give_the_output_of_the_task(
+    runs: list[set[tuple[int, int]]], count: int, watermark: int
+) -> None:
+    """The outputs of all parts in order are one sorted run with the same rows, and no key lies in two of them."""
     bucket, system = open_bucket("memory://"), FakeSystem()
     sstables, uploader = Sstables(bucket, 1 << 20, system), Uploader(bucket, system)
     inputs = []
@@ -130,7 +132,7 @@ def parts_of(owner: CompactionJob, count: int) -> list[TaskPart]:
 
 
 def test_a_free_slot_goes_to_the_task_with_the_fewest_slots() -> None:
-    """So a task in many parts keeps no other waiting for longer than one part takes."""
+    """A task in many parts keeps no other one waiting for longer than one part takes."""
     jobs, large, small = Jobs(), job("large"), job("small")
     jobs.add(large)
     first = jobs.take()
@@ -154,7 +156,7 @@ def test_a_free_slot_goes_to_the_task_with_the_fewest_slots() -> None:
 
 
 def test_the_last_slot_ends_a_task_and_only_one_does() -> None:
-    """A task that fails is ended when all that work on it have stopped; its other parts are not begun."""
+    """A task that fails ends when all slots that work on it have stopped; its other parts are not begun."""
     jobs, broken = Jobs(), job("broken")
     jobs.add(broken)
     jobs.take()
@@ -167,8 +169,8 @@ def test_the_last_slot_ends_a_task_and_only_one_does() -> None:
     assert not jobs.may_end(broken)
 
 
-def test_a_task_that_no_slot_has_is_ended_by_who_stops_it() -> None:
-    """It was waiting when it was lost."""
+def test_a_task_in_no_slot_is_ended_by_the_thread_that_stops_it() -> None:
+    """Its node lost it while it waited."""
     jobs, waiting = Jobs(), job("waiting")
     jobs.add(waiting)
     assert not jobs.may_end(waiting)

@@ -10,7 +10,7 @@ from tussock.statestore.rows.rows import Rows
 
 
 def kept(text: str, watermark: int, *, bottom: bool) -> str:
-    """`a:3,2x,1` is key `a` put at 3 and 1 and deleted at 2; what stays of it, in the same form."""
+    """The versions that stay of a key, written as the input is: `a:3,2x,1` is key `a` put at 3 and 1, deleted at 2."""
     puts = [
         Put(key.encode(), int(version.rstrip("x")), None if version.endswith("x") else version.encode())
         for key, versions in (entry.split(":") for entry in text.split())
@@ -24,7 +24,7 @@ def kept(text: str, watermark: int, *, bottom: bool) -> str:
 
 @pytest.mark.parametrize("bottom", [False, True])
 def test_all_versions_above_the_watermark_stay(bottom: bool) -> None:
-    """Deletes among them, also at the bottom: some reader may be between any two of them."""
+    """Deletes stay, too, also at the bottom: a reader may be between any two of them."""
     assert kept("a:9,8x,7 b:6x", 5, bottom=bottom) == "a:9,8x,7 b:6x"
     assert kept("a:9,8x,7 b:6x", 0, bottom=bottom) == "a:9,8x,7 b:6x"
 
@@ -45,7 +45,7 @@ def test_all_versions_above_the_watermark_stay(bottom: bool) -> None:
     ],
 )
 def test_of_the_versions_up_to_the_watermark_the_newest_stays(bottom: bool, watermark: int, left: str) -> None:
-    """A reader at the watermark sees exactly that one, so equal to the watermark counts as below."""
+    """A reader at the watermark sees exactly that version, so one at the watermark counts as below."""
     assert kept("a:9,7,5,3", watermark, bottom=bottom) == left
 
 
@@ -65,7 +65,7 @@ def test_of_the_versions_up_to_the_watermark_the_newest_stays(bottom: bool, wate
 def test_a_delete_up_to_the_watermark_goes_only_at_the_bottom(
     text: str, watermark: int, inside: str, bottom: str
 ) -> None:
-    """Elsewhere it has to hide what may lie below; what it hides within the task goes in both cases."""
+    """Elsewhere it has to hide what may lie below; versions that it hides within the task go in both cases."""
     assert kept(text, watermark, bottom=False) == inside
     assert kept(text, watermark, bottom=True) == bottom
 
@@ -73,9 +73,7 @@ def test_a_delete_up_to_the_watermark_goes_only_at_the_bottom(
 @pytest.mark.parametrize("bottom", [False, True])
 @pytest.mark.parametrize("watermark", [0, 4, 5, 6])
 @pytest.mark.parametrize("deleted", [0, 1, 2])
-def test_of_a_key_written_twice_in_an_epoch_the_newer_runs_row_stays(
-    deleted: int, watermark: int, bottom: bool
-) -> None:
+def test_of_two_rows_of_one_key_and_epoch_the_newer_runs_stays(deleted: int, watermark: int, bottom: bool) -> None:
     """Above and below the watermark; if that row is a delete that may vanish, the older one does not come back."""
     values = [None if deleted == at else b"%d" % at for at in range(3)]
     puts = [Put(b"a", 5, value) for value in values] + [Put(b"b", 5, b"b")]
@@ -84,13 +82,13 @@ def test_of_a_key_written_twice_in_an_epoch_the_newer_runs_row_stays(
     assert left == ([] if vanishes else [puts[0]]) + [puts[3]]
 
 
-def test_neighbouring_keys_do_not_mix() -> None:
+def test_each_key_is_judged_by_itself() -> None:
     """A key's first version is judged by itself, whatever the last version of the key before was."""
     assert kept("a:9 b:4 c:9,4 d:4,3", 5, bottom=True) == "a:9 b:4 c:9,4 d:4"
 
 
 def test_batches_of_one_epoch_and_empty_ones() -> None:
-    """Rows that share an epoch, as a commit's do, and no rows at all."""
+    """Rows that share an epoch, as in a commit, and batches without rows."""
     rows = to_rows([Put(b"a", 5, b"1"), Put(b"b", 5, None)], epoch=5)
     assert [put.key for put in to_puts(retained_rows(rows, 5, bottom=True))] == [b"a"]
     assert len(retained_rows(rows, 5, bottom=False)) == len(retained_rows(rows, 4, bottom=True)) == 2

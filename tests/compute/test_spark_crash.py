@@ -25,7 +25,7 @@ REST_SECONDS = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Life:
-    """One run of the driver: where its tasks run, who is killed meanwhile, and how it ends."""
+    """One run of the driver: where its tasks run, what is killed meanwhile, and how it ends."""
 
     master: str
     kills: tuple[str, ...]
@@ -44,7 +44,7 @@ META_KILLS_PER_LIFE = 2
 
 
 class Replicas:
-    """Two processes of the meta service on one bucket, and a compactor, else writes would soon be held back."""
+    """Two processes of the meta service on one bucket, and a compactor, so that writes are not held back."""
 
     def __init__(self, stage: Stage, store_url: str) -> None:
         self._stage = stage
@@ -78,7 +78,7 @@ class Run:
     kill_meta: Callable[[], None] | None
 
     def live(self, lives: list[Life]) -> Counter[str]:
-        """Kill as the lives say, in an order by chance, and compare after each; answers who was killed how often."""
+        """Kill as the lives say, in random order, and compare after each; returns the number of kills of each kind."""
         killed: Counter[str] = Counter()
         for life in lives:
             kills = list(life.kills)
@@ -114,8 +114,8 @@ class Run:
             self.victim.wait_for_batches()
 
     def check(self) -> None:
-        """Every table is exact, as of the batches that are in the store; and these are those that Spark has noted."""
-        noted = self.victim.noted()
+        """Assert that every table holds exactly the store's batches, and that Spark has noted the same ones."""
+        noted = self.victim.noted_batches()
         with connect(self.url, compaction=False) as store:
             batches = check_exact(store)
         self.stage.say(f"exact: {batches}")
@@ -124,7 +124,7 @@ class Run:
 
 
 def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: bool = False) -> Counter[str]:
-    """Kill the program, and maybe the service, while it streams into the store; answers who was killed how often."""
+    """Kill the program, and maybe the service, while it streams into the store; returns the kills of each kind."""
     began = time.monotonic()
     with Stage(folder, seed) as stage:
         replicas = Replicas(stage, store_url) if meta else None
@@ -144,7 +144,7 @@ def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: boo
 
 
 def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> None:
-    """Few kills, for every day: each table of three streams is exact after each of them."""
+    """A few kills, for every day: each table of three streams is exact after each of them."""
     assert run(tmp_path, 20130629, EVERYDAY, (tmp_path / "store").as_uri()).total() == 2
 
 
@@ -158,7 +158,7 @@ def test_kills_at_random_points_lose_and_repeat_nothing(minio: MinioServer, tmp_
 @pytest.mark.long
 @pytest.mark.minio
 def test_kills_at_random_points_with_a_platform(minio: MinioServer, tmp_path: Path) -> None:
-    """The same through a meta service, whose replicas are killed shortly before others are."""
+    """The same through a meta service, whose replicas are killed shortly before other processes."""
     killed = run(tmp_path, 20130702, LIVES, minio.fresh_url(), meta=True)
     assert killed.total() == 21
     assert killed["meta"] == 4

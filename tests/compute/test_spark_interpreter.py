@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run."""
+"""Choice of the Python that Spark's workers run."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_an_environment_off_the_path_is_used(environment: Path) -> None:
     assert os.environ["PYSPARK_PYTHON"] == str(environment)
 
 
-def test_an_active_environment_needs_nothing(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_active_environment_needs_no_setting(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python3` is the right one already, and by its short name it is so on other machines, too."""
     monkeypatch.setenv("PATH", str(environment.parent))
     settle_worker_python()
@@ -47,13 +47,13 @@ def test_an_active_environment_needs_nothing(environment: Path, monkeypatch: pyt
 
 
 def test_outside_of_environments_nothing_changes(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python of the system's is what the PATH is for."""
+    """A Python of the system is found by the PATH."""
     monkeypatch.setattr(sys, "base_prefix", sys.prefix)
     settle_worker_python()
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_what_the_user_says_stands(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_pyspark_python_is_kept(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`PYSPARK_PYTHON` is never replaced."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     settle_worker_python()
@@ -62,7 +62,7 @@ def test_what_the_user_says_stands(environment: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def without_tussock(tmp_path: Path) -> Path:
-    """A Python with every package of this one but Tussock, as an executor's may be."""
+    """A Python with every package of this one but Tussock, as an executor may have it."""
     folder = tmp_path / "executor"
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python3*/site-packages")
@@ -101,8 +101,8 @@ print(json.dumps({"found": tried(read), "state": tried(keep_state), "registered"
 
 
 @pytest.mark.spark
-def test_an_executor_without_the_package_is_told_so(without_tussock: Path, url: str, tmp_path: Path) -> None:
-    """Not found as a format if nobody has registered it; else what is missing is named, without our frames."""
+def test_an_executor_without_the_package_gets_a_clear_error(without_tussock: Path, url: str, tmp_path: Path) -> None:
+    """Spark does not find the format if it is not registered; otherwise the error names the package, without frames."""
     with connect(url) as store:
         store.create_table("state", schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]), primary_key=["k"])
     (tmp_path / "program.py").write_text(PROGRAM)

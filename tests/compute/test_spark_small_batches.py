@@ -1,4 +1,4 @@
-"""A long stream of small batches keeps its pace, and the tree its shape, without any service beside it."""
+"""A long stream of small batches keeps its pace and its short tree, without any other process."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_ba
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shape", ["sink", "merge"])
 def test_batch_time_stays_flat_and_l0_short(shape: str) -> None:
-    """After 150 batches L0 has no more runs than compaction lets it have, and a batch takes about what it did."""
+    """After 150 batches L0 has no more runs than compaction allows, and a batch takes about as long as at first."""
     ran = subprocess.run(
         [sys.executable, BENCHMARK, "--batches", "150", "--window", "50", "--rows", "200", "--shape", shape],
         capture_output=True,

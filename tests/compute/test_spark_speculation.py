@@ -1,7 +1,7 @@
-"""A task that Spark runs twice, because it is slow: the rows of one attempt are in the store, the other's are garbage.
+"""A task that Spark runs twice because it is slow: the store has the rows of one attempt, the other's are garbage.
 
 Spark never puts the second attempt on the host of the first one, and the hosts of `local-cluster` are one. So this is a
-standalone cluster of two workers with addresses of their own, both on this machine.
+standalone cluster of two workers with different addresses, both on this machine.
 """
 
 import json
@@ -33,7 +33,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("attempt", pa.int32()), ("v", pa.string
 
 
 def start_cluster(stage: Stage, folder: Path) -> str:
-    """A master and two workers with a core each; answers the master's URL."""
+    """Start a master and two workers with a core each; returns the master's URL."""
     launcher = Path(_find_spark_home()) / "bin" / "spark-class"
     port = free_port()
     url = f"spark://{HOSTS[0]}:{port}"
@@ -62,7 +62,7 @@ def start_cluster(stage: Stage, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def speculated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the program, which has written everything and ended, with all processes of the cluster."""
+    """The folder of the program after it has written everything and ended, like all processes of the cluster."""
     folder = tmp_path_factory.mktemp("speculation")
     (folder / "events").mkdir()
     for name in WRITES:
@@ -79,7 +79,7 @@ def speculated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def overtaken(folder: Path, write: str) -> list[tuple[str, str]]:
-    """Hosts of the first and the speculative attempt of each task of that write of which only the latter succeeded.
+    """Hosts of the first and the second attempt of each task in that write of which only the second succeeded.
 
     By Spark's event log.
     """
@@ -104,7 +104,7 @@ def overtaken(folder: Path, write: str) -> list[tuple[str, str]]:
 
 
 def in_slow_task(write: str, ids: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which of these rows are of the task whose first attempt stood still: its share, or what Spark's hash gave it."""
+    """The rows of the task whose first attempt stood still: its share, or what Spark's hash gave it."""
     if write != "stateful":
         return ids.to_numpy() % 2 == 0
     return spark_hash([ids]) % 2 == 0
@@ -112,7 +112,7 @@ def in_slow_task(write: str, ids: pa.Array) -> npt.NDArray[np.bool_]:
 
 @pytest.mark.parametrize("write", WRITES)
 def test_one_attempt_of_a_slow_task_is_in_the_store(speculated: Path, write: str) -> None:
-    """The second one, though the first had uploaded rows already: no version names them, and vacuum finds them."""
+    """It is the second attempt, though the first had uploaded rows: no version names these, and vacuum finds them."""
     tasks = overtaken(speculated, write)
     assert tasks, "Spark has launched no speculative attempt, or none that won"
     assert all(first != second for first, second in tasks)

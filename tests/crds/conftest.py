@@ -1,4 +1,4 @@
-"""An API server with our definitions in it, for all tests of this folder."""
+"""An API server with Tussock's definitions in it, for all tests of this folder."""
 
 from collections.abc import Iterator
 from pathlib import Path

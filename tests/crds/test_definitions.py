@@ -1,4 +1,4 @@
-"""What the definitions say, without an API server: written from their sources, described, and known to the operator."""
+"""The definitions, without an API server: generated from their sources, described, and known to the operator."""
 
 import inspect
 import re
@@ -69,24 +69,24 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 
 def described(kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """The nodes of a kind that are its own, not Kubernetes'."""
+    """The nodes of a kind that Tussock defines, not Kubernetes."""
     return [(path, node) for path, node in nodes(schema_of(kind)) if path != ".metadata"]
 
 
 def messages(kind: str) -> set[str]:
-    """What the rules of a kind say."""
+    """The messages of a kind's rules."""
     found = [schema_of(kind), *(node for _, node in described(kind))]
     return {rule["message"] for node in found for rule in node.get("x-kubernetes-validations", ())}
 
 
 @pytest.mark.parametrize("path", make_crds.written(), ids=lambda path: path.name)
-def test_what_is_written_is_up_to_date(path: Path) -> None:
+def test_the_generated_files_are_up_to_date(path: Path) -> None:
     """`python scripts/make_crds.py` would change nothing: neither a definition nor a table of the document."""
     assert path.read_text(encoding="utf-8") == make_crds.written()[path]
 
 
 def test_every_kind_is_there() -> None:
-    """The five kinds, with the short names and the category that documents and fingers know."""
+    """The five kinds, with the short names and the category that documents use."""
     names = {kind: found["spec"]["names"] for kind, found in DEFINITIONS.items()}
     assert {kind: found["shortNames"] for kind, found in names.items()} == {
         "StateStore": ["tss"],
@@ -101,7 +101,7 @@ def test_every_kind_is_there() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_described(kind: str) -> None:
-    """A description is a sentence of its own: it begins with a capital letter and ends with a stop."""
+    """A description is a whole sentence: it begins with a capital letter and ends with a stop."""
     bare = [
         path
         for path, node in described(kind)
@@ -112,7 +112,7 @@ def test_every_field_is_described(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_is_bounded(kind: str) -> None:
-    """Text, lists and maps of a spec have a largest size, without which rules over them have no bounded cost."""
+    """Every text, list and map of a spec has a largest size, without which rules over them have no bounded cost."""
     limits = {"string": ("maxLength", "enum"), "array": ("maxItems",), "integer": ("minimum",), "number": ("minimum",)}
     unbounded = []
     for path, node in nodes(schema_of(kind)["properties"]["spec"], "spec"):
@@ -124,7 +124,7 @@ def test_everything_is_bounded(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_rule_has_a_case(kind: str) -> None:
-    """Every message of a rule is among those that the API server is seen to answer (`refused.yaml`, `changes.yaml`)."""
+    """Every message of a rule is among those that tests see the API server return (`refused.yaml`, `changes.yaml`)."""
     shown = [
         case.get("message", "")
         for file in ("refused", "changes")
@@ -247,7 +247,7 @@ def refused_settings() -> set[str]:
     ids=["number", "range"],
 )
 def test_settings_of_the_operator_are_refused(executor: dict[str, Any]) -> None:
-    """What a job gets whatever its `sparkConf` says is refused there, and nothing else that a job gets is."""
+    """The schema refuses exactly the settings that a job gets whatever its `sparkConf` says."""
     refused = refused_settings()
 
     def conf(user: dict[str, str]) -> dict[str, str]:

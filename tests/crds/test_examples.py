@@ -27,7 +27,7 @@ def bodies(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_examples_are_there() -> None:
-    """Quickstart, production, scale, backup and restore, whatever else."""
+    """At least quickstart, production, scale, backup and restore."""
     assert {path.stem for path in EXAMPLES} >= {"backup", "production", "quickstart", "restore", "scale"}
     listed = re.findall(
         r"^\| \[(\S+)\]\(\1\)", (EXAMPLES[0].parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE
@@ -37,7 +37,7 @@ def test_the_examples_are_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_server_takes_it(kubectl: Kubectl, path: Path) -> None:
+def test_the_api_server_accepts_every_example(kubectl: Kubectl, path: Path) -> None:
     """Every object is accepted without a warning, and the operator can read it as the server keeps it."""
     answer = kubectl("create", "--dry-run=server", "--validate=strict", "-o", "yaml", "-f", str(path))
     assert (answer.code, answer.error) == (0, "")
@@ -49,7 +49,7 @@ def test_the_server_takes_it(kubectl: Kubectl, path: Path) -> None:
 
 
 def program_of(path: Path, config_map: dict[str, str], there: dict[tuple[str, str], Any]) -> str:
-    """The program in a ConfigMap of the example, or in the folder of which its comment has one made."""
+    """The program in a ConfigMap of the example, or in the folder from which its comment has one made."""
     name, key = config_map["name"], config_map["key"]
     made = re.search(rf"# +kubectl create configmap {name} --from-file=(\S+)", path.read_text(encoding="utf-8"))
     if made:
@@ -59,8 +59,8 @@ def program_of(path: Path, config_map: dict[str, str], there: dict[tuple[str, st
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_references_lead_somewhere(path: Path) -> None:
-    """What an object of an example names is in the same file, or in that which it builds on."""
+def test_every_reference_has_its_object(path: Path) -> None:
+    """Every object that an example names is in the same file, or in the one that it builds on."""
     files = {path, path.with_stem("quickstart"), path.with_stem("backup")}
     there = {(body["kind"], body["metadata"]["name"]): body for file in files for body in bodies(file)}
     for body in bodies(path):
@@ -78,7 +78,7 @@ def test_references_lead_somewhere(path: Path) -> None:
 
 
 def test_the_quickstart_runs_the_program_of_this_repository() -> None:
-    """The path of the program is where the image for Spark has the examples, and such a program is there."""
+    """The program's path is where the image for Spark has the examples, and the program is there."""
     (compute,) = [body for body in bodies(ROOT / "examples/kubernetes/quickstart.yaml") if body["kind"] == "Compute"]
     found = re.fullmatch(r"/opt/tussock/examples/(\w+\.py)", compute["spec"]["application"]["file"])
     assert found

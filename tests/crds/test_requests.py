@@ -1,4 +1,4 @@
-"""What a real API server makes of manifests: what it refuses and what it says then, what it keeps, what may change."""
+"""A real API server and manifests: what it refuses and why, what it keeps, what may change."""
 
 import re
 from pathlib import Path
@@ -27,22 +27,22 @@ def manifest(case: dict[str, Any], spec: Any) -> dict[str, Any]:
 
 
 def problems(answer: Answer) -> list[str]:
-    """What kubectl printed about a refusal, a line a problem, without the type that stands before a rule's message."""
+    """The problems that kubectl printed about a refusal, one a line, without the type before a rule's message."""
     return [
         re.sub(r'Invalid value: "(object|string)": ', "Invalid value: ", line) for line in answer.error.splitlines()
     ]
 
 
 @pytest.mark.parametrize("case", cases("refused"))
-def test_refused(kubectl: Kubectl, case: dict[str, Any]) -> None:
-    """The manifest is refused, and its author is told what is wrong, and where."""
+def test_a_wrong_manifest_is_refused(kubectl: Kubectl, case: dict[str, Any]) -> None:
+    """The message says what is wrong, and where."""
     answer = kubectl("create", "--dry-run=server", "-f", "-", manifest=manifest(case, case.get("spec")))
     assert answer.code != 0
     assert any(case["message"] in line for line in problems(answer)), answer.error
 
 
 def test_unknown_fields_are_never_kept(kubectl: Kubectl) -> None:
-    """Whoever turns the check of unknown fields off still can't store a secret inline: the server drops it."""
+    """Even with the check of unknown fields off no secret can be stored inline: the server drops the field."""
     spec = {"objectStore": {"s3": {"bucket": "data", "region": "eu-central-1", "secretAccessKey": "hunter2"}}}
     told = manifest({"kind": "StateStore", "name": "inline"}, spec)
     kept = kubectl.done("create", "--dry-run=server", "--validate=ignore", "-o", "yaml", "-f", "-", manifest=told)
@@ -51,15 +51,15 @@ def test_unknown_fields_are_never_kept(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("case", cases("accepted"))
-def test_accepted(kubectl: Kubectl, case: dict[str, Any]) -> None:
+def test_a_right_manifest_is_kept_with_defaults(kubectl: Kubectl, case: dict[str, Any]) -> None:
     """The manifest is kept with its defaults filled in, and nothing else is changed."""
     made = kubectl.done("create", "--dry-run=server", "-o", "yaml", "-f", "-", manifest=manifest(case, case["spec"]))
     assert yaml.safe_load(made)["spec"] == case["stored"]
 
 
 @pytest.mark.parametrize("case", cases("changes"))
-def test_changes(kubectl: Kubectl, case: dict[str, Any]) -> None:
-    """What would lose data when it is changed is refused with the way out; all else may change."""
+def test_a_change_that_loses_data_is_refused(kubectl: Kubectl, case: dict[str, Any]) -> None:
+    """A change that would lose data is refused with the way out; all else may change."""
     kubectl.done("create", "-f", "-", manifest=manifest(case, case["before"]))
     try:
         answer = kubectl("replace", "-f", "-", manifest=manifest(case, case["after"]))

@@ -1,4 +1,4 @@
-"""What users see of the kinds through kubectl: explanations, columns, scale, and what belongs to a store."""
+"""The kinds as users see them through kubectl: explanations, columns, scale, and the objects of a store."""
 
 import json
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 @pytest.mark.parametrize("kind", STATUSES)
 def test_columns_tell_the_state(kubectl: Kubectl, objects: None, kind: str) -> None:
-    """`kubectl get` shows how the object is, by its short name; `-o wide` ends with the message."""
+    """`kubectl get` shows the object's state under its short name; `-o wide` ends with the message."""
     status, headings, cells = STATUSES[kind]
     set_status(kubectl, kind, status)
     names, row = table(kubectl, kind, "shop")
@@ -133,7 +133,7 @@ def test_category_shows_all_kinds(kubectl: Kubectl, objects: None) -> None:
     assert sorted(shown) == sorted(f"{kind.lower()}.tussock.dev/shop" for kind in SPECS)
 
 
-def test_store_finds_what_is_its_own(kubectl: Kubectl, objects: None) -> None:
+def test_a_field_selector_finds_the_computes_of_a_store(kubectl: Kubectl, objects: None) -> None:
     """A field selector finds the computes of a store, and only those."""
     kubectl.done("create", "-f", "-", manifest=body("Compute", "other", COMPUTE | {"storeRef": {"name": "other"}}))
     found = kubectl.done("get", "tsx", "--field-selector", "spec.storeRef.name=shop", "-o", "name")
@@ -142,7 +142,7 @@ def test_store_finds_what_is_its_own(kubectl: Kubectl, objects: None) -> None:
 
 
 @pytest.mark.parametrize(("kind", "path"), [("tsc", "{.spec.replicas}"), ("tsx", "{.spec.executor.replicas}")])
-def test_scale(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
+def test_kubectl_scale_sets_the_number(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
     """`kubectl scale` sets the number, and what an autoscaler asks for is in the scale subresource."""
     set_status(kubectl, kind, {"replicas": 2, "selector": "tussock.dev/owner=shop"})
     kubectl.done("scale", kind, "shop", "--replicas=5")
@@ -153,7 +153,7 @@ def test_scale(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
 
 
 def test_a_section_without_a_number_leaves_scaling_alone(kubectl: Kubectl) -> None:
-    """What a StateStore's section doesn't say about a Compactor stays as others set it, what it says is put back."""
+    """Other clients may set a field of a Compactor that the StateStore's section leaves out; the rest is put back."""
 
     def apply_section(section: dict[str, Any]) -> str:
         told = body("Compactor", "sectioned", {"storeRef": {"name": "sectioned"}, **section})
@@ -168,15 +168,15 @@ def test_a_section_without_a_number_leaves_scaling_alone(kubectl: Kubectl) -> No
     kubectl.done("delete", "tsc", "sectioned")
 
 
-def test_scale_keeps_to_the_limits(kubectl: Kubectl, objects: None) -> None:
-    """What the schema forbids is refused on this way, too."""
+def test_scale_is_held_to_the_limits_of_the_schema(kubectl: Kubectl, objects: None) -> None:
+    """`kubectl scale` is refused what the schema forbids."""
     answer = kubectl("scale", "tsc", "shop", "--replicas=1001")
     assert answer.code != 0
     assert "should be less than or equal to 1000" in answer.error
 
 
 def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
-    """With a range the number is Spark's, and whoever sets it is told so."""
+    """With a range Spark chooses the number of executors, and `kubectl scale` is refused with that reason."""
     spec = COMPUTE | {"executor": {"minReplicas": 1, "maxReplicas": 3}}
     kubectl.done("create", "-f", "-", manifest=body("Compute", "elastic", spec))
     answer = kubectl("scale", "tsx", "elastic", "--replicas=2")
@@ -186,7 +186,7 @@ def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
 
 
 def test_status_is_apart_from_the_spec(kubectl: Kubectl, objects: None) -> None:
-    """Who writes a manifest can't write the status with it, and a status doesn't raise the generation."""
+    """Writing a manifest can't write the status with it, and a new status doesn't raise the generation."""
     told = body("Meta", "shop", SPECS["Meta"]) | {"status": {"leader": "me"}}
     kubectl.done("replace", "-f", "-", manifest=told)
     set_status(kubectl, "tsm", {"term": 3})
@@ -195,7 +195,7 @@ def test_status_is_apart_from_the_spec(kubectl: Kubectl, objects: None) -> None:
     assert found["metadata"]["generation"] == 1
 
 
-def test_one_condition_of_a_type(kubectl: Kubectl, objects: None) -> None:
+def test_a_second_condition_of_a_type_is_refused(kubectl: Kubectl, objects: None) -> None:
     """A second `Ready` is refused, and so is a type that the documents don't name."""
     twice = conditions("True", "Ready", "yes") + conditions("False", "Failed", "no")
     odd = [{**twice[0], "type": "Odd"}]
@@ -238,6 +238,6 @@ def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
         ("tss.status.conditions.reason", "The reason in one word"),
     ],
 )
-def test_explain(kubectl: Kubectl, path: str, told: str) -> None:
-    """`kubectl explain` answers for long and short names, down to the last field."""
+def test_kubectl_explain_knows_every_kind(kubectl: Kubectl, path: str, told: str) -> None:
+    """`kubectl explain` describes long and short names, down to the last field."""
     assert told in " ".join(kubectl.done("explain", path).split())

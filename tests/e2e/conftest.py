@@ -1,4 +1,4 @@
-"""The cluster of the end-to-end tests: `$KUBECONFIG`, or a node of our own where this machine can run one."""
+"""The cluster of the end-to-end tests: `$KUBECONFIG`, or this project's node if this machine can run one."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A Kubernetes cluster for the whole run; a node of our own ends with the last run that uses it."""
+    """A Kubernetes cluster for the whole run; this project's node ends with the last run that uses it."""
     named = os.environ.get("KUBECONFIG")
     if named:
         yield Cluster(Path(named))
@@ -60,7 +60,7 @@ def peace(cluster: Cluster) -> Iterator[Peace]:
 
 
 def _of(cluster: Cluster) -> Path:
-    """Where runs agree on a cluster."""
+    """The file by which runs agree on a cluster."""
     return Path(tempfile.gettempdir(), f"{OPERATORS}-{zlib.crc32(str(cluster.kubeconfig).encode()):08x}")
 
 

@@ -1,4 +1,4 @@
-"""A bucket that is away for a minute, and one that is full: what is told meanwhile, and that it heals by itself."""
+"""A bucket that is away for a minute, and a full one: the statuses meanwhile, and that they heal by themselves."""
 
 import re
 import time
@@ -16,9 +16,9 @@ from support.kubernetes.watches import ReadyWatch, watched_readiness
 AWAY_SECONDS = 60
 KINDS = ("tss", "tsm")
 WRITES_MAX = 40
-"""Statuses of one kind written from the outage to its end. It was 70 of each once, in two minutes."""
+"""Statuses of one kind written from the outage to its end. Once there were 70 of each, in two minutes."""
 OBJECT = re.compile(r" at 0x[0-9a-f]+|host='")
-"""How Python writes one."""
+"""Python's way to write one."""
 FILL = """
 with open("/data/foreign", "wb", 0) as file:
     try:
@@ -31,7 +31,7 @@ EMPTY = "import os; os.remove('/data/foreign')"
 
 
 class Trouble(NamedTuple):
-    """A store of two meta nodes with rows, whose bucket is harmed, and what was told since a moment before."""
+    """A store of two meta nodes with rows, whose bucket is harmed, and the statuses since then."""
 
     bucket: Bucket
     rows: dict[str, object]
@@ -39,7 +39,7 @@ class Trouble(NamedTuple):
     end_watch: Callable[[], None]
 
     def heal(self, what: str, mend: Callable[[], object]) -> None:
-        """See to it that nothing else is needed; then all that was told is in the watch."""
+        """Mend it, and wait until all is in order without other help; then all statuses are in the watch."""
         with self.bucket.cluster.phase(f"trouble: {what}, to all in order"):
             mend()
             for kind in KINDS:
@@ -51,9 +51,9 @@ class Trouble(NamedTuple):
 
 @pytest.fixture(scope="module")
 def troubles(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iterator[tuple[Trouble, Trouble, float]]:
-    """Two such stores, each with a MinIO of its own: that of the first is away, the disk of the second is full.
+    """Two stores, each with its MinIO: the server of the first is away, the disk of the second is full.
 
-    Both at once, for both take their time to be seen; since when is the last of the answers.
+    Both begin at once, since each takes its time to be seen; the third value is the moment at which they began.
     """
     with ExitStack() as stack:
         buckets = []
@@ -74,13 +74,13 @@ def troubles(cluster: Cluster, operator: str, image_names: dict[str, str]) -> It
 
 
 def beside(bucket: Bucket, program: str) -> str:
-    """What a program in Python prints that runs beside the server, on its disk."""
+    """What a Python program prints that runs beside the server, on its disk."""
     where = ("exec", "minio", f"--namespace={bucket.namespace}", "--container=beside")
     return bucket.cluster.kubectl(*where, "--", "python", "-c", program)
 
 
 def expect_calm(watch: ReadyWatch) -> None:
-    """It went once, and came once; and what was told is for people."""
+    """Assert that `Ready` went once and came once, and that the messages are readable."""
     for kind, seen in watch.seen.items():
         print(kind, *seen, sep="\n  ")
         assert watch.turns(kind) == 2, kind
@@ -88,7 +88,7 @@ def expect_calm(watch: ReadyWatch) -> None:
     assert not [message for message in watch.messages() if OBJECT.search(message)]
 
 
-def test_a_bucket_that_is_away_for_a_minute(
+def test_an_outage_of_the_bucket_is_reported_and_heals(
     cluster: Cluster, troubles: tuple[Trouble, Trouble, float], image_names: dict[str, str]
 ) -> None:
     """`Ready` goes once and comes once, with a message that names the bucket; the rows are there again.
@@ -105,8 +105,8 @@ def test_a_bucket_that_is_away_for_a_minute(
     expect_calm(away.watch)
 
 
-def test_a_bucket_without_room(cluster: Cluster, troubles: tuple[Trouble, Trouble, float]) -> None:
-    """The disk of its server is full of a file that is nobody's: the message names bucket and room.
+def test_a_full_bucket_is_reported_and_heals(cluster: Cluster, troubles: tuple[Trouble, Trouble, float]) -> None:
+    """A foreign file fills the disk of its server: the message names bucket and room.
 
     Story: it read `The meta nodes run and elect a leader`, and nothing was degraded.
     """

@@ -1,4 +1,4 @@
-"""Who can connect to the pods of a store and of a job, where the cluster's network enforces policies, and who can't.
+"""Which pods can connect to those of a store and of a job, where the cluster's network enforces policies.
 
 The store's meta node and MinIO are real. Pods that only listen stand for driver, executor and compactor: they have the
 labels by which the operator's own policies mean those, and their ports.
@@ -38,7 +38,7 @@ MAY: dict[str, set[str]] = {
 
 
 class Shop(User):
-    """A store and a suspended job, pods that stand for what isn't there, and pods that try to connect."""
+    """A store and a suspended job, pods that stand for missing ones, and pods that try to connect."""
 
     def __init__(self, cluster: Cluster, namespace: str, elsewhere: str, operators: str, node_image: str) -> None:
         super().__init__(cluster, namespace, node_image)
@@ -46,7 +46,7 @@ class Shop(User):
         self._addresses: dict[str, str] = {}
 
     def begin(self) -> None:
-        """Apply everything, and wait until all who try and all who are tried are there."""
+        """Apply everything, and wait until all clients and all targets are there."""
         application = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job"}, "data": {"job.py": ""}}
         job = resource(
             "Compute",
@@ -92,7 +92,7 @@ class Shop(User):
         return found
 
     def opened(self, *who: str) -> Mapping[str, set[str]]:
-        """To what each pod can connect now."""
+        """The addresses to which each pod can connect now."""
         with ThreadPoolExecutor(len(who)) as threads:
             return dict(zip(who, threads.map(self._opened_by, who), strict=True))
 
@@ -107,15 +107,15 @@ class Shop(User):
         return {what for what, address in self._addresses.items() if opens[address]} - self._own(name)
 
     def _own(self, name: str) -> set[str]:
-        """Nobody can keep a pod from itself."""
+        """The connections of each pod to itself, which no policy can stop."""
         return {what for what in self._addresses if what.startswith(f"{name} ")}
 
     def everything(self) -> set[str]:
-        """All that can be connected to."""
+        """All addresses."""
         return set(self._addresses)
 
     def _selected_by(self, policy: str) -> dict[str, str]:
-        """The labels of the pods that a policy is about."""
+        """The labels of the pods that a policy selects."""
         found = self.cluster.wait_for(
             f"policy {policy}", lambda: self.cluster.get("networkpolicy", policy, self.namespace)
         )
@@ -126,7 +126,7 @@ class Shop(User):
 
 @pytest.fixture(scope="module")
 def shop(cluster: Cluster, operator: str, image_names: Mapping[str, str]) -> Iterator[Shop]:
-    """The store with its policies, and everybody there."""
+    """The store with its policies, and all pods."""
     with cluster.namespace("policies") as namespace, cluster.namespace("elsewhere") as elsewhere:
         found = Shop(cluster, namespace, elsewhere, operator, image_names["node"])
         try:
@@ -138,7 +138,7 @@ def shop(cluster: Cluster, operator: str, image_names: Mapping[str, str]) -> Ite
                 found.kubectl("delete", "tsx,tss", "--all", "--timeout=100s", seconds=120)
 
 
-def test_only_who_is_named_is_let_in(shop: Shop) -> None:
+def test_policies_let_in_only_the_named_clients(shop: Shop) -> None:
     """A stranger opens nothing; clients, executors, operator and Prometheus what they need; then all, without policies.
 
     The end shows that each address answers, so that it was the policies that kept the stranger out.
@@ -155,7 +155,7 @@ def test_only_who_is_named_is_let_in(shop: Shop) -> None:
 
 
 def wrongly_opened(shop: Shop, wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """What pods open and should not, or don't and should, once what is wanted has had the time to be enforced."""
+    """Connections that are open and should not be, or the reverse, after the policies had time to be enforced."""
     wrong: dict[str, set[str]] = {}
 
     def is_right() -> bool:

@@ -1,4 +1,4 @@
-"""The images run a platform by plain manifests, without the operator: what they promise, the operator builds on.
+"""The images run a platform by plain manifests, without the operator, which relies on the same things.
 
 Every pod is of the restricted profile (the namespace enforces it) with a root file system that can't be written.
 """
@@ -48,7 +48,7 @@ def start_platform(cluster: Cluster, namespace: str, image_names: dict[str, str]
 
 
 def test_writes_are_counted_and_the_api_server_comes_back(cluster: Cluster) -> None:
-    """What other tests rely on: a write is in the audit log, and a killed API server starts again with all objects."""
+    """Other tests rely on this: a write is in the audit log, and a killed API server starts again with all objects."""
     if cluster.node is None:
         pytest.skip("on another cluster there is no audit log, and its API server is not ours to kill")
     with cluster.namespace("writes") as namespace:
@@ -68,7 +68,7 @@ def test_writes_are_counted_and_the_api_server_comes_back(cluster: Cluster) -> N
 
 @pytest.mark.parametrize("part", ["operator", "node"])
 def test_image_is_small(cluster: Cluster, image_names: dict[str, str], part: str) -> None:
-    """What a registry has to hold of an image stays below its limit."""
+    """The bytes of an image in a registry stay below its limit."""
     if cluster.node is None:
         pytest.skip("the images of another cluster were built elsewhere")
     size = images.compressed_bytes(image_names[part])
@@ -78,7 +78,7 @@ def test_image_is_small(cluster: Cluster, image_names: dict[str, str], part: str
 
 @pytest.mark.parametrize("part", ["operator", "node", "spark"])
 def test_image_runs_as_its_user(cluster: Cluster, image_names: dict[str, str], part: str, platform: str) -> None:
-    """Without being told, an image runs as 10001, finds its modules compiled, and can write nothing but /tmp."""
+    """By default an image runs as 10001, finds its modules compiled, and can write nothing but /tmp."""
     name = f"user-of-{part}"
     text = (PROGRAMS / "who_am_i.py").read_text()
     cluster.apply(pod(name, image_names[part], command=["python", "-c", text]), namespace=platform)

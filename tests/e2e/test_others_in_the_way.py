@@ -1,4 +1,4 @@
-"""Where something of somebody else is in a store's place: nothing of theirs is harmed, and the store says what to do.
+"""Foreign objects in a store's place: none of them is harmed, and the store says what to do.
 
 Objects with the names of children, a quota, a second store on one prefix, and the store's own former self.
 """
@@ -15,7 +15,7 @@ from support.kubernetes.bucket_users import Bucket, bucket_in
 
 WATCHED_SECONDS = 20
 WRITES_MAX = 40
-"""In so many seconds: the compactor, and tries of what is refused, each later than the one before. Once it was 814."""
+"""Within `WATCHED_SECONDS`: the compactor, and ever rarer tries of what is refused. Once there were 814."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def bucket(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iter
 
 @pytest.fixture
 def stranger(bucket: Bucket) -> Iterator[Bucket]:
-    """Somebody else in the cluster, with stores in the same bucket."""
+    """Another user of the cluster, with stores in the same bucket."""
     with bucket.cluster.namespace("stranger") as namespace:
         found = bucket.elsewhere(namespace)
         yield found
@@ -35,7 +35,7 @@ def stranger(bucket: Bucket) -> Iterator[Bucket]:
 
 
 def of_alice() -> list[dict[str, Any]]:
-    """Objects that were there first, with the names of children of the stores `cart` and `basket`."""
+    """Earlier objects with the names of children of the stores `cart` and `basket`."""
     labels = {"app": "alices"}
     pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "localhost/none"}]}}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "basket-meta"}, "data": {"mine": "1"}}
@@ -53,7 +53,7 @@ def of_alice() -> list[dict[str, Any]]:
 
 
 def as_they_are(bucket: Bucket, objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The objects as the API server has them, but for what Kubernetes itself writes into them meanwhile."""
+    """The objects as the API server has them, without fields that Kubernetes itself changes."""
     found = [bucket.get(f"{one['kind'].lower()}/{one['metadata']['name']}") for one in objects]
     for one in found:
         one.pop("status", None)
@@ -62,8 +62,8 @@ def as_they_are(bucket: Bucket, objects: list[dict[str, Any]]) -> list[dict[str,
     return found
 
 
-def test_objects_of_others_stay_as_they_are(cluster: Cluster, bucket: Bucket) -> None:
-    """Also when the stores with whose children they share their names are deleted; without them the stores begin."""
+def test_foreign_objects_stay_as_they_are(cluster: Cluster, bucket: Bucket) -> None:
+    """Also when the stores whose children have their names are deleted; without them the stores begin."""
     theirs = of_alice()
     cluster.apply(*theirs, namespace=bucket.namespace)
     cluster.wait_ready("deployment/basket-meta", namespace=bucket.namespace)
@@ -92,7 +92,7 @@ def test_objects_of_others_stay_as_they_are(cluster: Cluster, bucket: Bucket) ->
             bucket.await_reason(f"tss/{store}", "Ready", status="True")
 
 
-def test_a_quota_is_named_and_waited_for_in_peace(cluster: Cluster, operator: str, stranger: Bucket) -> None:
+def test_a_quota_is_named_and_causes_few_writes(cluster: Cluster, operator: str, stranger: Bucket) -> None:
     """The message names the quota, next to nothing is written meanwhile, and without it the store begins by itself."""
     if cluster.node is None:
         pytest.skip("on another cluster there is no audit log")
@@ -117,14 +117,14 @@ def test_a_quota_is_named_and_waited_for_in_peace(cluster: Cluster, operator: st
 
 
 def writes(cluster: Cluster, operator: str, namespace: str) -> list[str]:
-    """What the operator has written in a namespace so far, each with its verb."""
+    """The operator's writes in a namespace until now, each with its verb."""
     found = [line for line in cluster.audited_writes() if line["objectRef"].get("namespace") == namespace]
     ours = [line for line in found if line["user"]["username"].startswith(f"system:serviceaccount:{operator}:")]
     return [f"{line['verb']} {line['requestURI']}" for line in ours]
 
 
-def test_a_refused_store_takes_nothing_along(cluster: Cluster, bucket: Bucket, stranger: Bucket) -> None:
-    """One with `deletionPolicy: Delete` on the prefix of another, whose marker is gone, is deleted as it was told to.
+def test_the_deletion_of_a_refused_store_touches_nothing(cluster: Cluster, bucket: Bucket, stranger: Bucket) -> None:
+    """A store with `deletionPolicy: Delete` on the prefix of another, whose marker is gone, is deleted.
 
     Story: everything that the first one had in the bucket went with it.
     """
@@ -149,9 +149,9 @@ def test_a_refused_store_takes_nothing_along(cluster: Cluster, bucket: Bucket, s
 
 
 def test_a_lost_namespace_applied_again_has_its_data(cluster: Cluster, bucket: Bucket) -> None:
-    """The marker of the former store is in the way, and the message says what to write, once for all.
+    """The marker of the former store is in the way, and the message says what to write.
 
-    Its secret goes first, as it may in a namespace that is deleted: so nobody can take the marker away any more.
+    Its secret goes first, as it may in a namespace that is deleted: then the marker cannot be removed any more.
     """
     with cluster.namespace("lost") as namespace:
         lost = bucket.elsewhere(namespace)

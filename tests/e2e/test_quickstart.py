@@ -1,4 +1,4 @@
-"""From `helm install` to results that are right: the chart, the operator, a managed object store, a platform, a stream.
+"""From `helm install` to right results: the chart, the operator, a managed object store, a platform, a stream.
 
 Everything is as a user has it: the chart as it is, `examples/kubernetes/quickstart.yaml` as it is. While the stream
 runs, its one meta node is killed; then its epochs are compared with the timetable of 2013. Where a platform has more
@@ -24,16 +24,16 @@ class Quickstart:
         self._cluster, self._namespace = cluster, namespace
 
     def days(self) -> int:
-        """How many days the driver that runs now says it has written."""
+        """The number of days that the present driver reports as written."""
         log = self._cluster.log("flights-driver", self._namespace)
         return len(re.findall(r"^\d{4}-\d\d-\d\d: \d+ events, epoch \d+$", log, re.MULTILINE))
 
     def await_days(self, total: int) -> None:
-        """Wait until the driver has written so many days."""
+        """Wait until the driver has written `total` days."""
         self._cluster.wait_for(f"{total} days", lambda: self.days() >= total, SECONDS)
 
     def kill_meta(self) -> None:
-        """The meta node, which has no other beside it."""
+        """Kill the meta node, which is the only one."""
         [pod] = self._cluster.list("pods", self._namespace, "app.kubernetes.io/component=meta")
         self._cluster.kill(pod["metadata"]["name"], self._namespace)
 
@@ -49,7 +49,7 @@ class Quickstart:
 @pytest.mark.spark
 @pytest.mark.usefixtures("operator")
 def test_quickstart_from_chart_to_results(cluster: Cluster) -> None:
-    """The first epoch soon, a stream that survives the loss of its meta node, and every day as it should be."""
+    """The first epoch comes soon, the stream survives the loss of its meta node, and every day is right."""
     with cluster.namespace("quickstart") as namespace:
         where = f"--namespace={namespace}"
         quickstart = Quickstart(cluster, namespace)
@@ -80,7 +80,7 @@ def test_quickstart_from_chart_to_results(cluster: Cluster) -> None:
 
 
 def check(cluster: Cluster, quickstart: Quickstart, namespace: str) -> None:
-    """A job that runs once compares what is in the store with the truth."""
+    """A job that runs once compares the store with the truth."""
     program = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

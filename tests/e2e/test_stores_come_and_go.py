@@ -1,6 +1,6 @@
-"""What a user meets when a store begins, and when it ends: obstacles and their messages, backups, restores, deletion.
+"""A store's begin and end as users see them: obstacles and their messages, backups, restores, deletion.
 
-All stores are in one bucket of a MinIO that is nobody's. No stream runs here; rows come from a small client.
+All stores are in one bucket of a separate MinIO. No stream runs here; rows come from a small client.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def bucket(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iter
 
 @pytest.mark.spark
 def test_obstacles_say_what_to_do(cluster: Cluster, bucket: Bucket) -> None:
-    """Secret, bucket and room: each has its reason and a message that names the thing, and heals by itself."""
+    """Secret, bucket and room: each has its reason and a message that names the object, and heals by itself."""
     much = {"requests": {"cpu": "1000"}}
     job = resource(
         "Compute",
@@ -80,7 +80,7 @@ stream.option("checkpointLocation", os.environ["TUSSOCK_CHECKPOINT"]).start().aw
 
 
 def test_a_backup_outlives_its_store(cluster: Cluster, bucket: Bucket) -> None:
-    """Backup, more rows, deletion that retains the data, restore: the backup's rows. Then a deletion of the data."""
+    """Backup, more rows, a deletion that retains the data, restore: the backup's rows. Then a deletion of the data."""
     with cluster.phase("backup: store with rows, and its backup"):
         cluster.apply(bucket.store("first", compactor={}), namespace=bucket.namespace)
         bucket.await_reason("tss/first", "Ready", status="True")

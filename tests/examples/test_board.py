@@ -39,7 +39,7 @@ def test_the_truth_by_hand() -> None:
 
 
 def run_stream(folder: Path, batches: int) -> None:
-    """Run the program until there are so many batches, on two cores of this machine."""
+    """Run the program for that number of batches, on two cores of this machine."""
     conf = "--conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false --conf spark.driver.memory=1g"
     environ = {
         **os.environ,

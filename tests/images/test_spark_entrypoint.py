@@ -41,7 +41,7 @@ def test_driver_is_spark_submit_in_client_mode(entrypoint: ModuleType) -> None:
     assert command == ["/opt/spark/bin/spark-submit", "--deploy-mode", "client", "--conf", "a=b", "app.py"]
 
 
-def test_driver_binds_what_spark_says(entrypoint: ModuleType) -> None:
+def test_the_driver_binds_the_address_that_spark_gives(entrypoint: ModuleType) -> None:
     """In cluster mode Spark gives the driver's pod its address."""
     environment = {"SPARK_HOME": "/opt/spark", "SPARK_DRIVER_BIND_ADDRESS": "10.1.2.3"}
     command = entrypoint.command_for(["driver", "app.py"], environment)
@@ -70,7 +70,7 @@ def test_executor_is_the_backend_with_what_spark_sets(entrypoint: ModuleType) ->
 
 
 @pytest.mark.parametrize("name", [name for name in EXECUTOR if name != "SPARK_HOME"])
-def test_executor_says_what_is_missing(entrypoint: ModuleType, name: str) -> None:
+def test_an_executor_names_missing_variables(entrypoint: ModuleType, name: str) -> None:
     """A pod that Spark did not make ends with the names of the variables that it lacks."""
     environment = {key: value for key, value in EXECUTOR.items() if key != name}
     with pytest.raises(entrypoint.MissingVariable, match=name):

@@ -1,4 +1,4 @@
-"""The meta room as a whole: catalog, idempotent commits, the life of tasks, stalls, and what each call costs."""
+"""The meta room as a whole: catalog, idempotent commits, the life of tasks, stalls, and the cost of each call."""
 
 import pytest
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ def store(bucket: ModelBucket) -> MetaStore:
 
 
 def merged(task: CompactionTask, size: int | None = None) -> SstInfo:
-    """One output that stands for the merge of all inputs."""
+    """One output in place of all inputs, as if they were merged."""
     files = task.ssts()
     return sst(
         min(one.smallest for one in files),
@@ -46,8 +46,8 @@ def merged(task: CompactionTask, size: int | None = None) -> SstInfo:
     )
 
 
-def test_tables_come_and_go(store: MetaStore, bucket: ModelBucket) -> None:
-    """Names are unique, ids are never given again, and an absent table is named."""
+def test_tables_are_created_and_dropped(store: MetaStore, bucket: ModelBucket) -> None:
+    """Names are unique, ids are not used again, and an absent table is named."""
     assert store.create_table(spec("other", 0)).spec.id == 2
     with pytest.raises(TableExists, match="'kv'"):
         store.create_table(spec())
@@ -60,7 +60,7 @@ def test_tables_come_and_go(store: MetaStore, bucket: ModelBucket) -> None:
 
 
 def test_a_repeated_batch_is_answered_by_any_process(store: MetaStore, bucket: ModelBucket) -> None:
-    """The first epoch holds, also for one that uploaded new SSTs for the repetition."""
+    """The first epoch holds, also for a process that uploaded new SSTs for the repetition."""
     epoch = store.commit(request(5, writer="w", batch_id=0))
     other = meta(bucket)
     assert (
@@ -73,7 +73,7 @@ def test_a_repeated_batch_is_answered_by_any_process(store: MetaStore, bucket: M
 
 
 def test_options_that_cannot_work_are_refused(bucket: ModelBucket, store: MetaStore) -> None:
-    """Negative times, and a manual compaction of nothing in particular."""
+    """Negative times, and a manual compaction of no table."""
     with pytest.raises(InvalidOption):
         meta(bucket, retention_seconds=-1)
     with pytest.raises(InvalidOption):
@@ -83,7 +83,7 @@ def test_options_that_cannot_work_are_refused(bucket: ModelBucket, store: MetaSt
 
 
 def test_idle_calls_cost_one_request_or_none(bucket: ModelBucket) -> None:
-    """A claim without work reads the tail; the version, retention and stall questions read nothing."""
+    """A claim without work reads the tail of the log; the version, retention and stalls are known without a request."""
     faulty = FaultyBucket(bucket)
     store = meta(faulty)
     store.create_table(spec())
@@ -96,8 +96,8 @@ def test_idle_calls_cost_one_request_or_none(bucket: ModelBucket) -> None:
     assert [call.operation for call in faulty.calls] == ["get"]
 
 
-def test_a_claim_looks_at_the_pins_before_and_after_its_entry(bucket: ModelBucket) -> None:
-    """One entry raises the safe epoch and claims; the listing after it is what makes the watermark safe."""
+def test_a_claim_lists_the_pins_before_and_after_its_entry(bucket: ModelBucket) -> None:
+    """One entry raises the safe epoch and claims; only the listing after it makes the watermark safe."""
     faulty = FaultyBucket(bucket)
     store = meta(faulty)
     store.create_table(spec())
@@ -115,8 +115,8 @@ def test_a_claim_looks_at_the_pins_before_and_after_its_entry(bucket: ModelBucke
     assert (task.kind, task.watermark, store.version().safe_epoch) == ("intra-l0", 4, 4)
 
 
-def test_the_fullest_table_comes_first_and_each_gets_its_turn(bucket: ModelBucket) -> None:
-    """Two tables, two claims: one each."""
+def test_the_fullest_table_is_claimed_first_and_each_gets_its_turn(bucket: ModelBucket) -> None:
+    """Two tables and two claims: one each."""
     store = meta(bucket)
     for number, name in enumerate(("few", "many"), start=1):
         store.create_table(spec(name, number))
@@ -128,7 +128,7 @@ def test_the_fullest_table_comes_first_and_each_gets_its_turn(bucket: ModelBucke
 
 
 def test_two_processes_never_get_the_same_work(store: MetaStore, bucket: ModelBucket) -> None:
-    """The second one, racing for the same entry, finds the inputs taken."""
+    """The second process, racing for the same entry, finds the inputs taken."""
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
     faulty = FaultyBucket(bucket)
@@ -140,8 +140,10 @@ def test_two_processes_never_get_the_same_work(store: MetaStore, bucket: ModelBu
     assert problems(store.refresh()) == []
 
 
-def test_an_expired_task_is_given_to_another_and_its_report_is_fenced(store: MetaStore, bucket: ModelBucket) -> None:
-    """Inputs are free again once the lease is over, and not before."""
+def test_an_expired_task_goes_to_another_process_and_its_report_is_fenced(
+    store: MetaStore, bucket: ModelBucket
+) -> None:
+    """Inputs are free again after the lease, and not before."""
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
     first = store.own_tasks.claim()
@@ -173,7 +175,7 @@ def test_a_released_task_can_be_claimed_again_at_once(store: MetaStore) -> None:
 
 
 def unknown_outcome(fate: Fate) -> Script:
-    """The next entry's create meets that fate, and cannot be read back either."""
+    """That fate meets the next entry's create, which cannot be read back either."""
     creating = where("create", "log/", fate)
     reading = where("get", "log/", Fate.LOSE_REQUEST)
     created = [False]
@@ -188,7 +190,7 @@ def unknown_outcome(fate: Fate) -> Script:
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
 def test_a_claim_whose_answer_was_lost_does_not_block_its_inputs(bucket: ModelBucket, fate: Fate) -> None:
-    """The process takes back what it holds without knowing, long before the lease is over."""
+    """The process takes back the task that it holds without knowing, long before the lease ends."""
     faulty = FaultyBucket(bucket)
     store = meta(faulty)
     store.create_table(spec())
@@ -204,7 +206,7 @@ def test_a_claim_whose_answer_was_lost_does_not_block_its_inputs(bucket: ModelBu
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
 def test_a_report_whose_answer_was_lost_can_be_repeated(bucket: ModelBucket, fate: Fate) -> None:
-    """The second report is answered, not fenced, by the process that made the first."""
+    """The process that made the first report gets an answer to the second one, which is not fenced."""
     faulty = FaultyBucket(bucket)
     store = meta(faulty)
     store.create_table(spec())
@@ -220,8 +222,8 @@ def test_a_report_whose_answer_was_lost_can_be_repeated(bucket: ModelBucket, fat
     assert meta(bucket).version().live_sst_ids() == {out.id}
 
 
-def test_trivial_moves_are_done_on_the_way(bucket: ModelBucket) -> None:
-    """They cost one entry and no task; the claim goes on to real work."""
+def test_a_claim_makes_trivial_moves_first(bucket: ModelBucket) -> None:
+    """A trivial move costs one entry and no task; the claim goes on to real work."""
     store = meta(bucket, config=PickerConfig(base_bytes=1000, l0_small_bytes=1))
     store.create_table(spec())
     store.commit(request(1, 1, sst(b"a", b"b", data_bytes=5000)))
@@ -233,7 +235,7 @@ def test_trivial_moves_are_done_on_the_way(bucket: ModelBucket) -> None:
 
 
 def test_a_manual_compaction_ends_with_one_run_at_the_bottom(store: MetaStore) -> None:
-    """Whatever was there; asked again, it reclaims what has become old."""
+    """From any tree; a second one reclaims versions that have become old."""
     for epoch in (1, 2, 3):
         store.commit(request(epoch))
     task = store.own_tasks.claim("kv", manual=True)
@@ -246,7 +248,7 @@ def test_a_manual_compaction_ends_with_one_run_at_the_bottom(store: MetaStore) -
 
 
 def test_writes_stall_with_a_reason(bucket: ModelBucket) -> None:
-    """The reason names the table, what is there and the limit."""
+    """The reason names the table, its size and the limit."""
     store = meta(bucket, config=PickerConfig(l0_stall_runs=3))
     store.create_table(spec())
     for epoch in (1, 2, 3):
@@ -284,7 +286,7 @@ def test_a_stream_of_a_thousand_small_batches_stays_flat(bucket: ModelBucket) ->
 
 
 def test_close_releases_the_pins(store: MetaStore) -> None:
-    """Whatever the process still held."""
+    """They are those that the process still held."""
     store.pins.pin(None)
     store.close()
     assert store.live_pins() == []

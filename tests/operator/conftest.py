@@ -1,4 +1,4 @@
-"""A real API server with our definitions, an operator against it, and names that no other test has."""
+"""A real API server with Tussock's definitions, an operator on it, and names that no other test has."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -17,7 +17,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def definitions(api_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kubeconfig of an API server that knows our kinds."""
+    """The kubeconfig of an API server that knows Tussock's kinds."""
     kubectl = Kubectl(api_server, tmp_path_factory.mktemp("kubectl"))
     kubectl.define(CRDS)
     return api_server
@@ -25,7 +25,7 @@ def definitions(api_server: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def objects(definitions: Path) -> Objects:
-    """A namespace of the test's own, of which no operator takes care."""
+    """A namespace of this test alone, which no operator watches."""
     found = Objects(definitions, f"test-{next(_numbers)}")
     found.make_namespace()
     return found
@@ -33,7 +33,7 @@ def objects(definitions: Path) -> Objects:
 
 @pytest.fixture(scope="session")
 def shared(definitions: Path) -> Objects:
-    """The namespace of which `operator` takes care; tests make objects of their own names in it."""
+    """The namespace that the fixture `operator` watches; each test makes objects under its own names in it."""
     found = Objects(definitions, "shared")
     found.make_namespace()
     return found
@@ -52,7 +52,7 @@ def operator(definitions: Path, shared: Objects, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(autouse=True)
 def no_operator_is_left() -> Iterator[None]:
-    """A test that fails leaves no process behind."""
+    """End the processes that a failed test left behind."""
     before = set(OperatorProcess.running)
     yield
     for process in OperatorProcess.running - before:
@@ -67,5 +67,5 @@ def name() -> str:
 
 @pytest.fixture
 def store(name: str, minio: MinioServer, shared: Objects) -> Body:
-    """A store on a prefix of its own in a real bucket, with the secret that it names; not created yet."""
+    """A store on a new prefix in a real bucket, with the secret that it names; not created yet."""
     return store_on(minio, shared, name)

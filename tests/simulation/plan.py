@@ -1,7 +1,7 @@
-"""What a seed decides beforehand: how the cluster is built, and which kinds of trouble it meets.
+"""The plan that a seed draws: the shape of the cluster, and the kinds of failures in it.
 
-Each seed switches some kinds off ("swarm testing", Groce et al., ISSTA 2012): a history in which everything goes wrong
-at once hides what goes wrong by one thing alone.
+Each seed switches some kinds off ("swarm testing", Groce et al., ISSTA 2012): a history in which everything fails at
+once hides the effects of a single failure.
 """
 
 import random
@@ -16,7 +16,7 @@ READS = ("scan", "get", "pinned", "epoch", "changes", "newest", "wait")
 
 
 class Plan(NamedTuple):
-    """One cluster and its troubles."""
+    """One cluster and its failures."""
 
     processes: int
     metas: int
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     writers: int
     readers: int
     batches: int
-    """That each writer commits, at most."""
+    """Batches of each writer, at most."""
     tables: int
     keys: int
     retention: float
@@ -50,10 +50,10 @@ class Plan(NamedTuple):
     with_anonymous: bool
     faults: Faults
     crashes: float
-    """Per process: mean seconds from one to the next; 0: none. Likewise below."""
+    """Mean seconds between two of them for a process; 0: none. Likewise below."""
     stalls: float
     cuts: float
-    """Cut off from the bucket, or from the other nodes."""
+    """It is cut off from the bucket, or from the other nodes."""
     jumps: float
     jump_seconds: float
     deaf: float
@@ -61,18 +61,18 @@ class Plan(NamedTuple):
     ambushes: float
     """It meets trouble just as it commits or pins."""
     coups: float
-    """The leader, whoever that is, meets it: mean seconds from one to the next; 0: none."""
+    """Mean seconds between ambushes of the leader of the moment; 0: none."""
     slow_nodes: float
     """Share of the nodes whose requests take up to `slow_latency` either way, while others race past them."""
     slow_latency: float
     dawdle: float
-    """An epoch is left open between its rows and its commit for so many seconds, at most."""
+    """Seconds, at most, for which an epoch is left open between its rows and its commit."""
     pin_lease: float
     zombies: bool
     """A process that stands still is replaced, and comes back beside its successor."""
     bucket_clock: float
     damaged: bool
-    """A table that nobody uses has a damaged SST, which its compactions meet."""
+    """An idle table has a damaged SST, which its compactions meet."""
     replaced: bool
     """A table is dropped and created anew under its name, while snapshots show it."""
     ahead: float
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(choose: random.Random, apart: random.Random) -> Plan:
-    """Draw a plan. Kinds of trouble that came later are drawn `apart`: histories without them are as they were."""
+    """Draw a plan. Later kinds of failures are drawn `apart`: histories without them stay as they were."""
     plan = _drawn(choose)._replace(damaged=choose.random() < 0.25)
     return plan._replace(replaced=apart.random() < 0.25, ahead=20.0 if apart.random() < 0.2 else 0.0)
 
@@ -146,16 +146,16 @@ def _drawn(choose: random.Random) -> Plan:
     )
     kind = choose.random()
     if kind < 0.25:
-        return _calm(plan, choose)
+        return _without_failures(plan, choose)
     if kind < 0.33:
-        return _overthrown(plan, choose)
+        return _with_overthrows(plan, choose)
     if kind < 0.41:
-        return _raced(plan, choose)
-    return _outlived(plan, choose) if kind < 0.49 else plan
+        return _with_races(plan, choose)
+    return _with_stalls(plan, choose) if kind < 0.49 else plan
 
 
-def _calm(plan: Plan, choose: random.Random) -> Plan:
-    """Nothing is lost and nobody stands still: no pin may be lost then, and races are all that can go wrong."""
+def _without_failures(plan: Plan, choose: random.Random) -> Plan:
+    """No request is lost and no process stands still: no pin may be lost then, and only races can go wrong."""
     return plan._replace(
         faults=Faults(latency=choose.choice([0.1, 0.5, 2.0]), page=plan.faults.page),
         crashes=0.0 if plan.metas else plan.crashes,
@@ -173,9 +173,9 @@ def _calm(plan: Plan, choose: random.Random) -> Plan:
     )
 
 
-def _overthrown(plan: Plan, choose: random.Random) -> Plan:
-    """Leaders come and go, and that is all; leases of pins are so short that each leader has to see to them."""
-    calm = _calm(plan, choose)
+def _with_overthrows(plan: Plan, choose: random.Random) -> Plan:
+    """Only leaders come and go; leases of pins are short, so each leader has to renew them."""
+    calm = _without_failures(plan, choose)
     return calm._replace(
         faults=Faults(latency=0.1, page=plan.faults.page),
         metas=choose.choice([2, 3]),
@@ -191,10 +191,10 @@ def _overthrown(plan: Plan, choose: random.Random) -> Plan:
     )
 
 
-def _raced(plan: Plan, choose: random.Random) -> Plan:
-    """A lone reader pins over and over while others commit and compact; nobody else's pin covers its epoch."""
+def _with_races(plan: Plan, choose: random.Random) -> Plan:
+    """A lone reader pins repeatedly while others commit and compact; no other pin covers its epoch."""
     latency, think_seconds, slow_latency = choose.choice([(0.1, 1.0, 2.0), (0.03, 8.0, 0.5)])
-    return _calm(plan, choose)._replace(
+    return _without_failures(plan, choose)._replace(
         faults=Faults(latency=latency, page=plan.faults.page),
         processes=choose.choice([2, 3]),
         metas=0,
@@ -216,8 +216,8 @@ def _raced(plan: Plan, choose: random.Random) -> Plan:
     )
 
 
-def _outlived(plan: Plan, choose: random.Random) -> Plan:
-    """Processes stand still again and again, while others write, take snapshots and truncate the log."""
+def _with_stalls(plan: Plan, choose: random.Random) -> Plan:
+    """Processes stand still repeatedly, while others write, take snapshots and truncate the log."""
     return plan._replace(
         faults=Faults(latency=0.1, page=plan.faults.page),
         processes=choose.choice([2, 3]),

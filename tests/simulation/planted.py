@@ -39,7 +39,7 @@ class Bug(NamedTuple):
     old: str
     new: str
     seed: int = 0
-    """One that finds it; 0: none is known, `docs/testing/simulation.md` says why."""
+    """A seed that finds it; 0: none is known, `docs/testing/simulation.md` says why."""
 
 
 BUGS = [
@@ -335,7 +335,7 @@ BUGS = [
 ]
 
 
-def _patched(bug: Bug) -> CodeType:
+def _patch(bug: Bug) -> CodeType:
     function: Any = inspect.unwrap(bug.function)
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(bug.old) == 1, f"{bug.name}: the code has changed; look for the bug's place anew"
@@ -354,7 +354,7 @@ def planted(bug: Bug | None) -> Iterator[None]:
         return
     function: Any = inspect.unwrap(bug.function)
     code = function.__code__
-    function.__code__ = _patched(bug)
+    function.__code__ = _patch(bug)
     try:
         yield
     finally:

@@ -17,15 +17,15 @@ def _one(seed: int) -> tuple[int, str, float, dict[str, int]]:
     outcome = run_seed(seed)
     if seed % 8 == 0:
         gc.collect()
-    return seed, _told(outcome), outcome.seconds, outcome.counts
+    return seed, _failure_text(outcome), outcome.seconds, outcome.counts
 
 
-def _told(outcome: Outcome) -> str:
+def _failure_text(outcome: Outcome) -> str:
     return f"{type(outcome.failure).__name__}: {outcome.failure}" if outcome.failure is not None else ""
 
 
-def _hunted(job: tuple[int, int, int]) -> tuple[int, int, str]:
-    """Plant the bug of that number: the number, the seeds until it was found (0: it was not), what it broke."""
+def _hunt_bug(job: tuple[int, int, int]) -> tuple[int, int, str]:
+    """Plant the bug of that number; returns the number, the seeds until it was found (0: never), and the failure."""
     number, first, most = job
     with planted(BUGS[number]):
         for seed in range(first, first + most):
@@ -35,11 +35,11 @@ def _hunted(job: tuple[int, int, int]) -> tuple[int, int, str]:
 
 
 def hunt(first: int, most: int, processes: int, only: str) -> bool:
-    """Print how many seeds each planted bug takes; whether all were found."""
+    """Print the seeds that each planted bug took; returns whether all were found."""
     jobs = [(number, first, most) for number, bug in enumerate(BUGS) if only in bug.name]
     missed = False
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for number, seeds, told in pool.imap_unordered(_hunted, jobs):
+        for number, seeds, told in pool.imap_unordered(_hunt_bug, jobs):
             print(f"{BUGS[number].name}: {f'{seeds} seeds: {told[:200]}' if seeds else 'NOT FOUND'}", flush=True)
             missed |= not seeds
     return not missed
@@ -61,8 +61,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one only, with its trace")
     parser.add_argument("--hunt", nargs="?", const="", metavar="NAME", help="plant bugs, and count seeds to find each")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--seconds", type=float, help="begin no further seeds after so long")
-    parser.add_argument("--failures", type=int, default=5, help="stop after so many")
+    parser.add_argument("--seconds", type=float, help="begin no further seeds after this time")
+    parser.add_argument("--failures", type=int, default=5, help="stop after this number of failures")
     options = parser.parse_args()
     if options.seed is not None:
         outcome = run_seed(options.seed, verbose=print)

@@ -1,4 +1,4 @@
-"""Histories of a simulated cluster, in each of which every answer is checked; and that a seed is one history."""
+"""Simulated histories of a cluster, in which every answer is checked; and that a seed is one history."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_the_same_seed_is_the_same_history() -> None:
 
 
 def test_a_seed_replays_in_another_process_with_other_hashes() -> None:
-    """Else a failure could not be looked at: order must not come from sets, addresses or the process id."""
+    """Otherwise a failure could not be examined: order must not come from sets, addresses or the process id."""
     ended = [simulate("--seed", "7", hash_seed=hash_seed) for hash_seed in ("1", "2")]
     assert ended[0].returncode == 0, ended[0].stdout[-2000:]
     assert len(ended[0].stdout.splitlines()) > 100

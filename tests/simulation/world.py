@@ -1,4 +1,4 @@
-"""One history: builds the cluster that a seed describes, lets it live and suffer, then heals it and checks the end."""
+"""One history: builds the cluster of a seed, runs it with failures, then heals it and checks the end."""
 
 import logging
 import random
@@ -37,7 +37,7 @@ DAMAGED = "damaged"
 DAMAGED_COMMITS = 5
 YEARS_SECONDS = 5 * 365 * 86400.0
 AFTER_YEARS_SECONDS = 400.0
-"""For so long what was begun under the clock that was ahead may still be under way; who begins it may stand still."""
+"""Seconds for which work that began under a clock that was ahead may go on; its process may stand still."""
 HOMES = 6
 """For three writers and three readers, the most there are."""
 
@@ -82,7 +82,7 @@ class World:
             self.tables += BANKS
         self.jobs = [self._job(number) for number in range(self.plan.writers)]
         self._homes = [self.random.randrange(self.plan.processes) for _ in range(HOMES)]
-        """Which process each writer, from the front, and each reader, from the back, lives in."""
+        """The process in which each writer, from the front, and each reader, from the back, lives."""
         self.processes: list[Process] = []
         self._running = 0
         self._ready = False
@@ -104,7 +104,7 @@ class World:
         return [f"meta{number}:7070" for number in range(self.plan.metas)]
 
     def may_lose_pins(self) -> bool:
-        """Whether leases may lapse: something stood still, a clock jumped, or requests went astray."""
+        """Whether leases may lapse: a process stood still, a clock jumped, or requests were lost."""
         faults, plan = self.plan.faults, self.plan
         aimed = plan.deaf + plan.ambushes + plan.coups
         lost = faults.lose_request + faults.lose_answer + faults.late + faults.slow
@@ -112,13 +112,13 @@ class World:
         return bool(crashes or plan.stalls or plan.cuts or plan.jumps or lost or aimed or abs(plan.bucket_clock) > 20)
 
     def vacuums_alone(self, process: Process) -> bool:
-        """Whether nobody but this process ever vacuums, and clocks run evenly."""
+        """Whether only this process ever vacuums, and clocks run evenly."""
         plan = self.plan
         others = plan.processes > 1 and (plan.background_compaction or process.node.name != "p0")
         return not others and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
 
     def check_clock(self, process: Process, error: Exception) -> None:
-        """Nobody is told that his clock is ahead but who is ahead, or still at what he began then."""
+        """A process is told that its clock is ahead only if it is, or while it still does what it began then."""
         node = process.node
         is_ahead = self.scheduler.now < node.years_until + AFTER_YEARS_SECONDS or node.wall_offset > 3000
         if isinstance(error, ClockAhead) and str(error).startswith("epoch "):
@@ -128,7 +128,7 @@ class World:
             raise Violation(f"{node} is told that its clock is ahead, and it is not: {error}") from error
 
     def note_pin(self, process: Process, snapshot: Any) -> int:
-        """The process holds this pin, unless its lease may lapse without its knowing; answers a token for it."""
+        """The process holds this pin, unless its lease may lapse without its knowing; returns a token for it."""
         self._pins_taken += 1
         if not self.may_lose_pins():
             self.oracle.hold(self._pins_taken, snapshot.epoch, repr(process.node))
@@ -136,7 +136,7 @@ class World:
         return self._pins_taken
 
     def check_dry_run(self, before: Version, report: Any) -> None:
-        """What a dry run names is no object of an SST that the version needs, before it and after."""
+        """Check that a dry run names no object of an SST that the version needs, before it and after."""
         # Dropped tables are left out: pins that need them come and go meanwhile.
         live = {sst.id for sst in before.ssts()} & {sst.id for sst in self.oracle.version.ssts()}
         needed = {data_object(sst) for sst in before.ssts() if sst.id in live}
@@ -147,9 +147,9 @@ class World:
     # --- The history -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The whole history; raises what was violated."""
+        """Live through the whole history; raises the violation."""
         try:
-            self._found()
+            self._create_tables()
             self.faults = self.plan.faults
             for number in range(self.plan.metas):
                 self._serve(f"meta{number}", 1)
@@ -168,7 +168,7 @@ class World:
         seconds_max = SECONDS_MAX + (100_000.0 if self.plan.ahead else 0.0)
         self.scheduler.run(done, seconds_max=seconds_max, steps_max=STEPS_MAX)
 
-    def _found(self) -> None:
+    def _create_tables(self) -> None:
         """The first process creates the tables and opens the accounts."""
 
         def work(process: Process) -> None:
@@ -219,7 +219,7 @@ class World:
         return Job(f"{kind}{number}", kind, self.plan.batches, self.random.choice([1.0, 1.0, 1.0, 20.0]))
 
     def _start(self, name: str, incarnation: int) -> None:
-        """A process with its share of the jobs; whoever had this name before may still run, or have died."""
+        """Start a process with its share of the jobs; an earlier one of that name may still run, or have died."""
         number = int(name[1:])
         is_remote = self.plan.metas and not (self.plan.mixed and number == 0)
         process = (RemoteProcess if is_remote else Process)(self, self._node(name, incarnation))
@@ -280,7 +280,7 @@ class World:
         return [*(process.node for process in self.processes), *self.services]
 
     def _close(self) -> None:
-        """No more trouble; workloads end with what they are at."""
+        """End all failures; workloads end after their present call."""
         self.closing = True
         self.faults = CALM
         for node in self._nodes():
@@ -321,7 +321,7 @@ class World:
         self.scheduler.at(self.random.expovariate(1 / mean), happen)
 
     def _crash_soon(self, node: Node) -> None:
-        """It dies at one of its next requests, before that is sent or when the answer comes."""
+        """Let it die at one of its next requests, before that is sent or when the answer comes."""
         node.crash_at_call = node.calls + self.random.randint(1, 30)
         node.crash_after = self.random.random() < 0.5
 
@@ -351,7 +351,7 @@ class World:
         node.ambush = Ambush(kind, least + most * self.random.random())
 
     def _overthrow(self, _: Node) -> None:
-        """Whatever it takes until another one leads."""
+        """Cause failures until another replica leads."""
         leaders = [node for node, meta in self.network.servers.values() if node.alive and meta.is_leader]
         if not leaders:
             return
@@ -371,7 +371,7 @@ class World:
         self.scheduler.trace(f"the wall clock of {node} jumps to {node.wall_offset:+.1f} s")
 
     def _run_ahead(self) -> None:
-        """The wall clock of a process jumps years ahead; some time later it is set right."""
+        """Let the wall clock of a process jump years ahead, and set it right some time later."""
         if self.closing:
             return
         nodes = [process.node for process in self.processes if process.node.alive and process.node.years_until < 0]
@@ -389,7 +389,7 @@ class World:
             node.years_until = self.scheduler.now
 
     def _look_after(self) -> None:
-        """Bury the dead, and start successors; a supervisor that never sleeps."""
+        """Start successors of dead processes, as a supervisor that never sleeps."""
         for node in [node for node in self.services if not node.alive]:
             self.services.remove(node)
             if not self._auditing:
@@ -413,16 +413,16 @@ class World:
     # --- The end ---------------------------------------------------------------------------------------------------
 
     def _audit(self) -> None:
-        """On a healed cluster, an auditor finds every commit, and vacuum leaves what is needed and nothing else."""
+        """On a healed cluster, an auditor finds every commit, and vacuum keeps exactly the needed objects."""
         self.oracle.tasks_are_kept = False
         for node in self._nodes():
             self.scheduler.crash(node)
         self.processes.clear()
         self._ready, self._auditing = False, True
-        self._spawn(Process(self, Node("auditor", 1)), "auditor", self._audited)
+        self._spawn(Process(self, Node("auditor", 1)), "auditor", self._audit_process)
         self._until(lambda: self._ready)
 
-    def _audited(self, process: Process) -> None:
+    def _audit_process(self, process: Process) -> None:
         store, oracle = process.store, self.oracle
         if oracle.version.find_table(REPLACED):
             self.tables.append(REPLACED)
@@ -434,16 +434,16 @@ class World:
         # Claims and pins of the dead run out; then all that is not needed goes.
         # The pin of one whose clock was years ahead does so after a day.
         process.system.sleep(100_000.0 if self.plan.ahead else 3600.0)
-        self._tried(process, store.vacuum)
-        self._tried(process, lambda: self._check_compacted(process))
+        self._try(process, store.vacuum)
+        self._try(process, lambda: self._check_compacted(process))
         for table in self.tables:
-            self._tried(process, lambda table=table: store.compact(table))
+            self._try(process, lambda table=table: store.compact(table))
             self._same(table, read_table(store.table(table)), "after a full compaction")
         process.check_memory()
         # Grace periods, and the hour for which half-written things are left alone; clocks may differ.
         for _ in range(3):
             process.system.sleep(4000.0 + 2 * self.plan.gc_grace)
-            self._tried(process, store.vacuum)
+            self._try(process, store.vacuum)
         if oracle.version.gone:
             raise Violation(f"no pin is left, and these tables are kept for one: {oracle.version.gone}")
         self._nothing_left_over()
@@ -455,7 +455,7 @@ class World:
         self._ready = True
 
     def _check_compacted(self, process: Process) -> None:
-        """Whatever is damaged, compaction gets through with all else."""
+        """Check that compaction gets through with all tables but damaged ones."""
         backend: Any = inside.backend(process.store)
         while inside.step(backend):
             pass
@@ -465,7 +465,7 @@ class World:
             if picked := pick(state, (), PICKER, 0):
                 raise Violation(f"{table} was left with a compaction to do: {picked.kind}, {picked.reason}")
 
-    def _tried(self, process: Process, work: Callable[[], Any]) -> None:
+    def _try(self, process: Process, work: Callable[[], Any]) -> None:
         try:
             work()
         except ObjectStoreUnavailable as error:

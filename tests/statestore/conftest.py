@@ -1,4 +1,4 @@
-"""What the tests of reading and writing SSTs share: an empty bucket in memory and a reader with a small cache."""
+"""Fixtures for reading and writing SSTs: an empty bucket in memory and a reader with a small cache."""
 
 from collections.abc import Iterator
 

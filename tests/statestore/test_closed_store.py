@@ -1,4 +1,4 @@
-"""A store that was closed, and options that no store can be opened with."""
+"""A closed store, and options with which no store can be opened."""
 
 import random
 import threading
@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[StateStore, Any], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_on_a_closed_store_says_so(call: str) -> None:
-    """Also what could be answered from the cache: a `get` once was, while a scan ended in an error of the library."""
+    """Also a call that the cache could serve: once a `get` succeeded while a scan raised an error of the library."""
     store = connect("memory://")
     kv = store.create_table("kv")
     epoch = store.new_epoch()
@@ -43,14 +43,14 @@ def test_every_call_on_a_closed_store_says_so(call: str) -> None:
 
 @pytest.mark.parametrize("option", ["retention", "gc_grace", "deadline"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "1"])
-def test_seconds_have_to_be_a_number_that_is_one(option: str, value: object) -> None:
-    """Infinity and NaN once ended in an error of Python's that did not name the option."""
+def test_seconds_have_to_be_a_finite_number(option: str, value: object) -> None:
+    """Infinity and NaN once ended in an error of Python that did not name the option."""
     with pytest.raises(InvalidOption, match=option):
         connect("memory://", **{option: value})  # type: ignore[arg-type]
 
 
 def _rows(store: StateStore, *, commit: bool) -> Any:
-    """A table of 8 MiB that does not compress, in one epoch."""
+    """A table with 8 MiB of incompressible rows in one epoch."""
     kv = store.create_table("kv")
     chance = random.Random(1)
     kv.ingest_batch([(b"%06d" % number, chance.randbytes(4000)) for number in range(2000)], 1)
@@ -80,7 +80,7 @@ IN_FLIGHT: dict[str, tuple[Callable[[Any], Any], Callable[[StateStore, Any], obj
 
 @pytest.mark.parametrize("call", IN_FLIGHT)
 def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
-    """Who waits in another thread gets `StoreClosed`, not what the pool of reads or uploads raises."""
+    """A call that waits in another thread gets `StoreClosed`, not what the pool of reads or uploads raises."""
     part, run = IN_FLIGHT[call]
     store = connect("memory://", compaction=False, cache_bytes=0)
     kv = _rows(store, commit=call != "commit")
@@ -117,7 +117,7 @@ def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
 
 
 def test_a_compaction_that_a_close_cuts_short_says_so() -> None:
-    """It looks between batches whether it is to stop; then `compact` is told, in words of the store."""
+    """It checks between batches whether it is to stop; then `compact` raises an error of the store."""
     store = connect("memory://", compaction=False, cache_bytes=0)
     kv = _rows(store, commit=True)
     kv.ingest_batch([(b"", b"")], 2)
@@ -142,7 +142,7 @@ def test_a_compaction_that_a_close_cuts_short_says_so() -> None:
 
 
 def test_a_scan_that_was_begun_ends_with_the_store() -> None:
-    """What it has read ahead may still be shown, then it says that the store was closed."""
+    """Rows that are read ahead may still come, then it raises that the store was closed."""
     store = connect("memory://", compaction=False, cache_bytes=0)
     scan = _rows(store, commit=True).scan()
     next(scan)
@@ -151,8 +151,8 @@ def test_a_scan_that_was_begun_ends_with_the_store() -> None:
         list(scan)
 
 
-def test_a_channel_that_another_thread_closed_is_no_answer() -> None:
-    """A store was closed, or credentials were renewed: the call is repeated, or finds that the store was closed."""
+def test_a_channel_that_another_thread_closed_is_not_the_answer() -> None:
+    """After a close or a renewal of credentials the call is repeated, or finds that the store was closed."""
     transport = GrpcTransport("127.0.0.1:1")
     transport.close()
     with pytest.raises(MetaUnavailable, match="closed"):

@@ -1,4 +1,4 @@
-"""The store that the client's tests run on: the same suite embedded in three kinds of bucket, and on a platform."""
+"""The store of the client's tests: the same suite embedded in three kinds of bucket, and on a platform."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -15,7 +15,7 @@ _names = count(1)
 
 @pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.minio), "platform"])
 def bucket_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What to connect to for an empty store: a bucket of each kind, or a meta service; twice gives the same store."""
+    """The URL of an empty store in a bucket of each kind, or of a meta service; the same at each use."""
     if request.param == "memory":
         yield f"memory://store-{next(_names)}"
     elif request.param == "file":
@@ -30,7 +30,7 @@ def bucket_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def store(bucket_url: str) -> Iterator[StateStore]:
-    """An empty store of each kind; nothing is compacted unless the test says so."""
+    """An empty store of each kind, without compaction unless the test asks for it."""
     with connect(bucket_url, compaction=False) as opened:
         yield opened
 

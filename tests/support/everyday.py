@@ -1,4 +1,4 @@
-"""`--everyday`: leave out what takes long, and name it at the end; a plugin of pytest.
+"""`--everyday`: leave out slow tests, and name them at the end; a plugin of pytest.
 
 What is left out needs a program that takes minutes to build (the parts of Kubernetes), or takes minutes by itself. It
 is run by `make test-all`, as CI does. The groups are those of `docs/testing.md`.
@@ -16,19 +16,19 @@ __all__ = ["group_of"]
 GROUPS = {
     "node": "a Kubernetes node of our own (tests/e2e)",
     "kills": "random kills of Spark",
-    "programs": "programs with a Spark of their own (driver processes, speculation, the examples)",
+    "programs": "programs that start their own Spark (driver processes, speculation, the examples)",
 }
-"""Pieces that are left out as a whole, and what they are."""
+"""Pieces that are left out whole, and their descriptions."""
 API_SERVER_GROUP = "an API server of Kubernetes (most of tests/operator, tests/crds, tests/charts)"
 LONG_GROUP = "chaos, simulated histories and floods of minutes"
 _BUILT = {"api_server", "kubectl", "definitions", "helm", "rendered", "shared", "operator"}
-"""Fixtures that need what is built from Kubernetes' source."""
+"""Fixtures that need programs built from Kubernetes' source."""
 
 _left_out: Counter[str] = Counter()
 
 
 def group_of(item: pytest.Item) -> str:
-    """What a test is left out with, in words; empty if it is an everyday one."""
+    """The group with which a test is left out; empty for an everyday test."""
     piece = piece_of(item.nodeid)
     if piece in GROUPS:
         return GROUPS[piece]
@@ -55,19 +55,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands over what it has left out: all leave out the same."""
+    """Send the counts of a worker of pytest-xdist to the first process: all leave out the same."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(_left_out)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended."""
+    """Take the counts of a worker that has ended."""
     _left_out.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - _left_out)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what was left out, and how it is run."""
+    """Name what was left out, and how to run it."""
     if not _left_out:
         return
     terminalreporter.section("left out, as every day")

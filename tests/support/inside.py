@@ -18,47 +18,47 @@ from tussock.statestore.contract.backend import PinInfo
 
 
 def backend(store: StateStore) -> Any:
-    """Who keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
+    """The part that keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
     return store._parts.backend
 
 
 def version(store: StateStore) -> Any:
-    """What the store knows without a request; the public `version()` makes one, and tests count requests."""
+    """The version that the store knows; the public `version()` makes a request, and tests count requests."""
     return store._parts.backend.version()
 
 
 def backend_of_table(table: Any) -> Any:
-    """The same of a table, where a crash has taken the store that it was opened by."""
+    """The backend of a table, whose store was lost in a crash."""
     return table._parts.backend
 
 
 def parts(store: StateStore) -> dict[str, Any]:
-    """All that an open store holds: none of it may show a secret when it is printed."""
+    """All parts of an open store: none of them may show a secret when it is printed."""
     return vars(store._parts)
 
 
 def bucket(store: StateStore) -> Any:
-    """The bucket that the store opened by its URL: tests damage and list objects where no URL leads, as in memory."""
+    """The bucket that the store opened by its URL: tests damage and list objects that no URL reaches, as in memory."""
     return store._parts.bucket
 
 
 def buffer(store: StateStore) -> Any:
-    """The uncommitted rows: how many runs and bytes they take shows only in memory and time, if it goes wrong."""
+    """The uncommitted rows: their runs and bytes show only in memory and time otherwise."""
     return store._parts.writes.buffer
 
 
 def requests(store: StateStore) -> Any:
-    """The counts of requests as they are now, by caller; a difference of two is what a test asks for."""
+    """The counts of requests as they are now, by caller; tests compute the difference of two."""
     return store._parts.requests
 
 
 def sstables(store: StateStore) -> Any:
-    """The cache that the store's reads go through: tests look for what it holds after a read."""
+    """The cache of the store's reads: tests check its content after a read."""
     return store._parts.sstables
 
 
 def uploader(store: StateStore) -> Any:
-    """What the store's commits upload with: a test fills its threads."""
+    """The uploader of the store's commits: a test fills its threads."""
     return store._parts.writes.uploader
 
 
@@ -68,7 +68,7 @@ def system(store: StateStore) -> Any:
 
 
 def table_runs(store: StateStore, table: Any) -> Any:
-    """The runs that a read of the table looks through: that they are built once is seen by their identity only."""
+    """The runs that a read of the table searches: only their identity shows that they are built once."""
     return store._parts.views.committed(table.spec.id, table.name).runs
 
 
@@ -85,7 +85,7 @@ def spilled_runs(store: StateStore) -> Iterator[Any]:
 
 
 def pin_info(snapshot: Any) -> PinInfo:
-    """The lease behind a snapshot, with the log entry whose tables it shows: the model needs to know both."""
+    """The lease behind a snapshot, with the log entry whose tables it shows: the model needs both."""
     info: PinInfo = snapshot._pin.info
     return info
 
@@ -97,7 +97,7 @@ def lapse(snapshot: Any) -> None:
 
 @contextmanager
 def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` before each read takes its version: no lock and no request lies there that could be waited for."""
+    """Call `act` before each read takes its version: there is no lock or request for which a test could wait."""
     views: Any = store._parts.views
     committed = views.committed
 
@@ -114,7 +114,7 @@ def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[N
 
 @contextmanager
 def before_each_range(table: Any, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` before each range of keys of a read is begun: between two of them lies nothing to be waited for."""
+    """Call `act` before each range of keys of a read: there is nothing between two of them to wait for."""
     reader = table._reader
     visible = reader._visible
 
@@ -133,7 +133,7 @@ def before_each_range(table: Any, act: Callable[[], object]) -> Iterator[None]:
 
 
 def pool(part: Any) -> Any:
-    """The threads of a part that reads or uploads: a test keeps them busy, so that a call is caught in the middle."""
+    """The threads of a part that reads or uploads: a test keeps them busy to catch a call in the middle."""
     return part._pool
 
 
@@ -168,18 +168,18 @@ def kill(store: StateStore) -> None:
 
 
 def pin_keeper(embedded: Any) -> Any:
-    """Who renews the pins: a test renews them at the moments that it decides."""
+    """The part that renews the pins: a test renews them at the moments that it decides."""
     return embedded.meta.pins
 
 
 def set_pin_lease(embedded: Any, seconds: float) -> None:
-    """Make pins last so long: the simulator lets them lapse, which a minute's lease would make too rare."""
+    """Make pins last `seconds`: the simulator lets them lapse, which a minute's lease would make too rare."""
     keeper = embedded.meta.pins
     keeper._lease_seconds, keeper._renew_seconds = seconds, seconds / 3
 
 
 def renew_pins(any_backend: Any) -> None:
-    """What a store does by itself every few seconds for as long as it has pins, whatever its backend."""
+    """Renew the pins, as a store with any backend does every few seconds while it has some."""
     if hasattr(any_backend, "meta"):
         any_backend.meta.pins.renew()
     else:
@@ -187,7 +187,7 @@ def renew_pins(any_backend: Any) -> None:
 
 
 def version_log(embedded: Any) -> Any:
-    """The log: a test looks for what a process knows of it."""
+    """The log: a test checks what a process knows of it."""
     return embedded.meta.log
 
 
@@ -198,47 +198,47 @@ def forget_version(embedded: Any) -> None:
 
 
 def snapshot_every(log: Any, entries: int) -> None:
-    """Write a snapshot of the version every so many entries: short histories have some, too."""
+    """Write a snapshot of the version every `entries` entries: short histories have some, too."""
     log._snapshot_every = entries
 
 
 def work(embedded: Any) -> bool:
-    """One turn of the background thread, in the test's own: whether there was something to do."""
+    """Do one turn of the background thread in the test's thread; returns whether there was something to do."""
     did: bool = embedded._work()
     return did
 
 
 def step(embedded: Any) -> bool:
-    """One compaction as the background thread would do it next, if there is one to do."""
+    """Do one compaction as the background thread would next, if there is one to do."""
     did: bool = embedded._step()
     return did
 
 
 def execute(embedded: Any, task: Any) -> bool:
-    """Do a task that was claimed by the test: so time passes, or others act, between claim and report."""
+    """Run a task that the test claimed: meanwhile time passes, or other processes act."""
     done: bool = embedded._execute(task)
     return done
 
 
 def execution_tools(embedded: Any) -> tuple[Any, Any]:
-    """What a task of the embedded store reads and writes SSTs with."""
+    """The parts with which a task of the embedded store reads and writes SSTs."""
     return embedded._sstables, embedded._uploader
 
 
 def is_closing(embedded: Any) -> bool:
-    """Whether `close` has begun: nothing that it does is seen from outside before it has ended."""
+    """Whether `close` has begun: nothing of it is visible before its end."""
     closing: bool = embedded._is_closing()
     return closing
 
 
 def worker(embedded: Any) -> Any:
-    """The background thread, which a test nudges or keeps from being nudged."""
+    """The background thread, which a test nudges or keeps from nudges."""
     return embedded._worker
 
 
 @contextmanager
 def without_nudges(embedded: Any) -> Iterator[None]:
-    """No commit wakes the background thread."""
+    """Let no commit wake the background thread."""
     embedded._worker.nudge = lambda: None
     try:
         yield
@@ -246,8 +246,8 @@ def without_nudges(embedded: Any) -> Iterator[None]:
         del embedded._worker.nudge
 
 
-def awaited_end(embedded: Any) -> threading.Event:
-    """Set when the store first waits for the end of a task that is in the way of another."""
+def waiting_event(embedded: Any) -> threading.Event:
+    """An event that is set when the store first waits for the end of another's task."""
     awaited = threading.Event()
     await_end = embedded._await_end
 
@@ -263,57 +263,57 @@ def awaited_end(embedded: Any) -> threading.Event:
 
 
 def connection(owner: Any) -> Any:
-    """The session of a client or a compactor node: tests send what no client of ours would send."""
+    """The session of a client or a compactor node: tests send what no client of Tussock would send."""
     return owner._connection
 
 
 def silence(owner: Any) -> None:
-    """Let a client send no heartbeat any more, and say no goodbye either, as if its machine had gone."""
+    """Let a client send no heartbeats and no goodbye any more, as if its machine had died."""
     owner._connection._closed = True
 
 
 def add_address(owner: Any, address: str) -> None:
-    """Tell a client of one more replica: its URL was written before a test knows the addresses of all."""
+    """Give a client one more replica: its URL was written before all addresses were known."""
     owner._connection._addresses.append(address)
 
 
 def transport(session: Any, address: str) -> Any:
-    """The channel to a replica, past what the session adds to a call: for requests in the name of another."""
+    """The channel to a replica, without the session's additions to a call: for requests in another name."""
     return session._transport(address)
 
 
 def forget_message_limit(session: Any) -> None:
-    """Let the client forget how large a message may be, as if the limit had been lowered since it asked."""
+    """Let the client forget the limit of messages, as if it had been lowered since the client asked."""
     session._session.opened.message_bytes_max = 0
 
 
 def feed(node: Any) -> Any:
-    """What a replica pushes to its clients, in bytes; a client shows only what it has made of them."""
+    """The bytes that a replica pushes to its clients; a client shows only the versions made of them."""
     return node._feed
 
 
 def assignments(node: Any) -> Any:
-    """Which compactor has which task, as the leader knows it before the node says anything new."""
+    """The compactor of each task, as the leader knows it before the node reports again."""
     return node.leadership.scheduler._schedule
 
 
 def end_session(leadership: Any, session_id: str, reason: str) -> None:
-    """End a session at once, as its lapse would after a time that depends on the machine."""
+    """End a session at once; its lapse would take a time that depends on the machine."""
     leadership._end(leadership.sessions.get(session_id), reason)
 
 
 def uploads_in_flight(leadership: Any) -> Any:
-    """What the leader's vacuum has to spare: a vacuum that goes wrong would show it only by chance."""
+    """The uploads that the leader's vacuum has to spare: a wrong vacuum would show it only by chance."""
     return leadership._in_flight()
 
 
 def kill_threads(node: Any) -> None:
-    """Put an ended thread in the place of a compactor node's own: a defect of ours that no input brings about."""
+    """Put an ended thread in the place of a compactor node's own: a defect of Tussock that no input brings about."""
     node._threads = [SimpleNamespace(is_alive=lambda: False)]
 
 
 def join_task(node: Any, name: str, seconds: float) -> None:
-    """Wait for the end of one of a replica's threads, which is what its probe is to notice."""
+    """Wait for the end of one of a replica's threads, which its probe has to notice."""
     node._tasks[name].join(seconds)
 
 
@@ -321,17 +321,17 @@ def join_task(node: Any, name: str, seconds: float) -> None:
 
 
 def epoch_of(checkpoint: Checkpoint) -> int:
-    """Where the participant writes; asking it by `epoch` says that the worker is ready, which a test may not want."""
+    """The epoch of the participant; asking by `epoch` means that the worker is ready, which a test may not want."""
     return checkpoint._epoch
 
 
 def generation_of(checkpoint: Checkpoint) -> int:
-    """Which of its lives the participant is in: a request in its name has to show it."""
+    """The generation of the participant: a request in its name has to show it."""
     return checkpoint._state.generation
 
 
 def deafen(client_backend: Any, job: str, name: str, checkpoint: Any) -> Callable[[Any], None]:
-    """Let no event reach the participant, as while its process sleeps; answers what delivers them."""
+    """Let no event reach the participant, as while its process sleeps; returns the function that delivers them."""
     receive: Callable[[Any], None] = checkpoint._receive
     checkpoint._receive = lambda _: None
     client_backend._channels._inboxes[job] = (name, checkpoint._receive)
@@ -343,25 +343,25 @@ def deafen(client_backend: Any, job: str, name: str, checkpoint: Any) -> Callabl
 
 
 def small_entries(cache: Any) -> int:
-    """The places that a cache of bytes keeps for its small values, also of those that are gone."""
+    """The places that a byte cache keeps for its small values, also of removed ones."""
     return len(cache._small._entries)
 
 
 def chunks(chunked: Any) -> Any:
-    """The chunks of a sequence, which two versions of it share as far as they can."""
+    """The chunks of a sequence, which two versions of it share."""
     return chunked._chunks
 
 
 def callers_known(limits: Any) -> int:
-    """Callers whose rate is remembered."""
+    """Callers whose rate is kept."""
     return len(limits._buckets)
 
 
 def tables_known(sums: Any) -> Any:
-    """Tables whose sums are remembered."""
+    """Tables whose sums are kept."""
     return sums._known
 
 
 def seconds_kept(rates: Any) -> Any:
-    """The seconds for which rates are remembered."""
+    """The seconds for which rates are kept."""
     return rates._seconds

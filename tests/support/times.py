@@ -1,4 +1,4 @@
-"""Times that tests measured, printed at the end of the run, whichever process measured them; a plugin of pytest."""
+"""Times that tests measured, printed at the end of the run, from all worker processes; a plugin of pytest."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ def note(name: str, seconds: float) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the fixtures that note theirs when they end
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands its times over."""
+    """Send the times of a worker of pytest-xdist to the first process."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["times"] = _times
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended; one that was killed has handed nothing over."""
+    """Take the times of a worker that has ended; a killed one has sent none."""
     _times.extend(getattr(node, "workeroutput", {}).get("times", ()))
 
 

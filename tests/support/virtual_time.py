@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Clock(selectors.DefaultSelector):
-    """Asked to wait for so long, it says that this time is over."""
+    """Asked to wait, it says that the time is over."""
 
     seconds = 0.0
 

@@ -1,15 +1,15 @@
-"""Waiting for what a service does by itself, and how long that takes."""
+"""Waiting for a service's own actions, and bounds for their duration."""
 
 import threading
 import time
 from collections.abc import Callable
 
 WAIT_SECONDS = 120
-"""Far more than anything takes: a test that waits so long has failed, however busy the machine is."""
+"""Far more than anything takes: a test that waits until then has failed, however busy the machine is."""
 
 
 def eventually(what: Callable[[], object]) -> None:
-    """Return once it holds."""
+    """Return once the condition holds."""
     pause = threading.Event()
     for _ in range(WAIT_SECONDS * 100):
         if what():
@@ -22,7 +22,7 @@ TRIES = 4
 
 
 def is_in_time(seconds: float, attempt: Callable[[], Callable[[], object]]) -> None:
-    """One of a few attempts has to be done in time; a machine that is busy just then is no reason to fail.
+    """One of a few attempts has to be in time; a machine that is busy at one moment is no reason to fail.
 
     `attempt` prepares something, and answers what is measured.
     """

@@ -24,7 +24,7 @@ LONG_PIECES = {
     "kills": ("tests/compute/test_spark_crash.py",),
     # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
-    # What has a Spark of its own each time.
+    # Tests that each start their own Spark.
     "programs": (
         "tests/compute/test_spark_speculation.py",
         "tests/compute/driver/test_driver_process.py",
@@ -38,7 +38,7 @@ LONG_PIECES = {
 
 
 def piece_of(test: str) -> str:
-    """The piece of work that a test, by its id, belongs to."""
+    """The piece of work to which a test belongs, by its id."""
     fitting = [
         (len(beginning), name)
         for name, beginnings in LONG_PIECES.items()
@@ -49,7 +49,7 @@ def piece_of(test: str) -> str:
 
 
 def rank_of(test: str) -> int:
-    """By what the tests are put in order: long pieces first, all else as it was collected."""
+    """The rank of a test: long pieces first, the others as collected."""
     piece = piece_of(test)
     return [*LONG_PIECES, piece].index(piece)
 
@@ -73,5 +73,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Pieces:
-    """Whatever `--dist` says: other ways to share out would start a node or a JVM in each worker."""
+    """For any `--dist`: other schedulers would start a node or a JVM in each worker."""
     return Pieces(config, log)

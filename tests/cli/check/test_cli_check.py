@@ -85,7 +85,7 @@ def sst(tussock: Tussock, table: str, kind: str, at: int = 0) -> str:
 
 
 def damaged(tussock: Tussock) -> dict[str, str]:
-    """Object -> problem, as both outputs tell it; the exit code has to be 1."""
+    """The problem of each damaged object, the same in both outputs; the exit code has to be 1."""
     ran, shown = tussock("check", "--json"), tussock("check")
     assert (ran.code, shown.code, ran.err, shown.err) == (1, 1, "", "")
     document = ran.json()
@@ -161,7 +161,7 @@ def test_a_missing_object_is_found(tussock: Tussock, store: Path, section: str) 
 
 
 def test_a_missing_snapshot_is_found(tussock: Tussock, store: Path) -> None:
-    """Where entries were truncated, the log is nothing without a snapshot of that entry or a later one."""
+    """Once entries were truncated, the log is useless without a snapshot of that entry or a later one."""
     (store / snapshot_path(64)).unlink()
     assert "no later snapshot is readable" in damaged(tussock)[snapshot_path(MARKED)]
 
@@ -192,13 +192,13 @@ def test_foreign_objects_are_found(tussock: Tussock, store: Path) -> None:
 
 
 def test_the_operators_marker_is_not_foreign(tussock: Tussock, store: Path) -> None:
-    """Every store that the operator made has one."""
+    """Every store that the operator made has the marker."""
     (store / "tussock-owner").write_bytes(b"{}")
     assert tussock("check").code == 0
 
 
-def test_a_foreign_body_under_a_right_name_is_found(tussock: Tussock, store: Path) -> None:
-    """An object of another kind that was copied over one of ours is listed."""
+def test_foreign_content_under_a_right_name_is_found(tussock: Tussock, store: Path) -> None:
+    """`check` lists an object whose content was replaced by that of another kind of file."""
     paths = [sst(tussock, "kv", "data"), sst(tussock, "kv", "meta", 1), entry_path(40), PIN]
     for path in paths:
         (store / path).write_bytes(b"PAR1" + bytes(200))
@@ -243,7 +243,7 @@ def test_all_damage_is_listed_at_once(tussock: Tussock, store: Path) -> None:
 
 
 def _unbroken(store: Path, path: str) -> Path:
-    """A file beside the store with that object's content before the last bits were flipped."""
+    """A file beside the store with that object's content, the flipped bits flipped back."""
     broken = bytearray((store / path).read_bytes())
     broken[30] ^= 1
     broken[-20] ^= 1
@@ -252,8 +252,8 @@ def _unbroken(store: Path, path: str) -> Path:
     return aside
 
 
-def test_a_damaged_entry_tells_what_can_be_read(tussock: Tussock, store: Path) -> None:
-    """Where only the checksum is wrong, the deltas are still shown; `log` shows the entry as damaged, too."""
+def test_a_damaged_entry_still_shows_its_deltas(tussock: Tussock, store: Path) -> None:
+    """If only the checksum is wrong, the deltas are still shown; `log` shows the entry as damaged, too."""
     path = store / entry_path(70)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -267,7 +267,7 @@ def test_a_damaged_entry_tells_what_can_be_read(tussock: Tussock, store: Path) -
 
 
 def test_a_snapshot_that_differs_from_the_log_is_found(tussock: Tussock, store: Path) -> None:
-    """A later snapshot, intact by its checksum, has to be what the entries give."""
+    """A later snapshot with a right checksum has to equal the version that the entries give."""
     last = max(int(path.stem) for path in (store / "log").glob("*.delta"))
     first = decode_snapshot(snapshot_path(64), 64, (store / snapshot_path(64)).read_bytes())
     wrong = replace(first, seq=last)
@@ -277,7 +277,7 @@ def test_a_snapshot_that_differs_from_the_log_is_found(tussock: Tussock, store: 
 
 
 def test_an_entry_that_breaks_a_rule_is_found(tussock: Tussock, store: Path) -> None:
-    """An intact entry whose delta must not follow on the version before it is listed."""
+    """An entry with a right checksum is listed if its delta must not follow on the version before it."""
     path = entry_path(70)
     entry = decode_entry(path, 70, (store / path).read_bytes())
     (commit,) = entry.deltas
@@ -321,8 +321,8 @@ WRONG_METAS: dict[str, tuple[Callable[[SstMeta], SstMeta], str, str]] = {
 
 
 @pytest.mark.parametrize("field", WRONG_METAS)
-def test_a_meta_that_says_something_else_is_found(tussock: Tussock, store: Path, field: str) -> None:
-    """A meta with a right checksum is held against the version and against the blocks."""
+def test_a_meta_that_contradicts_version_or_blocks_is_found(tussock: Tussock, store: Path, field: str) -> None:
+    """A meta with a right checksum is compared with the version and with the blocks."""
     change, kind, said = WRONG_METAS[field]
     meta = sst(tussock, "kv", "meta")
     edit_meta(store, meta, change)
@@ -353,7 +353,7 @@ def test_orphans_are_counted_and_no_problem(tussock: Tussock, store: Path) -> No
 
 
 def test_check_without_a_readable_log_still_answers(tussock: Tussock, store: Path) -> None:
-    """With all of the log gone, what is left is said, and nothing is created."""
+    """If all of the log is gone, the answer says what is left, and nothing is created."""
     shutil.rmtree(store / "log")
     shutil.rmtree(store / "snapshot")
     assert "no entry and no snapshot" in damaged(tussock)["log/"]

@@ -11,7 +11,7 @@ from tussock.statestore import StateStore, connect
 
 
 def fill(store: StateStore) -> None:
-    """Rows from before and from after."""
+    """Write rows before and after the change of the schema."""
     schema = pa.schema([("id", pa.int64()), ("qty", pa.int8())])
     table = store.create_table("orders", schema=schema, primary_key=["id"])
     for row in ({"id": 1, "qty": 7}, {"id": 2, "qty": 1 << 40, "note": "big"}):
@@ -23,7 +23,7 @@ def fill(store: StateStore) -> None:
 
 @pytest.mark.parametrize("on_platform", [False, True], ids=["embedded", "platform"])
 def test_a_store_with_an_altered_table_is_sound(tmp_path: Path, tussock: Tussock, on_platform: bool) -> None:
-    """SSTs as objects of their own and in log entries; rows show the present columns."""
+    """`check` finds no problem in SSTs in the bucket or in log entries, and `scan` shows the present columns."""
     url = (tmp_path / "store").as_uri()
     if on_platform:
         with Platform(url, picker=QUIET) as platform:

@@ -19,7 +19,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
 
 
 def replace_all(url: str) -> None:
-    """Merge the table and vacuum without grace: of what was live, only backups keep anything."""
+    """Replace all rows, compact and vacuum without grace: of the old SSTs, only those of backups are kept."""
     with connect(url, compaction=False, retention=0, gc_grace=0) as store:
         kv = store.table("kv")
         epoch = store.new_epoch()
@@ -35,7 +35,7 @@ def scan(url: str) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_backup_is_made_listed_restored_and_deleted(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
-    """The whole life of one, for people and for programs."""
+    """The whole life of a backup, as text and as JSON."""
     rows = scan(own.url)
     made = tussock("backup", "create", "nightly", "--comment", "before the change", "--json").json()
     assert (made["name"], made["epoch"], made["complete"]) == ("nightly", own.epochs[2], True)
@@ -91,7 +91,7 @@ def test_a_backup_is_restored_between_servers(
 
 
 def test_errors_are_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
-    """And a command that fails changes nothing."""
+    """A command that fails changes nothing, too."""
     for arguments, said in [
         (("backup", "create", "a/b"), "backup name 'a/b'"),
         (("backup", "delete", "nightly"), "its backups: none"),
@@ -110,7 +110,7 @@ def test_errors_are_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> N
 
 
 def test_a_clone_is_made_checked_and_its_hold_deleted(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
-    """`check` reads the clone's SSTs where they are, and says which are gone."""
+    """`check` reads the clone's SSTs in the source, and names those that are gone."""
     target = (tmp_path / "clone").as_uri()
     rows, checked = scan(own.url), tussock("check", "--json").json()["checked"]["rows"]
     assert tussock("clone", own.url, target, "--json").json() == {
@@ -132,8 +132,8 @@ def test_a_clone_is_made_checked_and_its_hold_deleted(tussock: Tussock, own: Sam
     assert tussock("check", "--store", target).code == 1
 
 
-def test_check_reads_what_only_backups_name(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
-    """Their SSTs are no orphans, and damage to them or to the backup's object is a problem."""
+def test_check_reads_ssts_that_only_backups_name(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """SSTs of backups are no orphans, and damage to them or to the backup's object is a problem."""
     tussock("backup", "create", "nightly")
     replace_all(own.url)
     document = tussock("check", "--json").json()

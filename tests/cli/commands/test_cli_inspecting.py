@@ -17,7 +17,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
 
 
 def test_version_shows_levels_ledger_and_epochs(tussock: Tussock, sample: Sample) -> None:
-    """People see each table's levels, the committed epoch with its time, and the writers."""
+    """The text shows each table's levels, the committed epoch with its time, and the writers."""
     out = tussock("version").out
     assert f"{sample.epochs[2]} (20" in out
     assert ["kv", "L0", "3", "3", "360"] in [line.split()[:5] for line in out.splitlines()]
@@ -78,12 +78,12 @@ def test_sst_dump_for_people_limits_rows(tussock: Tussock, sample: Sample) -> No
 
 
 def test_sst_dump_needs_one_sst(tussock: Tussock, sample: Sample) -> None:
-    """A beginning that fits several ids, or none, is refused."""
+    """A prefix that fits several ids, or none, is refused."""
     assert "6 SSTs have" in tussock("sst", "dump", "0").err
     assert "no SST has" in tussock("sst", "dump", "ffff").err
 
 
-def test_log_says_each_delta_in_a_line(tussock: Tussock, sample: Sample) -> None:
+def test_log_shows_each_delta_in_a_line(tussock: Tussock, sample: Sample) -> None:
     """Tables are named, commits say rows, SSTs and the writer's batch."""
     lines = tussock("log").out.splitlines()[2:]
     assert len(lines) == 5
@@ -95,7 +95,7 @@ def test_log_says_each_delta_in_a_line(tussock: Tussock, sample: Sample) -> None
 
 
 def test_log_in_json_and_its_last_entries(tussock: Tussock, sample: Sample) -> None:
-    """An entry a line; --limit takes the last ones."""
+    """JSON has one entry a line; --limit takes the last ones."""
     entries = tussock("log", "--json").lines()
     assert [entry["seq"] for entry in entries] == [1, 2, 3, 4, 5]
     assert [delta["type"] for entry in entries for delta in entry["deltas"]] == ["create_table"] * 2 + [
@@ -106,7 +106,7 @@ def test_log_in_json_and_its_last_entries(tussock: Tussock, sample: Sample) -> N
     assert "3 older entries" in ran.err
 
 
-def test_pins_show_who_holds_what(tussock: Tussock, sample: Sample, own: Sample) -> None:
+def test_pins_show_holder_and_epoch(tussock: Tussock, sample: Sample, own: Sample) -> None:
     """A pin is listed while it is held, with its epoch."""
     assert tussock("pins").out == "Nobody holds a pin.\n"
     with connect(own.url, compaction=False) as store, store.pin_snapshot(epoch=own.epochs[1]):
@@ -140,7 +140,7 @@ def test_compact_all_with_no_retention_drops_history(tussock: Tussock, own: Samp
     assert tussock("check").code == 0
 
 
-def test_vacuum_deletes_what_it_announced(tussock: Tussock, own: Sample) -> None:
+def test_vacuum_deletes_what_its_dry_run_named(tussock: Tussock, own: Sample) -> None:
     """A dry run names the objects and leaves them; the run deletes exactly those."""
     tussock("compact")
     before = set(own.folder.rglob("sst/*"))

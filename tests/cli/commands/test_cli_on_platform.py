@@ -1,4 +1,4 @@
-"""The command on a store behind a meta service: what reads rows and trees works, what reads the bucket says so."""
+"""The command on a store behind a meta service: commands that need the bucket itself refuse, and say so."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def url() -> Iterator[str]:
 
 
 def test_rows_and_trees_are_shown(tussock: Tussock, url: str) -> None:
-    """The same documents as of an embedded store."""
+    """The documents are those of an embedded store."""
     (table,) = tussock("tables", "--store", url, "--json").json()["tables"]
     assert table["name"] == "kv"
     assert tussock("get", "kv", "a", "--store", url, "--json").json()["value"] == "1"
@@ -30,8 +30,8 @@ def test_rows_and_trees_are_shown(tussock: Tussock, url: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["log"], ["check"], ["version"], ["pins"]])
-def test_what_reads_the_bucket_asks_for_its_url(tussock: Tussock, url: str, command: list[str]) -> None:
-    """The error says where to find it."""
+def test_commands_that_read_the_bucket_ask_for_its_url(tussock: Tussock, url: str, command: list[str]) -> None:
+    """The error says where to find the URL of the bucket."""
     ran = tussock(*command, "--store", url)
     assert ran.code == 1
     assert "tussock status" in ran.err
@@ -53,7 +53,7 @@ def test_periods_of_ones_own_are_refused_at_a_service(tussock: Tussock, url: str
 
 
 def test_compaction_is_paused_and_resumed(tussock: Tussock, url: str) -> None:
-    """The status says so and why, until it goes on."""
+    """The status says that compaction is paused and why, until it is resumed."""
     address = url.removeprefix("tussock://")
     paused = tussock("pause", "--meta", address, "--reason", "disk is full")
     # Nothing of a session that could not be closed: the command opens none.

@@ -32,7 +32,7 @@ def test_tables_in_json_says_schema_and_counts(tussock: Tussock, sample: Sample)
 
 
 def test_get_finds_a_raw_key(tussock: Tussock, sample: Sample) -> None:
-    """Text is the key's UTF-8."""
+    """The key given as text is its UTF-8."""
     assert tussock("get", "kv", "k005", "--json").json() == {"key": "k005", "value": "v2"}
     assert "v2" in tussock("get", "kv", "k005").out
 
@@ -52,15 +52,15 @@ def test_get_parses_typed_keys(tussock: Tussock, sample: Sample) -> None:
 
 @pytest.mark.parametrize("key", [("kv", "nothing"), ("kv", "hex:7aff00"), ("orders", "2026-01-01", "1")])
 def test_get_of_no_row_is_code_1(tussock: Tussock, sample: Sample, key: tuple[str, ...]) -> None:
-    """Where no row is, or a deleted one, nothing is on stdout and the exit code says so; JSON says null."""
+    """For an absent or deleted row stdout is empty and the exit code is 1; JSON says null."""
     ran = tussock("get", *key)
     assert (ran.code, ran.out) == (1, "")
     assert "no row" in ran.err
     assert tussock("get", *key, "--json").json() is None
 
 
-def test_at_reads_what_was_committed_until_then(tussock: Tussock, sample: Sample) -> None:
-    """To the millisecond: what came later is not shown."""
+def test_at_reads_the_state_of_a_moment(tussock: Tussock, sample: Sample) -> None:
+    """To the millisecond: later commits are not shown."""
     now = datetime.now(UTC).isoformat()
     assert len(tussock("scan", "kv", "--at", now, "--json").lines()) == 120
     first = datetime.fromtimestamp(epoch_ms(sample.epochs[0]) / 1000, UTC).isoformat()
@@ -134,7 +134,7 @@ def test_changes_between_epochs(tussock: Tussock, sample: Sample) -> None:
     ],
 )
 def test_wrong_usage_is_code_2(tussock: Tussock, sample: Sample, arguments: list[str], said: str) -> None:
-    """A call that cannot be meant says what was expected."""
+    """A call that makes no sense says what was expected."""
     ran = tussock(*arguments)
     assert ran.code == 2
     assert said in " ".join(ran.err.replace("│", " ").split())

@@ -22,7 +22,7 @@ def commit(store: StateStore, value: bytes, epoch: int | None = None) -> int:
 
 
 def bricked(url: str) -> StateStore:
-    """A store with epochs up to the largest there is, some of them compacted."""
+    """A store with epochs up to the largest possible one, some of them compacted."""
     store = connect(url, compaction=False, max_clock_ahead=FOREVER, retention=0, gc_grace=0)
     store.create_table("kv")
     commit(store, b"1")
@@ -47,7 +47,7 @@ def check_repaired(url: str) -> None:
 
 
 def test_a_bricked_store_is_repaired(tussock: Tussock, tmp_path: Path) -> None:
-    """It says first what it would do, then does it, then that there is nothing to do; what it leaves is sound."""
+    """The command says what it would do, then does it, then finds nothing to do; the store is sound afterwards."""
     url = (tmp_path / "state").as_uri()
     bricked(url).close()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -65,8 +65,8 @@ def test_a_bricked_store_is_repaired(tussock: Tussock, tmp_path: Path) -> None:
     assert tussock("check", "--store", url).code == 0
 
 
-def test_a_store_in_memory_is_repaired_by_the_function() -> None:
-    """Open clients of the same process follow."""
+def test_a_store_in_memory_is_repaired_by_the_python_function() -> None:
+    """Other clients in the same process follow."""
     with bricked("memory://repaired-clock") as store:
         assert repair_clock("memory://repaired-clock", dry_run=True).epochs == 3
         done = repair_clock("memory://repaired-clock")
@@ -75,8 +75,8 @@ def test_a_store_in_memory_is_repaired_by_the_function() -> None:
         check_repaired("memory://repaired-clock")
 
 
-def test_a_client_in_another_process_follows_or_is_told(tmp_path: Path) -> None:
-    """It reads on; what it noted is refused, an epoch it was given is too, and then it commits at present ones."""
+def test_a_client_in_another_process_follows(tmp_path: Path) -> None:
+    """It reads on; an epoch that it remembers or was given is refused, and then it commits at present ones."""
     url = (tmp_path / "state").as_uri()
     bricked(url).close()
     with connect(url, compaction=False) as store:
@@ -97,8 +97,8 @@ def test_a_client_in_another_process_follows_or_is_told(tmp_path: Path) -> None:
         assert abs(epoch_ms(commit(store, b"5")) - RealSystem().now_ms()) < 3600_000
 
 
-def test_it_says_why_it_does_not_repair(tussock: Tussock, tmp_path: Path) -> None:
-    """A snapshot is held; a meta service is not the bucket; nothing is there; an option makes no sense."""
+def test_a_refused_repair_says_why(tussock: Tussock, tmp_path: Path) -> None:
+    """A snapshot is held; the URL is a meta service's; there is no store; an option makes no sense."""
     url = (tmp_path / "state").as_uri()
     with bricked(url) as store:
         with store.pin_snapshot():

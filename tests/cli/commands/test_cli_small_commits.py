@@ -1,4 +1,4 @@
-"""Small commits over a meta service: one object each, read by one request, and looked after like any other SST."""
+"""Small commits over a meta service: one object each, one request to read it, and every command treats it as an SST."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ ROWS = [(b"%02d" % number, b"v" * 50) for number in range(20)]
 
 
 def commit(store: StateStore, *rows: tuple[bytes, bytes | None]) -> int:
-    """One epoch of table `kv`."""
+    """Commit one epoch of table `kv`."""
     epoch = store.new_epoch()
     store.table("kv").ingest_batch(rows, epoch)
     return store.commit_epoch(epoch)
@@ -43,7 +43,7 @@ def listed(bucket: ObjectStore, prefix: str) -> list[str]:
 
 
 def requests(counts: RequestCounts) -> Counter[str]:
-    """How many there were of each kind, whoever made them."""
+    """The number of requests of each kind, summed over all callers."""
     found = Counter[str]()
     for operations in counts.counts().values():
         found.update({name: count for name, (count, _) in operations.items()})
@@ -55,7 +55,7 @@ def newest(platform: Platform) -> Version:
 
 
 def test_a_small_commit_is_one_create_and_its_first_read_one_get(platform: Platform) -> None:
-    """The writer asks the bucket for nothing; a reader asks for no more of the entry than the SST."""
+    """The writer reads nothing in the bucket; a reader fetches no more of the entry than the SST."""
     writer = platform.connect()
     commit(writer, *ROWS)  # by now the leader has listed the markers
     before, own = requests(platform.leader.requests), requests(inside.requests(writer))
@@ -71,8 +71,8 @@ def test_a_small_commit_is_one_create_and_its_first_read_one_get(platform: Platf
     assert moved == stored_bytes(newest(platform).ssts()[0])
 
 
-def test_clients_are_sent_the_entries_without_the_ssts_in_them(platform: Platform) -> None:
-    """The log's entries grow by the rows; what is pushed for each commit does not."""
+def test_clients_receive_entries_without_their_ssts(platform: Platform) -> None:
+    """The log's entries grow with the rows; what is pushed to clients for each commit does not."""
     store = platform.connect()
     start = newest(platform).seq
     for _ in range(COMMITS):
@@ -84,7 +84,7 @@ def test_clients_are_sent_the_entries_without_the_ssts_in_them(platform: Platfor
     assert sum(info.size > 20_000 for info in stored) == COMMITS
 
 
-def test_checked_dumped_and_found_damaged(platform: Platform, folder: Path, tussock: Tussock) -> None:
+def test_ssts_in_entries_are_checked_and_dumped(platform: Platform, folder: Path, tussock: Tussock) -> None:
     """`tussock check` reads every byte of an SST in an entry, and `tussock sst dump` shows its rows."""
     store = platform.connect()
     commit(store, *ROWS)
@@ -110,8 +110,10 @@ def test_checked_dumped_and_found_damaged(platform: Platform, folder: Path, tuss
     path.write_bytes(whole)
 
 
-def test_backed_up_restored_and_cloned(platform: Platform, folder: Path, tmp_path: Path, tussock: Tussock) -> None:
-    """A restored store has them as objects of its own; a clone reads them where they are."""
+def test_ssts_in_entries_are_backed_up_restored_and_cloned(
+    platform: Platform, folder: Path, tmp_path: Path, tussock: Tussock
+) -> None:
+    """A restored store has these SSTs as objects in its bucket; a clone reads them where they are."""
     store = platform.connect()
     commit(store, *ROWS)
     store.backup("nightly")

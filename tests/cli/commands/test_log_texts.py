@@ -28,14 +28,14 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "log" / "v2"
         ("clone-00000000000000000003", ["delete backup x"]),
     ],
 )
-def test_a_delta_is_told_in_a_line(name: str, texts: list[str]) -> None:
-    """What it does and to what; tables by their id where the name is not known."""
+def test_a_delta_is_one_line_of_text(name: str, texts: list[str]) -> None:
+    """The line says what the delta does and to what; tables are named by id if the name is unknown."""
     entry = decode_entry(name, int(name.removeprefix("clone-")), (GOLDEN / f"{name}.delta").read_bytes())
     assert [describe(delta) for delta in entry.deltas] == texts
 
 
 def test_every_kind_of_delta_has_a_text() -> None:
-    """None is left out, and none is empty."""
+    """Every kind has a text, and no text is empty."""
     for path in GOLDEN.glob("*.delta"):
         seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
         for delta in decode_entry(path.name, seq, path.read_bytes()).deltas:

@@ -1,4 +1,4 @@
-"""A cgroup of the node's own, below which all its pods are.
+"""A cgroup of the node, below which all its pods are.
 
 The kubelet removes cgroups of pods that it doesn't know. Under the usual root it would take those of another kubelet
 of this machine, such as the node of another clone.

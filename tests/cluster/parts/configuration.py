@@ -1,4 +1,4 @@
-"""What the programs of the node read: certificates, kubeconfigs, and the files that they are configured with."""
+"""The files that the programs of the node read: certificates, kubeconfigs, and configurations."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""etcd and kube-apiserver as command lines: what the node and the tests that need only an API server have in common."""
+"""etcd and kube-apiserver as command lines, for the node and for tests that need only an API server."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def within(cls, folder: Path) -> "Keys":
-        """Those of the cluster with this folder."""
+        """The certificates of the cluster with this folder."""
         pki = folder / "pki"
         server, admin, accounts = (
             Pair(pki / f"{name}.pem", pki / f"{name}.key") for name in ("server", "admin", "service-accounts")

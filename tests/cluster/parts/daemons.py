@@ -80,6 +80,6 @@ def wait_for(what: str, is_there: Callable[[], bool], *daemons: Daemon, seconds:
 
 
 def _reap(pid: int) -> None:
-    """Take the exit code if it is our child: until then a dead process keeps its number and name."""
+    """Take the exit code of a child: until then a dead process keeps its number and name."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""The node's own network: a namespace without a way out, which the machine reaches over one pair of interfaces.
+"""The network of the node: a namespace without a way out, which the machine reaches over one pair of interfaces.
 
 Pods, services and the node's ports live inside, so nothing of the machine is in their way, and nothing that a test
 sends can leave it. A pair of interfaces with a network of two addresses leads in: that is how kubectl and the tests
@@ -16,7 +16,7 @@ BRIDGE = "cni0"
 
 
 class Network(NamedTuple):
-    """Names and addresses of one node's network; `name` keeps the nodes of two clones apart."""
+    """Names and addresses of a node's network; `name` keeps the nodes of two clones apart."""
 
     name: str
 
@@ -66,7 +66,7 @@ class Network(NamedTuple):
             _ip("netns", "del", self.name)
 
     def inside(self, *command: str) -> list[str]:
-        """A command that runs inside."""
+        """The command, changed to run inside the network."""
         return ["nsenter", f"--net={self.path}", *command]
 
 

@@ -24,7 +24,7 @@ SECONDS_BETWEEN_TRIES = 0.5
 
 
 class Pod(NamedTuple):
-    """What policies see of a pod; its namespace by name and by labels, its ports by their names."""
+    """A pod as policies see it; its namespace by name and by labels, its ports by their names."""
 
     namespace: str
     namespace_labels: Mapping[str, str]
@@ -34,14 +34,14 @@ class Pod(NamedTuple):
 
 
 def pod_of(body: client.V1Pod, namespace_labels: Mapping[str, str]) -> Pod:
-    """A pod that has an address."""
+    """The `Pod` of a pod's object, if it has an address."""
     ports = {port.name: port.container_port for each in body.spec.containers for port in each.ports or () if port.name}
     meta = body.metadata
     return Pod(meta.namespace, namespace_labels, meta.labels or {}, body.status.pod_ip, ports)
 
 
 def selects(selector: client.V1LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a selector means what has these labels; an empty one means everything."""
+    """Whether a selector matches these labels; an empty one matches all."""
 
     def holds(term: client.V1LabelSelectorRequirement) -> bool:
         value, values = labels.get(term.key), term.values or ()
@@ -53,14 +53,14 @@ def selects(selector: client.V1LabelSelector, labels: Mapping[str, str]) -> bool
 
 
 def is_peer(pod: Pod, peer: client.V1NetworkPolicyPeer, namespace: str) -> bool:
-    """Whether a peer of a policy means this pod: one of the policy's `namespace`, unless the peer selects others."""
+    """Whether a peer of a policy matches this pod: in the policy's `namespace`, unless the peer selects others."""
     elsewhere = peer.namespace_selector
     near = pod.namespace == namespace if elsewhere is None else selects(elsewhere, pod.namespace_labels)
     return not peer.ip_block and near and (peer.pod_selector is None or selects(peer.pod_selector, pod.labels))
 
 
 def let_in(pod: Pod, policy: client.V1NetworkPolicy, pods: Collection[Pod]) -> Iterator[str]:
-    """Whose connections a policy lets in to one of its pods, and on which ports, in the words of iptables."""
+    """The sources and ports that a policy lets in to one of its pods, as options of iptables."""
     for rule in policy.spec.ingress or ():
         peers, ports = rule._from or (), rule.ports or ()
         sources = [f"-s {other.address}" for other in pods for peer in peers if is_peer(other, peer, pod.namespace)]
@@ -95,7 +95,7 @@ def ruleset(policies: Collection[client.V1NetworkPolicy], pods: Collection[Pod])
 
 
 def follow(list_all: Callable[..., Any], keep: Callable[[Collection[Any]], None]) -> None:
-    """Hand all objects of a kind to `keep`, at first and after each change; an API server that is away is awaited."""
+    """Give all objects of a kind to `keep`, at first and after each change; waits for an API server that is away."""
     while True:
         try:
             listed = list_all()
@@ -113,7 +113,7 @@ def follow(list_all: Callable[..., Any], keep: Callable[[Collection[Any]], None]
 
 
 def main() -> None:
-    """Enforce until the process is ended; while the API server is away, what was known last stays in force."""
+    """Enforce until the process is ended; while the API server is away, the last known rules stay in force."""
     config.load_kube_config(sys.argv[1])
     core = client.CoreV1Api()
     known: dict[str, Collection[Any]] = {}

@@ -1,6 +1,6 @@
 """Gives claims their volumes: a folder of the node for each, as a `local` volume, which honours `fsGroup`.
 
-A cluster elsewhere has a provisioner of its own; this is the smallest that does the same. Run as
+A cluster elsewhere has a provisioner; this is the smallest program that does the same. Run it as
 `python -m cluster.parts.volumes KUBECONFIG FOLDER`.
 """
 
@@ -45,7 +45,7 @@ def volume_for(claim: client.V1PersistentVolumeClaim, folder: Path) -> client.V1
 
 
 def provide(api: client.CoreV1Api, classes: set[str], folder: Path) -> None:
-    """One round: a volume for each claim of our classes that a pod waits for, and none for claims that are gone."""
+    """One round: a volume for each claim of these classes that a pod waits for, and none for claims that are gone."""
     volumes = {volume.metadata.name: volume for volume in api.list_persistent_volume().items}
     for claim in api.list_persistent_volume_claim_for_all_namespaces().items:
         name = f"pvc-{claim.metadata.uid}"

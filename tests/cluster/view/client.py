@@ -1,4 +1,4 @@
-"""A cluster as the end-to-end tests see it, ours or any other: kubectl, waiting, namespaces, and times of phases."""
+"""A cluster as end-to-end tests see it, this project's or another: kubectl, waiting, namespaces, times of phases."""
 
 import json
 import os
@@ -25,14 +25,14 @@ class KubectlFailed(ClusterFailed):
 
 
 class NeverHappened(Exception):
-    """What a test waited for did not come; the text says what the cluster looked like instead."""
+    """A test waited in vain; the text says what the cluster looked like instead."""
 
 
 T = TypeVar("T")
 
 
 class Cluster:
-    """A cluster that a kubeconfig leads to. `node` is ours, which tests may harm, or `None` on another cluster."""
+    """A cluster that a kubeconfig leads to. `node` is the one that tests may harm, or `None` on another cluster."""
 
     def __init__(self, kubeconfig: Path, node: Node | None = None) -> None:
         self.kubeconfig = kubeconfig
@@ -43,23 +43,23 @@ class Cluster:
         self._numbers = count(1)
         self._objects = Objects(kubeconfig)
 
-    # Each call is a process of its own, as users have it: slow, but what they see is what we test.
+    # Each call is a separate process, as users have it: slow, but what they see is what we test.
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        """What kubectl prints; raises `KubectlFailed`."""
+        """Run kubectl and return what it prints; raises `KubectlFailed`."""
         done = self.run("kubectl", *arguments, stdin=stdin, seconds=seconds)
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def run(self, *command: str, stdin: str | None = None, seconds: float = 120) -> "subprocess.CompletedProcess[str]":
-        """A program with `KUBECONFIG` set, such as helm, whatever its exit code."""
+        """Run a program with `KUBECONFIG` set, such as helm, whatever its exit code."""
         return subprocess.run(
             command, check=False, input=stdin, capture_output=True, text=True, timeout=seconds, env=self._environment
         )
 
     @contextmanager
     def running(self, *command: str, output: IO[str]) -> "Iterator[subprocess.Popen[str]]":
-        """A program with `KUBECONFIG` set that goes on meanwhile, such as a watch, and is ended afterwards."""
+        """Run a program with `KUBECONFIG` set, such as a watch, for the time of the block, then end it."""
         with subprocess.Popen(
             command, stdout=output, stdin=subprocess.DEVNULL, text=True, env=self._environment
         ) as ran:
@@ -82,7 +82,7 @@ class Cluster:
         return self._objects.list(kind, namespace, selector)
 
     def answer(self, path: str) -> Any:
-        """What the API server answers at a path, from JSON: of a pod's port, for instance."""
+        """The API server's answer at a path, from JSON: of a pod's port, for instance."""
         return self._objects.answer(path)
 
     def log(self, pod: str, namespace: str) -> str:
@@ -116,7 +116,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self, prefix: str) -> Iterator[str]:
-        """A namespace of its own, in which only pods of the restricted profile may run; deleted in the end.
+        """A new namespace in which only pods of the restricted profile may run; it is deleted at the end.
 
         When the test fails, what went on in it is printed first.
         """
@@ -131,12 +131,12 @@ class Cluster:
             self.kubectl("delete", "namespace", name, "--wait=false")
 
     def make_namespace(self, name: str) -> None:
-        """A namespace for pods of the restricted profile, which nobody deletes in the end."""
+        """A namespace for pods of the restricted profile, which is not deleted at the end."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def kill(self, pod: str, namespace: str) -> None:
-        """End a pod's processes by SIGKILL; on a cluster that is not ours the pod, which gets no time to end."""
+        """End a pod's processes by SIGKILL; on another cluster delete the pod, without time to end."""
         if self.node is None:
             force = ["--grace-period=0", "--force", "--wait=true"]
             self.kubectl("delete", "pod", pod, f"--namespace={namespace}", *force)
@@ -165,11 +165,11 @@ class Cluster:
             self.note(name, time.monotonic() - started)
 
     def note(self, name: str, seconds: float) -> None:
-        """Have a time printed at the end of the run that was measured elsewhere."""
+        """Record a time that was measured elsewhere, to be printed at the end of the run."""
         times.note(name, seconds)
 
     def audited_writes(self) -> "Sequence[dict[str, Any]]":
-        """Every write that the API server answered so far, oldest first; only our own node keeps a log of them.
+        """Every write that the API server answered until now, oldest first; only this project's node logs them.
 
         Of each: `verb`, `user.username`, `userAgent`, `objectRef`, `requestURI` (with the field manager), times.
         """

@@ -1,4 +1,4 @@
-"""Objects of a cluster, read over one connection: a test that waits asks often, and a `kubectl` each time costs a core.
+"""Objects of a cluster, read over one connection: a test that waits asks often, and each `kubectl` costs a core.
 
 What users do and see goes by `kubectl`; this is for what a test looks at meanwhile.
 """
@@ -18,7 +18,7 @@ SECONDS_MAX = 30
 
 
 class ClusterFailed(Exception):
-    """The cluster did not do what it was asked for, or was not reached; the text has the request and the answer."""
+    """The cluster refused a request, or was not reached; the text has the request and the answer."""
 
 
 class NoObject(ClusterFailed):
@@ -49,11 +49,11 @@ class Objects:
         return items
 
     def answer(self, path: str, **query: str) -> Any:
-        """What the API server answers, from JSON; raises `ClusterFailed`."""
+        """The API server's answer, from JSON; raises `ClusterFailed`."""
         return json.loads(self.text(path, **query))
 
     def text(self, path: str, **query: str) -> str:
-        """What the API server answers; raises `ClusterFailed`."""
+        """The API server's answer; raises `ClusterFailed`."""
         if self._client is None:  # not before: a kubeconfig is read only where it is used
             self._client = config.new_client_from_config(str(self._kubeconfig))
         request = self._client.param_serialize(
@@ -71,14 +71,14 @@ class Objects:
         return str(body)
 
     def _path(self, kind: str, namespace: str) -> str:
-        """Where the objects of a kind are; the cluster is asked again for a kind that it did not have before."""
+        """Where the objects of a kind are; for an unknown kind the cluster is asked again."""
         if kind not in self._paths:
-            self._paths = self._discovered()
+            self._paths = self._discover()
         if kind not in self._paths:
             raise ClusterFailed(f"the cluster has no kind {kind!r}")
         return self._paths[kind].format(namespace=namespace)
 
-    def _discovered(self) -> dict[str, str]:
+    def _discover(self) -> dict[str, str]:
         """The path of each kind, by each of its names; the first group that has a name wins, as in `kubectl`."""
         versions = ["/api/v1"]
         versions += [f"/apis/{one['preferredVersion']['groupVersion']}" for one in self.answer("/apis")["groups"]]

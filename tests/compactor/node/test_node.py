@@ -38,13 +38,13 @@ from tussock.statestore.errors import (
 )
 
 MANUAL_ONLY = PickerConfig(base_bytes=1 << 40, l0_merge_min=10**6, l0_runs_max=10**6)
-"""No compaction but one that is asked for."""
+"""A picker that compacts nothing unasked."""
 
 _names = count(1)
 
 
 class Gate:
-    """A slot that holds each part until the test lets it go; it stops at once when the node says so."""
+    """A slot that holds each part until the test opens it; it stops at once when the node says so."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
@@ -53,7 +53,7 @@ class Gate:
         self.parts: list[TaskPart] = []
         self.fails: BaseException | None = None
         self.deaf = False
-        """It does not notice that it is to stop, as a process that hangs."""
+        """It does not notice that it is to stop, like a process that hangs."""
 
     def run(
         self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
@@ -72,7 +72,7 @@ class Gate:
 
 
 class Bench:
-    """A platform with a store, and the nodes that a test starts at it."""
+    """A platform with a store, and the nodes that a test starts on it."""
 
     def __init__(self, **options: object) -> None:
         options = {"picker": MANUAL_ONLY, "session_lease_seconds": 5.0, "stuck_task_seconds": 30.0, **options}
@@ -101,7 +101,7 @@ class Bench:
             self.store.commit_epoch(epoch)
 
     def ask(self, table: str = "kv") -> Asked:
-        """`store.compact` in a thread."""
+        """Call `store.compact` in a thread."""
         return Asked(self.store, table)
 
     def tasks(self) -> dict[str, CompactionTask]:
@@ -144,7 +144,7 @@ def make() -> Iterator[Callable[..., Bench]]:
 
 
 def test_commits_are_compacted_without_being_asked(make: Callable[..., Bench]) -> None:
-    """What the picker finds worth doing goes to a connected compactor, and readers see no difference."""
+    """The picker's tasks go to a connected compactor, and readers see no difference."""
     bench = make(picker=PickerConfig())
     bench.node()
     bench.commit(12)
@@ -153,7 +153,7 @@ def test_commits_are_compacted_without_being_asked(make: Callable[..., Bench]) -
 
 
 def test_a_manual_compaction_leaves_one_run_and_returns_then(make: Callable[..., Bench]) -> None:
-    """What was committed before the call is in it."""
+    """The run holds everything that was committed before the call."""
     bench = make()
     bench.node()
     bench.commit(5)
@@ -186,7 +186,7 @@ def test_one_task_uses_all_slots(make: Callable[..., Bench], monkeypatch: pytest
 def test_without_a_compactor_a_manual_compaction_says_so(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while, not for ever; the message says what to start."""
+    """The error comes after a while and says what to start."""
     monkeypatch.setattr("tussock.meta.client.backend.NO_COMPACTOR_SECONDS_MAX", 0.5)
     bench = make()
     bench.commit(2)
@@ -195,7 +195,7 @@ def test_without_a_compactor_a_manual_compaction_says_so(
 
 
 def test_scaling_while_running(make: Callable[..., Bench]) -> None:
-    """A node that joins has work at once; one that leaves is missed by nobody."""
+    """A node that joins has work at once; one that leaves blocks nothing."""
     bench = make()
     for number in range(3):
         bench.store.create_table(f"t{number}")
@@ -214,7 +214,7 @@ def test_scaling_while_running(make: Callable[..., Bench]) -> None:
 
 
 def test_pause_stops_new_tasks_only(make: Callable[..., Bench]) -> None:
-    """What runs ends; after resuming, what waited begins."""
+    """A running task ends; a waiting one begins after `resume`."""
     bench = make()
     bench.store.create_table("other")
     bench.commit(2)
@@ -240,7 +240,7 @@ def test_pause_stops_new_tasks_only(make: Callable[..., Bench]) -> None:
 
 
 def test_a_node_that_is_drained_hands_its_task_to_another(make: Callable[..., Bench]) -> None:
-    """At once, without waiting for a lease."""
+    """The other node gets the task at once, without waiting for a lease."""
     bench = make(session_lease_seconds=60.0)
     bench.commit(3)
     first = bench.node("first", gated=True)
@@ -257,7 +257,7 @@ def test_a_node_that_is_drained_hands_its_task_to_another(make: Callable[..., Be
 def test_a_stuck_task_is_taken_back_and_its_late_report_refused(
     make: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The node sends heartbeats and its slot hangs; another does the task, and what comes late changes nothing."""
+    """The node sends heartbeats and its slot hangs; another node does the task, and the late report changes nothing."""
     bench = make(stuck_task_seconds=2.0)
     bench.commit(3)
     bench.node("stuck", gated=True)
@@ -278,7 +278,7 @@ def test_a_stuck_task_is_taken_back_and_its_late_report_refused(
 
 
 def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Bench]) -> None:
-    """Taken back, of another, or never there: the version stays as it is; so with outputs that do not fit."""
+    """Taken back, another node's, or unknown: the version stays as it is; so with outputs that do not fit."""
     bench = make()
     bench.commit(2)
     bench.node("holder", gated=True)
@@ -315,7 +315,7 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
 
 
 def test_a_task_survives_a_change_of_leader(make: Callable[..., Bench]) -> None:
-    """The node brings it along to the new leader, and reports it there."""
+    """The node takes the task along to the new leader, and reports it there."""
     bench = make(session_lease_seconds=6.0)
     bench.platform.replicas.append(Replica(bench.platform.options))
     bench.commit(3)
@@ -342,8 +342,8 @@ def test_a_task_survives_a_change_of_leader(make: Callable[..., Bench]) -> None:
 
 
 @pytest.mark.parametrize("error", [SlotCrashed("killed"), RuntimeError("a defect")])
-def test_a_slot_that_fails_costs_its_task_and_not_the_node(make: Callable[..., Bench], error: Exception) -> None:
-    """Who asked for the compaction is told; the same slot does the next one."""
+def test_a_failing_slot_fails_its_task_and_not_the_node(make: Callable[..., Bench], error: Exception) -> None:
+    """The client that asked for the compaction gets the error; the same slot runs the next task."""
     bench = make()
     bench.commit(2)
     bench.node(gated=True)
@@ -358,7 +358,7 @@ def test_a_slot_that_fails_costs_its_task_and_not_the_node(make: Callable[..., B
     assert bench.runs() == 1
 
 
-def test_damaged_data_fails_the_task_with_the_objects_name(make: Callable[..., Bench]) -> None:
+def test_damaged_data_fails_the_task_and_names_the_object(make: Callable[..., Bench]) -> None:
     """`store.compact` raises what the compactor met; other tables go on."""
     bench = make()
     bench.store.create_table("other")
@@ -381,10 +381,8 @@ def test_damaged_data_fails_the_task_with_the_objects_name(make: Callable[..., B
 # --- Back-pressure -----------------------------------------------------------------------------------------------
 
 
-def test_writers_wait_for_compaction_and_are_told_why(
-    make: Callable[..., Bench], caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line when it begins, an error after the deadline, and on they go when a compactor has caught up."""
+def test_writers_wait_for_compaction_and_log_why(make: Callable[..., Bench], caplog: pytest.LogCaptureFixture) -> None:
+    """Writers log one line when the wait begins, fail after the deadline, and go on when compaction has caught up."""
     bench = make(picker=PickerConfig(l0_stall_runs=6, l0_merge_min=2, l0_runs_max=3))
     store = bench.platform.connect(retention=0, deadline=1.5)
 

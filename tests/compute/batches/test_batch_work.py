@@ -1,4 +1,4 @@
-"""What is noted of a batch where it commits, and what a listener finds; without Spark's processes."""
+"""The notes of a commit about its batch, and what a listener reads of them; without Spark's processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +37,8 @@ def batch_of(rows: int) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(range(rows), pa.int64()), "v": pa.array(range(rows), pa.int64())})
 
 
-def test_a_sink_notes_what_it_committed_and_that_it_had(numbers: StateStore, url: str) -> None:
-    """With complete mode's reads and deletes; a repeated batch has its epoch and nothing else."""
+def test_a_sink_notes_its_commit_and_a_repetition(numbers: StateStore, url: str) -> None:
+    """In complete mode reads and deletes count, too; a repeated batch has its epoch and nothing else."""
     source = TussockDataSource({"store": url, "table": "t"})
     for number, rows in enumerate((50, 20)):
         sink = source.streamWriter(ROWS, overwrite=True)
@@ -51,7 +51,7 @@ def test_a_sink_notes_what_it_committed_and_that_it_had(numbers: StateStore, url
         assert work is not None
         numbers.version()
         assert work.epoch == numbers.committed_epoch
-        # The driver deletes what the batch before wrote, as a task of its own.
+        # The driver deletes the rows of the batch before, which counts as a second task.
         assert (work.rows, work.tasks, work.repeated) == (rows + 50 * number, 2, False)
         assert work.spent.read > 0
         assert 0 < work.slowest.total <= work.spent.total
@@ -63,8 +63,8 @@ def test_a_sink_notes_what_it_committed_and_that_it_had(numbers: StateStore, url
     assert known[:3] == (QUERY, 1, work.epoch)
 
 
-def test_commits_of_one_batch_are_added_and_old_ones_go(numbers: StateStore, tmp_path: Path) -> None:
-    """By two writers in one function of `foreachBatch`; notes are few however long the stream is."""
+def test_commits_of_one_batch_are_added_and_old_notes_are_deleted(numbers: StateStore, tmp_path: Path) -> None:
+    """Two writers in one function of `foreachBatch` are added; the number of notes stays small in a long stream."""
     spent = {"first": [Spent(1.0, 0.0, 2.0, 0.5), Spent(0.0, 0.0, 1.0, 4.0)], "second": [Spent(0.0, 8.0, 0.25, 0.0)]}
     sizes, epochs = [], []
     for writer, tasks in spent.items():
@@ -89,13 +89,13 @@ def test_commits_of_one_batch_are_added_and_old_ones_go(numbers: StateStore, tmp
 
 
 def test_without_a_query_nothing_is_noted_for_listeners(numbers: StateStore, tmp_path: Path) -> None:
-    """A batch that a program numbers itself is no stream's."""
+    """A batch that a program numbers itself belongs to no stream."""
     commit_batch(numbers, MicroBatch("job", 1, None), {"t": numbers.table("t").upload([batch_of(1)])}, [Spent()])
     assert list((tmp_path / "notes").glob("*.work")) == []
 
 
 def test_times_are_added_by_step() -> None:
-    """The whole of several tasks is the whole of each of them together; it survives the way to the driver."""
+    """The total of several tasks is the sum of each task's total; it survives the way to the driver."""
     parts = [Spent(1.0, 2.0, 3.0, 4.0), Spent(0.5, 0.0, 0.25, 0.125)]
     assert Spent.sum(parts) == Spent(1.5, 2.0, 3.25, 4.125)
     assert Spent.sum(parts).total == sum(part.total for part in parts)
@@ -105,7 +105,7 @@ def test_times_are_added_by_step() -> None:
 
 
 def test_the_steps_of_a_task_are_its_time_without_its_waits_for_rows() -> None:
-    """Whatever is no read, no call and no wait for the bucket is counted as encoding."""
+    """All time but reads, calls and waits for the bucket counts as encoding."""
     meter = Meter()
     for _ in meter.rows([1, 2, 3]):
         with meter.reading():

@@ -1,4 +1,4 @@
-"""What a listener tells of micro-batches, from progress as Spark reports it."""
+"""The listener's reports of micro-batches, from progress as Spark reports it."""
 
 import importlib.util
 import json
@@ -60,7 +60,7 @@ def progress(batch: int, end: str, rows: int = 20, written: int = 10) -> QueryPr
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was counted yet."""
+    """Metrics that count from zero."""
     monkeypatch.setattr(listener, "_shared", None)
 
 
@@ -75,7 +75,7 @@ def ours(epoch: int) -> str:
 
 @pytest.mark.usefixtures("fresh")
 def test_each_batch_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """With its rows, its steps and the epoch that it has read; of other sources without one."""
+    """It has the batch's rows, its steps and the epoch that it read; other sources have no epoch."""
     caplog.set_level(logging.INFO, "tussock.compute.streams")
     told = TussockListener()
     told.onQueryProgress(progress(7, ours(EPOCH)))
@@ -89,7 +89,7 @@ def test_each_batch_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_a_failed_stream_is_an_error_of_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The trace stays where Spark logs it."""
+    """The trace is only in Spark's log."""
     caplog.set_level(logging.INFO, "tussock.compute.streams")
     run = "6f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
     ended = {"id": QUERY, "runId": run, "exception": "it broke\n  at a.b.C", "errorClassOnException": None}
@@ -100,7 +100,7 @@ def test_a_failed_stream_is_an_error_of_one_line(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.usefixtures("fresh")
 def test_every_metric_of_streams_is_documented() -> None:
-    """`docs/spark/watching.md` has a row for each metric, with its type and its labels; and no row too many."""
+    """`docs/spark/watching.md` has exactly one row for each metric, with its type and its labels."""
     from prometheus_client.metrics import MetricWrapperBase
 
     kept = [value for value in vars(listener.Metrics()).values() if isinstance(value, MetricWrapperBase)]
@@ -113,8 +113,8 @@ def test_every_metric_of_streams_is_documented() -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_the_driver_answers_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of all listeners together; without a listener, or the library, there are none."""
+def test_the_driver_serves_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All listeners together; without a listener, or the library, there are none."""
     watch = Watch(Scaler(tmp_path / "executors", None), RealSystem(), is_stream=True)
     assert answer_on("/metrics", watch)[0] == 404
     for number in range(2):

@@ -1,4 +1,4 @@
-"""What a listener tells of the writing of micro-batches, from streams that really run, whichever way they write."""
+"""A listener's reports of how micro-batches are written, from real streams, for each way to write."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ STEPS = ("read", "function", "encode", "upload")
 
 @pytest.fixture
 def quiet(url: str) -> Iterator[StateStore]:
-    """A store that nobody compacts, with a table of rows, one of sums and one of state."""
+    """A store without compaction, with a table of rows, one of sums and one of state."""
     value = [("n", pa.int64()), ("v", pa.int64())]
     with connect(url, compaction=False) as opened:
         opened.create_table("rows", schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=["id"])
@@ -46,7 +46,7 @@ def quiet(url: str) -> Iterator[StateStore]:
 
 
 class Stream:
-    """A stream of `BATCHES` batches of `ROWS` rows, each a file, and what was told of it."""
+    """A stream of `BATCHES` batches of `ROWS` rows, each a file, and the reports about it."""
 
     def __init__(self, spark: Any, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         self.spark, self.folder, self.caplog = spark, folder, caplog
@@ -57,7 +57,7 @@ class Stream:
             pq.write_table(rows, folder / "files" / f"{number}.parquet")
 
     def run(self, attach: Callable[[Any], Any], columns: str = "id, k, v") -> str:
-        """Work off all files by the writer that `attach` answers; the query's id."""
+        """Work off all files by the writer that `attach` returns; returns the query's id."""
         source = self.spark.readStream.schema("id bigint, k bigint, v bigint").option("maxFilesPerTrigger", 1)
         rows = source.parquet(str(self.folder / "files")).selectExpr(*columns.split(", "))
         writer = attach(rows.writeStream).queryName("work").option("checkpointLocation", str(self.folder / "check"))
@@ -67,16 +67,16 @@ class Stream:
         return str(query.id)
 
     def heard(self) -> None:
-        """Return when the listener was told all, which Spark does later."""
+        """Return once the listener has seen every batch, which Spark reports later."""
         self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
     def forget_last(self) -> None:
-        """As if the driver had died between the commit in the store and Spark's own note of it."""
+        """Delete Spark's note of the last batch, as if the driver had died after the commit in the store."""
         for path in (self.folder / "check" / "commits").glob(f"*{BATCHES - 1}*"):
             path.unlink()
 
     def told(self) -> list[dict[str, Any]]:
-        """The log's lines of batches since the last call, as a driver of the operator writes them."""
+        """The log's lines of batches since the last call, in the format of an operator's driver."""
         lines = [json.loads(JsonFormatter().format(record)) for record in self.caplog.records]
         self.caplog.clear()
         return [line for line in lines if line["event"] == "batch"]
@@ -86,7 +86,7 @@ class Stream:
 def stream(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stream]:
-    """A stream with a listener that begins to count at zero."""
+    """A stream with a listener whose counts begin at zero."""
     monkeypatch.setattr(listener, "_shared", None)
     caplog.set_level(logging.INFO, "tussock.compute.streams")
     heard = ts.TussockListener()
@@ -96,7 +96,7 @@ def stream(
 
 
 def ssts_of(store: StateStore, epoch: int) -> tuple[int, int]:
-    """Rows and bytes of the SSTs with which an epoch entered the version, by the log: they may be compacted by now."""
+    """Rows and bytes of the SSTs of an epoch, by the log: they may be compacted by now."""
     bucket = open_bucket(store.url)
     paths = [(info.path, seq) for info in bucket.list("log/") if (seq := sequence_of(info.path)) is not None]
     deltas = [delta for path, seq in paths for delta in decode_entry(path, seq, bucket.get(path)).deltas]
@@ -106,7 +106,7 @@ def ssts_of(store: StateStore, epoch: int) -> tuple[int, int]:
 
 
 def check(line: dict[str, Any], store: StateStore, writer: str, positive: set[str]) -> None:
-    """The figures of a batch are those of its epoch, and its times fit into Spark's."""
+    """Assert that a batch's figures are those of its epoch, and its times fit into Spark's."""
     assert line["written_epoch"] == store.committed_batch(writer, line["batch"])
     assert (line["written_rows"], line["written_bytes"]) == ssts_of(store, line["written_epoch"])
     assert line["written_rows"] > 0
@@ -125,14 +125,14 @@ def check(line: dict[str, Any], store: StateStore, writer: str, positive: set[st
 
 
 def metrics() -> dict[str, float]:
-    """What was counted, by name and step, of the query `work`."""
+    """The counts of the query `work`, by name and step."""
     text = (listener.metrics_text() or b"").decode()
     found = re.findall(r'^(\w+)\{query="work"(?:,step="(\w+)")?\} (\S+)$', text, re.MULTILINE)
     return {f"{name} {step}".strip(): float(value) for name, step, value in found}
 
 
 def check_metrics(lines: list[dict[str, Any]]) -> None:
-    """The metrics are the sums of what the log said."""
+    """Assert that the metrics are the sums of the log's lines."""
     found = metrics()
     fresh = [line for line in lines if not line["repeated"]]
     assert found["tussock_stream_written_rows_total"] == sum(line["written_rows"] for line in fresh)
@@ -146,8 +146,8 @@ def check_metrics(lines: list[dict[str, Any]]) -> None:
         assert found[f"tussock_stream_write_seconds_count {step}"] == len(fresh)
 
 
-def test_a_sink_tells_what_its_batches_cost(stream: Stream, quiet: StateStore, url: str) -> None:
-    """Though a Python worker of Spark's has committed them; a batch that is run again only says so."""
+def test_a_sink_reports_the_cost_of_its_batches(stream: Stream, quiet: StateStore, url: str) -> None:
+    """A Python worker of Spark has committed them; a repeated batch reports only that."""
 
     def sink(writer: Any) -> Any:
         return writer.format("tussock").option("store", url).option("table", "rows")
@@ -184,8 +184,8 @@ def test_complete_mode_counts_what_it_deletes(stream: Stream, quiet: StateStore,
     check_metrics(lines)
 
 
-def test_a_function_for_batches_tells_what_they_cost(stream: Stream, quiet: StateStore) -> None:
-    """A merge reads from the second batch on; a batch that is run again computes nothing."""
+def test_a_foreach_batch_function_reports_the_cost_of_its_batches(stream: Stream, quiet: StateStore) -> None:
+    """A merge reads from the second batch on; a repeated batch computes nothing."""
     write = ts.upsert("sums", store=quiet, merge={"v": "sum", "n": "sum"})
     query = stream.run(lambda writer: writer.foreachBatch(write), "k, v, 1L AS n")
     lines = stream.told()
@@ -204,8 +204,8 @@ def test_a_function_for_batches_tells_what_they_cost(stream: Stream, quiet: Stat
     check_metrics([*lines, again])
 
 
-def test_several_tables_are_told_together(stream: Stream, quiet: StateStore) -> None:
-    """One epoch, so one line: the tasks of all tables."""
+def test_several_tables_are_reported_together(stream: Stream, quiet: StateStore) -> None:
+    """One epoch gives one line, for the tasks of all tables."""
 
     def write(rows: Any, number: int) -> None:
         sums = rows.selectExpr("k", "v", "1L AS n"), {"v": "sum", "n": "sum"}
@@ -244,8 +244,8 @@ def test_several_commits_of_a_batch_are_added(stream: Stream, quiet: StateStore)
     check_metrics(lines)
 
 
-def test_keyed_state_tells_what_it_costs(stream: Stream, quiet: StateStore) -> None:
-    """With the time of the function itself, which is not the store's."""
+def test_keyed_state_reports_its_cost(stream: Stream, quiet: StateStore) -> None:
+    """The time of the function is reported apart from the store's."""
     write = ts.stateful("state", key="k", fn=ts.merges(n="count", v=("sum", "v")), store=quiet)
     query = stream.run(lambda writer: writer.foreachBatch(write))
     lines = stream.told()
@@ -276,8 +276,8 @@ spark.stop()
 """
 
 
-def test_a_sink_tells_it_outside_of_the_operator(quiet: StateStore, url: str, tmp_path: Path) -> None:
-    """`register` lays the way on which the worker that commits tells it, and takes it away in the end."""
+def test_a_sink_reports_its_cost_outside_of_the_operator(quiet: StateStore, url: str, tmp_path: Path) -> None:
+    """`register` lets the committing worker report, and undoes that in the end."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "program.py").write_text(PROGRAM)
     environ = {name: value for name, value in os.environ.items() if name != NOTES_FOLDER}

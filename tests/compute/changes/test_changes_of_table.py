@@ -1,4 +1,4 @@
-"""A checkpoint of a stream of changes is one of one table: of another one it is refused, whatever that is called."""
+"""A checkpoint of a stream of changes belongs to one table: another table is refused, even under the same name."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from tussock.statestore.client import StateStore
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Nothing that this process opened in the role of Spark's stays open."""
+    """Close what this process opened as a source of Spark."""
     yield
     close_connections()
 
@@ -31,7 +31,7 @@ def anew(store: StateStore) -> None:
 
 @pytest.mark.parametrize("finished", [True, False], ids=["between two batches", "within a batch"])
 def test_a_table_created_anew_is_not_the_one_that_was_read(store: StateStore, url: str, finished: bool) -> None:
-    """The rows of the old one would never be reported gone, and a batch that runs again would be another one."""
+    """Deletes of the old table's rows would never be reported, and a repeated batch would be another one."""
     history = History(store, 31)
     history.commit()
     query = Query(url)
@@ -48,8 +48,8 @@ def test_a_table_created_anew_is_not_the_one_that_was_read(store: StateStore, ur
             act()
 
 
-def test_another_table_is_not_read_from_where_the_first_one_was(store: StateStore, url: str) -> None:
-    """Nor is anything of the first one left out when it is named again."""
+def test_another_table_is_not_read_from_the_checkpoint_of_the_first(store: StateStore, url: str) -> None:
+    """The other table is refused, so no change of the first one is left out when it is named again."""
     history = History(store, 32)
     history.commit()
     store.create_table("u", schema=store.table("t").schema, primary_key=["id"])
@@ -63,8 +63,8 @@ def test_another_table_is_not_read_from_where_the_first_one_was(store: StateStor
     assert batch == history.between(history.epochs[0], history.epochs[1])
 
 
-def test_a_checkpoint_that_notes_no_table_goes_on_and_notes_it(store: StateStore, url: str) -> None:
-    """As those from before it was noted; while there is nothing to read, the note stays as it is."""
+def test_a_checkpoint_without_a_table_is_accepted_and_gets_one(store: StateStore, url: str) -> None:
+    """Checkpoints written before tables were noted have none; the note is added with the first new changes."""
     history = History(store, 33)
     history.commit()
     query = Query(url)
@@ -81,14 +81,14 @@ def test_a_checkpoint_that_notes_no_table_goes_on_and_notes_it(store: StateStore
 
 
 @pytest.mark.parametrize("record", [{"table_id": -1}, {"table_id": "1"}, {"table": 7, "table_id": None}])
-def test_a_note_that_names_no_table_is_none_of_ours(record: dict[str, Any]) -> None:
-    """Whatever else is in it."""
+def test_a_note_that_names_no_table_is_foreign(record: dict[str, Any]) -> None:
+    """A note without a table is no note of Tussock, whatever else it holds."""
     with pytest.raises(InvalidOption, match="not one of a stream of changes"):
         Offset.of({"epoch": 1, "start": 1, "snapshot": False, "initial": False, **record})
 
 
 def test_a_raw_table_created_anew_is_refused_too(store: StateStore, url: str) -> None:
-    """The kind of table does not matter."""
+    """A raw table is treated as a typed one."""
     store.create_table("raw").ingest_batch([(b"a", b"1")], epoch := store.new_epoch())
     store.commit_epoch(epoch)
     query = Query(url, path="raw")

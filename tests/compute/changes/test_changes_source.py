@@ -1,4 +1,4 @@
-"""The source of changes, called as Spark calls it: which epochs a batch has, and what is kept and lost meanwhile."""
+"""The source of changes, called as Spark calls it: the epochs of a batch, and the pins and losses in between."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ NO_RETENTION = {"retention": "0", "gcGrace": "0"}
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Nothing that this process opened in the role of Spark's stays open."""
+    """Close what this process opened as a source of Spark."""
     yield
     close_connections()
 
@@ -46,7 +46,7 @@ def joined(batches: list[list[Change]]) -> list[Change]:
 
 
 def test_a_stream_that_lags_behind_the_retention_gets_every_change_once(shared_url: str) -> None:
-    """Random upserts and deletes, compacted and vacuumed without any retention: the cursor keeps what is not read."""
+    """Random upserts and deletes, compacted and vacuumed without any retention: the cursor pins unread history."""
     with connect(shared_url, retention=0, gc_grace=0, compaction=False) as store:
         history = History(store, 7)
         history.commit()
@@ -69,8 +69,8 @@ def test_a_stream_that_lags_behind_the_retention_gets_every_change_once(shared_u
         assert held < min(pin.epoch for pin in store.pins()) == history.epochs[-1], "what is read is let go of"
 
 
-def test_a_restart_goes_on_where_the_checkpoint_is(store: StateStore, url: str) -> None:
-    """Killed between the note of a batch and its end: the batch runs again, the same, and nothing is left out."""
+def test_a_restart_continues_from_the_checkpoint(store: StateStore, url: str) -> None:
+    """Killed between the note of a batch and its end: the same batch runs again, and no change is left out."""
     history = History(store, 8)
     query = Query(url, maxEpochsPerTrigger="1")
     found = []
@@ -87,7 +87,7 @@ def test_a_restart_goes_on_where_the_checkpoint_is(store: StateStore, url: str) 
 
 @pytest.mark.parametrize("consumer", [None, "copy"])
 def test_latest_is_resolved_once(store: StateStore, url: str, consumer: str | None) -> None:
-    """Asked twice, and again after a crash in the first batch: no change since the first start is left out."""
+    """Asked again, also after a crash in the first batch, it is the same epoch: no change since the start is lost."""
     history = History(store, 9)
     history.commit()
     options = {"startingEpoch": "latest"} | ({} if consumer is None else {"consumerId": consumer})
@@ -106,8 +106,8 @@ def test_latest_is_resolved_once(store: StateStore, url: str, consumer: str | No
     assert joined(again.drain()) == history.between(history.epochs[0], history.epochs[-1])
 
 
-def test_earliest_shows_what_was_before_the_kept_history_as_inserts(url: str) -> None:
-    """Where the first changes are gone, the rows that they led to begin the feed; then the table can be built anew."""
+def test_earliest_shows_rows_from_before_the_history_as_inserts(url: str) -> None:
+    """If the first changes are gone, the rows that they led to begin the feed, so that the table can be built anew."""
     with connect(url, retention=0, gc_grace=0, compaction=False) as store:
         history = History(store, 10)
         for _ in range(4):
@@ -170,8 +170,8 @@ def test_a_feed_begins_with_the_epoch_that_is_named(store: StateStore, url: str)
     assert streamed == history.between(history.epochs[0], history.epochs[-1])
 
 
-def test_available_now_ends_at_what_was_there(store: StateStore, url: str) -> None:
-    """What is committed after the start is left to the next run; epochs of other tables leave nothing to catch up."""
+def test_available_now_ends_at_the_newest_epoch_of_its_start(store: StateStore, url: str) -> None:
+    """A later commit is left to the next run; epochs of other tables leave nothing to catch up with."""
     history = History(store, 13)
     for _ in range(5):
         history.commit()
@@ -196,7 +196,7 @@ def test_available_now_ends_at_what_was_there(store: StateStore, url: str) -> No
 def test_changes_of_other_tables_are_no_batch_but_move_the_cursor_now_and_then(
     store: StateStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a table that rests would keep the history of all others."""
+    """Otherwise an idle table would keep the history of all others."""
     history = History(store, 14)
     history.commit()
     query = Query(url)
@@ -215,7 +215,7 @@ def test_changes_of_other_tables_are_no_batch_but_move_the_cursor_now_and_then(
 
 
 def test_a_raw_table_has_a_feed_too(store: StateStore, url: str) -> None:
-    """Its key and value, and the same columns beside them."""
+    """The feed has the key, the value, and the columns of any feed."""
     kv = store.create_table("raw")
     for rows in ([(b"a", b"1"), (b"b", b"1")], [(b"a", None)]):
         epoch = store.new_epoch()
@@ -246,7 +246,7 @@ def test_an_idle_stream_asks_the_bucket_a_few_times_a_second(store: StateStore, 
 
 
 def test_an_idle_stream_asks_a_meta_service_nothing(url: str) -> None:
-    """Versions are pushed: neither the bucket nor the service hears of the questions, heartbeats aside."""
+    """Versions are pushed: the questions reach neither bucket nor service, heartbeats aside."""
     with Platform(url, compactors=0, picker=QUIET) as platform, connect(platform.url) as store:
         History(store, 16).commit()
         query = Query(platform.url)
@@ -268,7 +268,7 @@ def test_an_idle_stream_asks_a_meta_service_nothing(url: str) -> None:
 
 
 class Spent:
-    """What some seconds of idling cost."""
+    """The cost of some idle seconds."""
 
     def __init__(self, seconds: float, requests: int) -> None:
         self.seconds = seconds
@@ -279,7 +279,7 @@ class Spent:
 
 
 def idle(query: Query, count: Callable[[], int]) -> tuple[int, Spent]:
-    """Ask as Spark does for five seconds: how often, and what it cost."""
+    """Ask as Spark does for five seconds; returns the number of questions and their cost."""
     before, begun, calls, pause = count(), time.monotonic(), 0, threading.Event()
     while time.monotonic() - begun < 5:
         assert query.reader.latestOffset(query.log[-1], ReadAllAvailable()) == query.log[-1]
@@ -312,13 +312,13 @@ def total_requests(store: StateStore) -> int:
 def test_options_that_do_not_fit_are_refused_by_name(
     store: StateStore, url: str, options: dict[str, str], message: str
 ) -> None:
-    """Before anything is read."""
+    """The refusal comes before anything is read."""
     with pytest.raises(InvalidOption, match=message):
         Query(url, **options).reader.initialOffset()
 
 
-def test_what_a_feed_cannot_begin_with_is_refused(store: StateStore, url: str) -> None:
-    """An epoch to come, a start after the end, a checkpoint of something else, a stream that is none of changes."""
+def test_a_wrong_beginning_of_a_feed_is_refused(store: StateStore, url: str) -> None:
+    """A future epoch, a start after the end, a checkpoint of another source, or of a stream that is none of changes."""
     history = History(store, 17)
     newest = history.commit()
     with pytest.raises(InvalidOption, match=f"startingEpoch {newest + 1} is not committed"):
@@ -349,7 +349,7 @@ def test_what_a_feed_cannot_begin_with_is_refused(store: StateStore, url: str) -
 
 
 def test_a_stream_of_a_dropped_table_says_so(store: StateStore, url: str) -> None:
-    """Not that a key is missing somewhere."""
+    """The error does not blame a missing key."""
     History(store, 18).commit()
     query = Query(url)
     query.drain()

@@ -43,7 +43,7 @@ def rows_of(frame: Any) -> list[Change]:
 
 
 def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, history: History) -> None:
-    """The same at each evaluation, with the time of the commit, and without images if they are not wanted."""
+    """Each evaluation gives the same, with the time of the commit, and without images if they are not wanted."""
     feed = spark.read.format("tussock").options(store=url, readChangeFeed=True)
     everything = feed.load("t")
     first = rows_of(everything)
@@ -63,7 +63,7 @@ def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, hist
 def test_a_stream_reads_each_epoch_once_over_restarts(
     spark: Any, store: StateStore, url: str, history: History, tmp_path: Path
 ) -> None:
-    """With `availableNow` it ends at what was there when it began; the next run goes on from the checkpoint.
+    """With `availableNow` it ends at what was there when it began; the next run continues from the checkpoint.
 
     Of a table that was created anew it does not.
     """
@@ -97,7 +97,7 @@ def test_a_stream_reads_each_epoch_once_over_restarts(
 
 
 def start(url: str, folder: Path, die_after: int) -> subprocess.Popen[bytes]:
-    """The copying program in a process group of its own."""
+    """Start the copying program in a new process group."""
     with (folder / "output").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, spark_changes.__file__, url, str(folder), str(die_after)],
@@ -115,7 +115,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(child: subprocess.Popen[bytes], what: Callable[[], object]) -> None:
-    """Return once it holds, or the program has ended; a JVM may take minutes to start on a busy machine."""
+    """Return once the condition holds, or the program has ended; a JVM may take minutes to start on a busy machine."""
     deadline = time.monotonic() + 600
     while not what() and child.poll() is None:
         assert time.monotonic() < deadline, "nothing has happened for ten minutes"
@@ -132,14 +132,14 @@ def copied(url: str) -> Iterator[StateStore]:
 
 
 def logged(store: StateStore) -> list[Change]:
-    """What the program has noted."""
+    """The changes that the program has noted."""
     rows = [row for batch in store.table("log").read() for row in batch.to_pylist()]
     return sorted((row["epoch"], row["id"], row["op"], row["v"]) for row in rows)
 
 
 @pytest.mark.long
 def test_a_killed_driver_loses_and_repeats_no_change(copied: StateStore, url: str, tmp_path: Path) -> None:
-    """Killed after a batch is in the store and before Spark notes it, twice; the log has each change once."""
+    """Killed twice between the commit in the store and Spark's note of it; the log has each change once."""
     history = History(copied, 22)
     history.commit()
     for die_after in (1, 3, NEVER):

@@ -1,4 +1,4 @@
-"""What a driver knows of commits: its own, and those that its sinks make in processes of Spark's."""
+"""How a driver learns of commits: its own, and those of its sinks in Spark's processes."""
 
 import os
 import subprocess
@@ -20,8 +20,8 @@ print(latest_commit())
 """
 
 
-def test_a_driver_keeps_notes_of_its_own_and_takes_them_away(tmp_path: Path) -> None:
-    """The folder is in the environment before the program begins, and so before the program starts Spark."""
+def test_a_driver_makes_and_deletes_its_folder_of_notes(tmp_path: Path) -> None:
+    """The folder is in the environment before the program, and so Spark, begins."""
     (tmp_path / "program.py").write_text(NOTER)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -34,8 +34,8 @@ def test_a_driver_keeps_notes_of_its_own_and_takes_them_away(tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_a_sink_tells_the_driver_what_it_commits(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
-    """Under the query's id and with the epoch that the store has, though a Python worker has committed it."""
+def test_a_sink_reports_its_commits_to_the_driver(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
+    """By query id, with the store's epoch, though a Python worker committed it."""
     for note in Path(os.environ[NOTES_FOLDER]).iterdir():
         note.unlink()  # of tests before this one
     rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=5).load()

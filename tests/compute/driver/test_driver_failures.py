@@ -1,4 +1,4 @@
-"""What is told of an application that failed: its own error, whatever Spark and the bridge to the JVM put around it."""
+"""The reported cause of a failed application is its own error, without the layers of Spark and the JVM bridge."""
 
 import os
 import subprocess
@@ -69,12 +69,12 @@ CAUSES = {
 
 
 @pytest.mark.parametrize(("error", "cause"), CAUSES.values(), ids=CAUSES)
-def test_the_cause_is_the_user_s_own_error(error: Exception, cause: str) -> None:
+def test_the_cause_is_the_error_of_the_users_program(error: Exception, cause: str) -> None:
     assert cause_of(error) == cause
 
 
-def test_what_is_told_has_a_bound() -> None:
-    """In bytes, as the kubelet counts; the cause is whole before the trace gets what is left."""
+def test_the_termination_message_is_bounded() -> None:
+    """In bytes, as the kubelet counts them; the cause is kept whole before the trace gets the rest."""
     assert len(cause_of(ValueError("x" * 9999))) == CAUSE_CHARACTERS_MAX
     try:
         raise ValueError("ü" * 9999)

@@ -1,4 +1,4 @@
-"""The driver as a process, with programs that need no Spark: exit codes, what is told of a failure, SIGTERM, probes."""
+"""The driver as a process, with programs that need no Spark: exit codes, causes of failures, SIGTERM, probes."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class Clock:
 
 
 def start(folder: Path, program: str, *arguments: str, drain: float = 2) -> tuple[subprocess.Popen[str], int]:
-    """The process, and the port of its status."""
+    """Start the driver; returns the process and the port of its status."""
     (folder / "program.py").write_text(program)
     port = free_port()
     environ = {
@@ -60,8 +60,8 @@ def start(folder: Path, program: str, *arguments: str, drain: float = 2) -> tupl
         ("import does_not_exist", 1, "ModuleNotFoundError: No module named 'does_not_exist'"),
     ],
 )
-def test_the_exit_code_is_the_program_s(tmp_path: Path, program: str, code: int, told: str) -> None:
-    """And the cause is left for the status, with the end of the trace; a store that was away has a code of its own."""
+def test_the_exit_code_is_that_of_the_program(tmp_path: Path, program: str, code: int, told: str) -> None:
+    """The termination message holds the cause and the trace's end; an unreachable store has a separate exit code."""
     process, _ = start(tmp_path, program)
     log, _ = process.communicate(timeout=60)
     assert process.returncode == code, log
@@ -73,8 +73,8 @@ def test_the_exit_code_is_the_program_s(tmp_path: Path, program: str, code: int,
         assert "Traceback" in log
 
 
-def test_a_program_has_its_arguments_its_name_and_its_folder(tmp_path: Path) -> None:
-    """As `python FILE` gives them."""
+def test_a_program_has_arguments_name_and_folder(tmp_path: Path) -> None:
+    """They are those that `python FILE` gives."""
     (tmp_path / "beside.py").write_text("WORD = 'found'\n")
     program = "import sys, beside\nassert __name__ == '__main__'\nprint(sys.argv[1:], beside.WORD)"
     process, _ = start(tmp_path, program, "--a", "b c")
@@ -83,14 +83,14 @@ def test_a_program_has_its_arguments_its_name_and_its_folder(tmp_path: Path) -> 
 
 
 END_SECONDS_MAX = 40
-"""Less than a driver takes that is not told how long it may drain."""
+"""Less than a driver takes whose drain time is not set."""
 SLEEPER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)\n"
 TOLD = "import time\nprint('up', flush=True)\nwhile True:\n    try: time.sleep(0.1)\n    except SystemExit: "
 
 
 @pytest.mark.parametrize("program", [f"{TOLD}pass", f"{TOLD}break"], ids=["goes on", "ends"])
-def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: str) -> None:
-    """Whether the program takes no notice, or ends by itself when it is told to: it has not come to its end."""
+def test_sigterm_ends_a_driver_in_time_and_is_no_completion(tmp_path: Path, program: str) -> None:
+    """The program ignores it, or ends by itself: in both cases it has not completed."""
     process, port = start(tmp_path, program)
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
@@ -127,8 +127,8 @@ finally:
 @pytest.mark.parametrize(
     "program", [SLEEPER, pytest.param(STARTS_SPARK, marks=pytest.mark.spark)], ids=["before", "meanwhile"]
 )
-def test_sigterm_before_spark_has_started_ends_it_at_once(tmp_path: Path, program: str) -> None:
-    """There is nothing to drain, however long it may take; what the program puts away it does."""
+def test_sigterm_before_spark_starts_ends_a_driver_at_once(tmp_path: Path, program: str) -> None:
+    """There is nothing to drain, whatever the time for it; the program's own clean-up runs."""
     process, _ = start(tmp_path, program, drain=4 * END_SECONDS_MAX)
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
@@ -153,7 +153,7 @@ def test_a_second_sigterm_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_arguments_of_spark_submit() -> None:
-    """What differs from pod to pod is not in the file; an address of IPv6 is written as in a URL."""
+    """What differs from pod to pod is not in the file; an IPv6 address is written as in a URL."""
     assert submit_arguments(Settings(), None) == "pyspark-shell"
     found = submit_arguments(Settings(conf="/etc/conf", host="10.0.0.7", pod="x-driver"), 0)
     assert found.split() == [
@@ -184,7 +184,9 @@ QUERY = Query("q", "totals", 3, 1.5)
         (False, Status(is_started=True), True),
     ],
 )
-def test_readiness(tmp_path: Path, is_stream: bool, status: Status, ready: bool) -> None:
+def test_a_stream_is_ready_while_it_runs_and_a_batch_while_spark_does(
+    tmp_path: Path, is_stream: bool, status: Status, ready: bool
+) -> None:
     """A stream is ready while it runs, a batch while Spark does."""
     watch = Watch(Scaler(tmp_path / "executors", None), Clock(), is_stream=is_stream)
     watch.status = status
@@ -230,7 +232,7 @@ class Stream:
 
 
 def test_streams_stop_at_the_end_of_their_batches() -> None:
-    """One between two batches at once, one when its batch ends, one that takes too long in the middle of it."""
+    """Between two batches at once, in a batch at its end, and in one that takes too long in its middle."""
     clock = Clock()
     idle, quick, slow = Stream(clock, 5, idle=True), Stream(clock, 5), Stream(clock, 100)
     cut = stop_queries([idle, quick, slow], 10, clock)  # type: ignore[arg-type, list-item]

@@ -1,4 +1,4 @@
-"""The driver brings executors to the number in a file, on a real cluster of Spark's own (`local-cluster`)."""
+"""The driver brings the number of executors to that in a file, on a real cluster (`local-cluster`)."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tussock.compute.driver.scale import Scaler, surplus, wanted_executors
 
 
 class Cluster:
-    """Executors as Spark's scheduler has them, and what was asked of it."""
+    """Executors as Spark's scheduler has them, and what the driver requested of it."""
 
     def __init__(self, active: list[str]) -> None:
         self.ids = active
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "executors"
 
 
-def test_the_newest_executors_are_the_ones_too_many() -> None:
+def test_surplus_executors_are_the_newest() -> None:
     """By number, not by text: 10 is newer than 9."""
     assert surplus(["2", "10", "9", "1"], 2) == ["9", "10"]
     assert surplus(["1"], 1) == []
@@ -54,7 +54,7 @@ def test_a_file_that_is_absent_leaves_executors_to_spark(file: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "two", "-1", "1.5", "²"])
 def test_a_file_that_holds_no_number_is_refused(file: Path, text: str) -> None:
-    """And nothing is asked of Spark."""
+    """Nothing is requested of Spark."""
     file.write_text(text)
     cluster = Cluster(["1"])
     with pytest.raises(ValueError, match="expected the number of executors"):
@@ -64,7 +64,7 @@ def test_a_file_that_holds_no_number_is_refused(file: Path, text: str) -> None:
 
 
 def test_passes_are_level_triggered(file: Path) -> None:
-    """The number is told once for each change; executors that appear above it later leave, too."""
+    """Each change of the number is requested once; executors that later exceed it are removed, too."""
     file.write_text("3\n")
     cluster = Cluster(["1"])
     scaler = Scaler(file, 1)

@@ -1,4 +1,4 @@
-"""`KeyIndex`: the answers of a dictionary, whatever the keys look like."""
+"""`KeyIndex` answers as a dictionary does, for any keys."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,8 @@ def distinct(random: np.random.Generator, count: int, shortest: int, longest: in
 @pytest.mark.parametrize(
     ("shortest", "longest"), [(1, 1), (3, 3), (7, 7), (8, 8), (9, 9), (16, 16), (0, 5), (6, 30)], ids=str
 )
-def test_answers_are_those_of_a_dictionary(shortest: int, longest: int) -> None:
-    """Keys that are there, that are not, that are twice, of other lengths; slices; nothing asked."""
+def test_look_ups_equal_those_of_a_dictionary(shortest: int, longest: int) -> None:
+    """Present, absent and double keys, of other lengths, in slices; and no key at all."""
     random = np.random.default_rng([shortest, longest])
     held = distinct(random, 40 if longest == 1 else 3000, shortest, longest)
     known = {key: row for row, key in enumerate(held)}
@@ -40,7 +40,7 @@ def test_answers_are_those_of_a_dictionary(shortest: int, longest: int) -> None:
 
 
 def test_an_index_of_nothing_finds_nothing() -> None:
-    """No keys, and one."""
+    """An index of no keys, and of one."""
     asked = pa.array([b"", b"a", b"12345678"], pa.binary())
     assert KeyIndex(asked.slice(0, 0)).find(asked).tolist() == [-1, -1, -1]
     assert KeyIndex(asked.slice(1, 1)).find(asked).tolist() == [-1, 0, -1]
@@ -65,8 +65,8 @@ def colliding(count: int) -> list[bytes]:
     ]
 
 
-def test_keys_of_one_hash_are_told_apart() -> None:
-    """They stand one after the other, and one that is not there has their hash as well."""
+def test_keys_of_one_hash_are_distinguished() -> None:
+    """Their places follow each other, and an absent key has the same hash."""
     keys = colliding(400)
     assert len({hash_key(key) for key in keys}) == 1
     held = pa.array([*keys[:300], b"another".ljust(16)], pa.binary())
@@ -77,11 +77,11 @@ def test_keys_of_one_hash_are_told_apart() -> None:
 
 
 def test_keys_that_were_made_to_collide_are_noticed() -> None:
-    """Finding one among so many would take a step for each."""
+    """A look-up among 1200 colliding keys would take a step for each."""
     assert KeyIndex(pa.array(colliding(1200), pa.binary())).collides
 
 
-def test_bytes_are_reckoned_beforehand() -> None:
+def test_bytes_are_estimated_beforehand() -> None:
     """`bytes_for` is what the index then takes without its keys, but for what stands beyond the last place."""
     for count in (0, 1, 2, 3, 1000, 1024, 1025):
         index = KeyIndex(pa.array([at.to_bytes(8, "big") for at in range(count)], pa.binary()))

@@ -1,4 +1,4 @@
-"""A lookup that has read the table whole: the answers of `multi_get`, within its bytes, and only where it pays."""
+"""A lookup that has read the whole table: the results of `multi_get`, within its bytes, and only if it pays."""
 
 import datetime as dt
 import importlib
@@ -57,12 +57,12 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> BuildSides:
 
 
 def held(sides: BuildSides) -> int:
-    """How many build sides there are."""
+    """The number of build sides."""
     return sides._sides.stats().entries
 
 
 def fill(store: StateStore, table: str, rows: Any) -> int:
-    """Write `rows` in an epoch of their own; the epoch."""
+    """Write `rows` in a new epoch; returns the epoch."""
     epoch = store.new_epoch()
     store.table(table).upsert(rows, epoch)
     return store.commit_epoch(epoch)
@@ -75,7 +75,7 @@ def fill_t(store: StateStore, first: int, last: int, word: str) -> int:
 def task_of(
     store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None
 ) -> _LookupTask:
-    """As `lookup` makes it."""
+    """A task, as `lookup` makes it."""
     spec = store.table(table).spec
     schema = spec.arrow_schema()
     columns = columns or [name for name in schema.names if name not in spec.primary_key]
@@ -84,12 +84,12 @@ def task_of(
 
 
 def run(task: _LookupTask, *batches: Any) -> list[Any]:
-    """What the task answers for batches of one key column."""
+    """The task's results for batches of one key column."""
     return [array.to_pylist() for array in task.run(iter([(pa.array(batch, pa.int64()),) for batch in batches]))]
 
 
 def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[Any]:
-    """The answers of `multi_get` and of a build side, which have to be the same; those."""
+    """Assert that `multi_get` and a build side give the same results; returns them."""
     count = held(sides)
     rows = len(columns[0])
     # One key at a time, of a table with more rows: none is read whole.
@@ -116,10 +116,10 @@ def _without_sides(task: _LookupTask, columns: list[pa.Array]) -> list[pa.Struct
 
 @pytest.mark.parametrize("second", [None, "i64", "text"])
 @pytest.mark.parametrize("first", DRAWN)
-def test_every_key_type_is_found_as_multi_get_finds_it(
+def test_a_build_side_finds_every_key_type_like_multi_get(
     store: StateStore, url: str, sides: BuildSides, first: str, second: str | None
 ) -> None:
-    """Keys of one column and of two: there and not, deleted, null, and twice, in random order."""
+    """One or two key columns: present and absent, deleted, null, and double keys, in random order."""
     random = np.random.default_rng([list(DRAWN).index(first), 0 if second is None else 1 + len(second)])
     names = ["k"] if second is None else ["k", "l"]
     kinds = [DRAWN[name][0] for name in (first, second) if name is not None]
@@ -152,8 +152,8 @@ def test_every_key_type_is_found_as_multi_get_finds_it(
     assert all(answer is None for answer, *masks in zip(answers, *nulls, strict=True) if any(masks))
 
 
-def test_every_type_of_value_comes_as_multi_get_gives_it(store: StateStore, url: str, sides: BuildSides) -> None:
-    """Nested ones, those that Spark has no equal of, nulls among them, and columns of the key itself."""
+def test_a_build_side_gives_every_value_type_like_multi_get(store: StateStore, url: str, sides: BuildSides) -> None:
+    """Nested values, types that Spark lacks, nulls among them, and columns of the key itself."""
     kinds = {
         **{name: kind for name, (kind, _) in DRAWN.items()},
         "none": pa.null(),
@@ -182,10 +182,10 @@ def test_every_type_of_value_comes_as_multi_get_gives_it(store: StateStore, url:
     )
 
 
-def test_the_table_is_read_once_as_many_keys_came_as_it_has_rows(
+def test_the_table_is_read_once_the_keys_are_as_many_as_its_rows(
     store: StateStore, url: str, sides: BuildSides
 ) -> None:
-    """Counted over the tasks of a worker; keys that are null are not asked for. Then nothing more is read."""
+    """The keys of all tasks of a worker count, without null ones; then nothing more is read."""
     epoch = fill_t(store, 0, 100, "old")
     task = task_of(store, url, "t", epoch)
     run(task, range(50), [None] * 500)
@@ -200,17 +200,15 @@ def test_the_table_is_read_once_as_many_keys_came_as_it_has_rows(
 
 
 def test_an_empty_table_has_a_build_side(store: StateStore, url: str, sides: BuildSides) -> None:
-    """Nothing is found in it."""
+    """No key is found in it."""
     store.create_table("other", pa.schema([("id", pa.int64())]), ["id"])
     epoch = fill(store, "other", [{"id": 1}])
     assert run(task_of(store, url, "t", epoch), [1, None, 2]) == [[None, None, None]]
     assert held(sides) == 1
 
 
-def test_commits_to_other_tables_leave_it_and_commits_to_this_do_not(
-    store: StateStore, url: str, sides: BuildSides
-) -> None:
-    """Each epoch shows its rows, also one that is not the newest, and one that the reader has yet to learn of."""
+def test_only_commits_to_the_table_need_another_build_side(store: StateStore, url: str, sides: BuildSides) -> None:
+    """Each epoch shows its rows, also an older one, and one that the reader has yet to learn of."""
     store.create_table("other", pa.schema([("id", pa.int64())]), ["id"])
     keys = [*range(20)] * 2
     old = fill_t(store, 0, 10, "old")
@@ -254,10 +252,10 @@ def test_a_table_altered_or_compacted_in_between(store: StateStore, url: str, si
         run(planned_newest, [7])
 
 
-def test_an_epoch_that_is_not_kept_is_refused_though_its_rows_are_in_memory(
+def test_an_expired_epoch_is_refused_though_its_rows_are_in_memory(
     store: StateStore, url: str, sides: BuildSides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a lookup; with a user's pin it is read. A table that was dropped is said to be."""
+    """A lookup refuses it, too; a user's pin allows it. A dropped table is named as dropped."""
     epoch = fill_t(store, 0, 10, "old")
     task, keys = task_of(store, url, "t", epoch), list(range(12))
     answers = run(task, keys)
@@ -283,7 +281,7 @@ def test_an_epoch_that_is_not_kept_is_refused_though_its_rows_are_in_memory(
 
 
 def test_keys_of_another_kind_are_refused(store: StateStore, url: str, sides: BuildSides) -> None:
-    """As by `multi_get`: strings for integers, and a number that the key's type does not hold."""
+    """`multi_get` refuses them, too: strings for integers, and a number that the key's type does not hold."""
     store.create_table("small", pa.schema([("id", pa.int16()), ("n", pa.int32())]), ["id"])
     task = task_of(store, url, "small", fill(store, "small", [{"id": 1, "n": 1}]))
     assert run(task, [1, 2]) == [[{"n": 1}, None]]
@@ -294,7 +292,7 @@ def test_keys_of_another_kind_are_refused(store: StateStore, url: str, sides: Bu
 
 
 def test_a_table_that_does_not_fit_is_looked_up(store: StateStore, url: str) -> None:
-    """Known by its rows before it is read, or by its bytes while it is; it is not tried again."""
+    """The size is known from its rows before the read, or from its bytes in it; the read is not repeated."""
     epoch = fill_t(store, 0, 1000, "x" * 200)
     table, address = store.table("t"), StoreAddress(url)
     index = KeyIndex.bytes_for(1000)
@@ -312,7 +310,7 @@ def test_a_table_that_does_not_fit_is_looked_up(store: StateStore, url: str) -> 
 
 
 def test_build_sides_together_keep_within_their_bytes(store: StateStore, url: str) -> None:
-    """The older go; asked for again as often as they have rows, they come back."""
+    """The oldest go; one that is asked for again for as many keys as it has rows comes back."""
     epoch = fill_t(store, 0, 1000, "x" * 20)
     address = StoreAddress(url)
     for number in range(5):

@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def numbered_batches() -> list[pa.Table]:
-    """Events with a number of their own each, so that every pair is a row of its own."""
+    """Events that each have a different number, so that every pair gives a different row."""
     made, count = [], 0
     for batch in event_batches(SEED):
         numbers = pa.array(range(count, count + batch.num_rows), pa.int64())
@@ -42,7 +42,7 @@ def numbered_batches() -> list[pa.Table]:
 
 
 def both_sides(batch: pa.Table) -> pa.Table:
-    """What `StreamJoin.union` makes of the events, as the left and as the right side."""
+    """The events through `StreamJoin.union`, as the left and as the right side."""
     parts = []
     for schema, side in ((LEFT, "left"), (RIGHT, "right")):
         rows = pa.StructArray.from_arrays(
@@ -69,7 +69,7 @@ def make_answers(store: StateStore) -> None:
 
 
 def by_hand(batches: list[pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
-    """The join of all rows that are not late when they come, one with the other."""
+    """The join of all rows that are not late when they come, computed pair by pair."""
     newest, rows = NOON - timedelta(days=1), []
     for batch in batches:
         rows += [row for row in batch.to_pylist() if row["at"] > newest - DELAY]
@@ -99,8 +99,8 @@ def answers(store: StateStore) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 16])
-def test_a_join_is_that_of_all_rows_in_time(joined: StateStore, partitions: int) -> None:
-    """Late rows, repeats, matches in one batch and over several; what is kept in the end is the stream's end only."""
+def test_a_join_gives_all_pairs_of_rows_in_time(joined: StateStore, partitions: int) -> None:
+    """Late rows, repeats, matches in one batch and over several; in the end only the stream's end is kept."""
     join = ts.stream_join("orders", store=joined, **OPTIONS)
     batches = [*numbered_batches(), numbered_batches()[-1].set_column(1, SCHEMA.field("v"), pa.array([9999]))]
     later = pa.array([NOON + timedelta(hours=3)], TIME)
@@ -117,8 +117,8 @@ def test_a_join_is_that_of_all_rows_in_time(joined: StateStore, partitions: int)
         assert [row["k"] for row in table_rows(joined.table(f"orders.{side}"))] == ["end"]
 
 
-def test_keys_whose_rows_are_over_are_forgotten_in_any_order(joined: StateStore) -> None:
-    """Random times on few keys: each batch's pairs, and of what never matched all that earlier batches have passed."""
+def test_keys_whose_time_has_passed_are_forgotten_in_any_order(joined: StateStore) -> None:
+    """With random times on few keys: each batch's pairs, and unmatched rows that all earlier batches have passed."""
     chance = random.Random(SEED)
     join = ts.stream_join("orders", store=joined, **OPTIONS)
     batches = []
@@ -143,7 +143,7 @@ def test_keys_whose_rows_are_over_are_forgotten_in_any_order(joined: StateStore)
 
 
 def test_what_does_not_fit_a_side_is_named(joined: StateStore) -> None:
-    """A number beyond the column's type, after the query was changed, and a time that cannot be compared."""
+    """A number beyond the column's type, after a change of the query, and a time that cannot be compared."""
     join = ts.stream_join("orders", store=joined, **OPTIONS)
     whole = both_sides(numbered_batches()[0])
     narrow = pa.struct([("l", pa.int32()), *list(whole.schema.field("left").type)[1:]])
@@ -159,8 +159,8 @@ def test_what_does_not_fit_a_side_is_named(joined: StateStore) -> None:
 
 
 @pytest.mark.spark
-def test_a_join_is_that_of_spark(spark: Any, url: str, tmp_path: Any) -> None:
-    """One stream as both sides: pairs and rows without a match are those of Spark's full outer join, however shared."""
+def test_a_join_equals_that_of_spark(spark: Any, url: str, tmp_path: Any) -> None:
+    """One stream as both sides: pairs and unmatched rows are those of Spark's full outer join, however distributed."""
     from pyspark.sql import functions as f
 
     def join_of_spark(events: Any) -> Any:
@@ -219,7 +219,7 @@ def test_wrong_arguments_are_refused(url: str, change: dict[str, Any], message: 
 
 @pytest.mark.spark
 def test_sides_that_do_not_fit_are_refused(spark: Any, url: str) -> None:
-    """Missing columns, and columns of one name on both sides, which could not be told apart."""
+    """Missing columns, and columns of one name on both sides, which could not be distinguished."""
     join = ts.stream_join("orders", store=url, **OPTIONS)
     left = spark.createDataFrame([], "k string, l bigint, l_at timestamp")
     with pytest.raises(SchemaMismatch, match=r"the right side has no columns \['r_at'\]"):

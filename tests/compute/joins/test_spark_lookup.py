@@ -1,4 +1,4 @@
-"""`lookup`: the rows that a left join would find, null where there is none, all of one epoch."""
+"""`lookup`: the rows that a left join would find, null if there is none, all of one epoch."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ TARGET = pa.schema([("v", pa.string()), ("x", pa.float64())])
 
 
 def fill(store: StateStore, first: int, last: int, word: str) -> int:
-    """Rows of `t` under the keys [first, last); the epoch."""
+    """Write rows of `t` under the keys [first, last); returns the epoch."""
     epoch = store.new_epoch()
     store.table("t").upsert([{"id": key, "v": f"{word}-{key}", "x": key / 2} for key in range(first, last)], epoch)
     return store.commit_epoch(epoch)
 
 
 def found(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
-    """What a task answers for batches of keys."""
+    """The results of a task for batches of keys."""
     task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     return [array.to_pylist() for array in task.finder()(iter([pa.array(keys, pa.int32()) for keys in batches]))]
 
@@ -32,8 +32,8 @@ def row(word: str, key: int) -> dict[str, Any]:
     return {"v": f"{word}-{key}", "x": key / 2}
 
 
-def test_a_task_answers_each_batch_with_as_many_structs(store: StateStore, url: str) -> None:
-    """Keys that are null or absent, keys twice, batches of nothing: in the order asked for, at the epoch asked for."""
+def test_a_task_returns_one_struct_for_each_key(store: StateStore, url: str) -> None:
+    """Null, absent and double keys, and empty batches: in the order and at the epoch of the question."""
     first = fill(store, 0, 10, "old")
     last = fill(store, 5, 15, "new")
     asked: list[list[int | None]] = [[3, None, 99, 3], [], [None], [12]]
@@ -42,8 +42,8 @@ def test_a_task_answers_each_batch_with_as_many_structs(store: StateStore, url: 
     assert found(url, store, 0, [3]) == [[None]], "nothing was committed yet"
 
 
-def test_a_task_reads_what_only_a_users_pin_keeps(store: StateStore, url: str) -> None:
-    """An epoch that the retention has passed, and one that nobody keeps, which is named."""
+def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, url: str) -> None:
+    """An epoch past the retention with a pin is read; one without is refused by name."""
     first = fill(store, 0, 10, "old")
     with connect(url, retention=0, compaction=False) as short:
         with short.pin_snapshot(first):
@@ -56,7 +56,7 @@ def test_a_task_reads_what_only_a_users_pin_keeps(store: StateStore, url: str) -
 
 
 def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) -> None:
-    """Altered, it answers the columns as they were planned; another one of its name is told apart."""
+    """If it was altered, the columns are those of the plan; another table of its name is refused."""
     epoch = fill(store, 0, 3, "old")
     task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     store.alter_table("t", add={"more": pa.string()})
@@ -75,8 +75,8 @@ def test_batches_are_looked_up_together_up_to_a_bound() -> None:
     assert [sum(group) for group in groups] == [70_000, 70_000, 70_000, 1]
 
 
-def test_what_is_wrong_is_said_before_any_job(store: StateStore, url: str) -> None:
-    """Tables, columns and epochs that are not there, and a wrong number of keys."""
+def test_wrong_arguments_of_a_lookup_are_refused_before_any_job(store: StateStore, url: str) -> None:
+    """Missing tables, columns and epochs, and a wrong number of keys."""
     epoch = fill(store, 0, 3, "old")
     store.create_table("kv")
     for table, options, error, words in (
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said_before_any_job(store: StateStore, url: str) -> No
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_lookup_finds_what_sparks_left_join_finds(spark: Any, store: StateStore, url: str) -> None:
+def test_a_lookup_equals_sparks_left_join(spark: Any, store: StateStore, url: str) -> None:
     """Keys of one column and of two, with nulls, absent ones and repetitions, over several partitions."""
     random = np.random.default_rng(7)
     fixed = fill(store, 0, 500, "old")

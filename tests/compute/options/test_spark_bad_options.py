@@ -1,4 +1,4 @@
-"""What a user is told who gives a wrong value: every option of the format, whole messages, and where Spark shows them.
+"""Wrong values of every option of the format: whole messages, and where Spark shows them.
 
 The table has a case for every option that `options.ACCEPTED` has, so a new option needs one too.
 """
@@ -34,7 +34,7 @@ SAME = "a name that stays the same whenever the job is started again, or no such
 
 
 class Case(NamedTuple):
-    """Options, and what they are answered; `{url}`, `{newest}` and `{next}` stand for the store and its epochs."""
+    """Options and the message for them; `{url}`, `{newest}` and `{next}` stand for the store and its epochs."""
 
     actions: tuple[str, ...]
     options: dict[str, str]
@@ -43,12 +43,12 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For the list of tests."""
+        """The id in the list of tests."""
         return "-".join(f"{name}={value[:20]}" for name, value in self.options.items()) or "none"
 
 
 def expects(actions: tuple[str, ...], name: str, value: str, expected: str) -> Case:
-    """An option that is refused by itself."""
+    """A case whose options are refused by themselves."""
     return Case(actions, {name: value}, f"option {name} is {value!r}; expected {expected}")
 
 
@@ -63,7 +63,7 @@ def uncommitted(actions: tuple[str, ...], option: str, told: str) -> Case:
 
 
 def before(actions: tuple[str, ...], option: str, value: str, told: str) -> Case:
-    """A moment at which the store was not there yet."""
+    """A moment before the store existed."""
     return Case(
         actions,
         {option: value},
@@ -203,7 +203,7 @@ class There(NamedTuple):
     newest: int
 
     def filled(self, text: str) -> str:
-        """The text with what is known only now."""
+        """The text with the values that only a running test knows."""
         time = dt.datetime.fromtimestamp((self.newest >> 16) / 1000, dt.UTC).isoformat(timespec="milliseconds")
         known = {"{url}": self.url, "{newest}": str(self.newest), "{next}": str(self.newest + 1), "{time}": time}
         for mark, value in known.items():
@@ -226,7 +226,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
 
 
 def test_every_option_has_a_case() -> None:
-    """Whatever may be given may be given wrong."""
+    """A new option needs a case here."""
     tried = {(action, name) for case in CASES for action in case.actions for name in case.options}
     assert tried >= {(action, name) for action, names in ACCEPTED.items() for name in names}
 
@@ -241,7 +241,7 @@ ACTIONS: dict[str, Callable[[TussockDataSource], object]] = {
 
 @pytest.mark.parametrize(("action", "case"), EACH)
 def test_the_message_says_what_is_wrong_and_what_to_do(there: There, action: str, case: Case) -> None:
-    """The whole of it, from what Spark calls: it names the option, what was found, and what is expected."""
+    """The whole message, from the calls that Spark makes: the option, what was found, and what is expected."""
     with pytest.raises(case.error) as caught:
         ACTIONS[action](TussockDataSource(there.options(action, case)))
     assert type(caught.value) is case.error
@@ -249,8 +249,8 @@ def test_the_message_says_what_is_wrong_and_what_to_do(there: There, action: str
 
 
 @pytest.mark.parametrize("action", ALL)
-def test_an_unknown_option_is_answered_with_those_there_are(there: There, action: str) -> None:
-    """A misspelt name is not taken for nothing."""
+def test_the_message_for_an_unknown_option_lists_all_options(there: There, action: str) -> None:
+    """A misspelt name is not ignored."""
     given = there.options(action, Case((action,), {"tabel": "t"}, ""))
     with pytest.raises(InvalidOption) as caught:
         ACTIONS[action](TussockDataSource(given))
@@ -263,7 +263,7 @@ def test_an_unknown_option_is_answered_with_those_there_are(there: There, action
 
 
 @pytest.mark.parametrize("action", ALL)
-def test_a_mistyped_store_is_not_made(there: There, action: str) -> None:
+def test_a_mistyped_store_is_not_created(there: There, action: str) -> None:
     """Neither a read nor a write leaves a folder behind, and a store that is made there later is found."""
     typo = f"{there.url}-{action.replace(' ', '-')}"
     given = there.options(action, Case((action,), {"store": typo}, ""))
@@ -278,8 +278,8 @@ def test_a_mistyped_store_is_not_made(there: There, action: str) -> None:
     ACTIONS[action](TussockDataSource(given))
 
 
-def test_what_a_compacted_table_was_before_its_oldest_row_is_not_judged(there: There) -> None:
-    """It may have been emptied; so a moment is refused that lies before the first commit of the store."""
+def test_a_moment_before_the_oldest_row_of_a_compacted_table_may_be_read(there: There) -> None:
+    """The table may have been emptied, so only a moment before the store's first commit is refused."""
     url = f"{there.url}-compacted"
     with connect(url, retention=0) as store:
         schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -310,7 +310,7 @@ def test_what_a_compacted_table_was_before_its_oldest_row_is_not_judged(there: T
 
 
 def test_a_stream_numbers_its_writes_itself(there: There) -> None:
-    """So the number of a batch write is refused rather than ignored."""
+    """The number that a batch write has is refused rather than ignored."""
     source = TussockDataSource({"store": there.url, "table": "t", "writerId": "w", "writerVersion": "3"})
     with pytest.raises(InvalidOption) as caught:
         source.streamWriter(ROWS, overwrite=False)
@@ -320,7 +320,7 @@ def test_a_stream_numbers_its_writes_itself(there: There) -> None:
 
 
 def in_spark(spark: Any, action: str, options: dict[str, str], folder: Path) -> None:
-    """The same through Spark, as a user does it."""
+    """The same through Spark, as users call it."""
     source: Any = spark.readStream if action == STREAM else spark.read
     if action == WRITE:
         rows = spark.range(1).selectExpr("id", "string(id) AS v")
@@ -339,8 +339,10 @@ def in_spark(spark: Any, action: str, options: dict[str, str], folder: Path) -> 
     ("action", "name"),
     [(READ, "pushdown"), (READ, "table"), (WRITE, "opColumn"), (CHANGES, "endingEpoch"), (STREAM, "consumerId")],
 )
-def test_spark_shows_the_message_near_the_top(spark: Any, there: There, action: str, name: str, tmp_path: Path) -> None:
-    """One line of Spark's, one frame, then ours, whole and with the name of the error."""
+def test_sparks_error_shows_the_message_near_the_top(
+    spark: Any, there: There, action: str, name: str, tmp_path: Path
+) -> None:
+    """One line of Spark, one frame, then the whole message with the name of the error."""
     case = [case for case in CASES if action in case.actions and list(case.options) == [name]][-1]
     with pytest.raises(PySparkException) as caught:
         in_spark(spark, action, there.options(action, case), tmp_path)

@@ -1,4 +1,4 @@
-"""Tests of columns: which rows pass, and which keys and intervals of keys a read of them needs."""
+"""Conditions on columns: the rows that pass, and the keys and intervals of keys that a read of them needs."""
 
 import datetime as dt
 from decimal import Decimal
@@ -75,7 +75,7 @@ def test_keys_that_can_pass() -> None:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_prefix_is_what_begins_with_it(prefix: str) -> None:
-    """Also at the end of the code points and at the surrogates, which no string has."""
+    """It also ends right at the last code point and at the surrogates, which no string has."""
     values = ["", "a", "a\U0010ffff", "a\U0010ffffb", "ab", "b", "\ud7ff", "\ud7ffx", "\ue000", "\U0010ffff"]
     rows = pa.record_batch({"a": values})
     test = conditions_of([("a", "prefix", prefix)], rows.schema, "t").expression(rows.schema)
@@ -125,7 +125,7 @@ FILTERS: list[tuple[ds.Filter, bool]] = [
 
 @pytest.mark.parametrize(("each", "taken"), FILTERS, ids=str)
 def test_filters_are_taken_or_given_back(each: ds.Filter, taken: bool) -> None:
-    """Only a filter that a test stands for exactly is taken."""
+    """A filter is taken only if a test expresses it exactly."""
     tests, left = filter_tests([each], SCHEMA, ())
     assert (len(tests), left) == ((1, []) if taken else (0, [each]))
 
@@ -137,7 +137,7 @@ def test_a_test_holds_for_no_null() -> None:
 
 
 def test_filters_that_json_can_hold() -> None:
-    """What `read_table` makes the option `where` of gives the same tests back; a binary that is no text is left out."""
+    """The option `where` of `read_table` gives the same tests back; a binary that is no text is left out."""
     filters = [each for each, _ in FILTERS if getattr(each, "attribute", None) != ("a",)]
     tests = filter_tests(filters, SCHEMA, ())[0]
     portable = portable_tests(filters, SCHEMA)
@@ -163,7 +163,7 @@ def big(tmp_path: Path) -> dict[str, str]:
 
 
 def rows_and_bytes(options: dict[str, str], filters: list[ds.Filter] | None = None) -> tuple[list[Any], int, set[str]]:
-    """The rows that a read answers, the bytes that it fetched, and the kinds of its partitions."""
+    """The rows that a read gives, the bytes that it fetched, and the kinds of its partitions."""
     address = StoreAddress(options["store"], (("cache_bytes", 0),))
     source = TussockDataSource({**options, "cacheBytes": "0"})
     reader = source.reader(source.schema())
@@ -178,7 +178,7 @@ def rows_and_bytes(options: dict[str, str], filters: list[ds.Filter] | None = No
     return rows, fetched() - before, {type(part).__name__ for part in partitions}
 
 
-def test_less_is_read_than_all(big: dict[str, str]) -> None:
+def test_a_condition_on_the_key_reads_less_than_the_table(big: dict[str, str]) -> None:
     """Lookups, prefixes and ranges fetch a part of the bytes, by the option and by pushed filters alike."""
     every, all_bytes, _ = rows_and_bytes(big)
     assert len(every) == 60_000
@@ -236,7 +236,7 @@ def test_a_small_table_of_many_nodes_is_read_as_a_whole(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in reader.read(VnodeRange(0, 256))) == 10
 
 
-def test_splits_have_the_bytes_that_are_asked_for(big: dict[str, str]) -> None:
+def test_splits_have_the_bytes_of_the_option(big: dict[str, str]) -> None:
     """`maxSplitBytes` decides how many tasks a read has."""
     source = TussockDataSource({**big, "maxSplitBytes": str(1 << 20)})
     assert source.reader(source.schema()).partitions() == [VnodeRange(0, 1), VnodeRange(1, 2)]

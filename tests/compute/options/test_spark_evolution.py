@@ -1,4 +1,4 @@
-"""Tables whose schema changes under Spark: what reads show, what `mergeSchema` adds, and what a write is told."""
+"""Tables whose schema changes under Spark: what reads show, what `mergeSchema` adds, and how a write is refused."""
 
 import re
 from pathlib import Path
@@ -73,7 +73,9 @@ def types(schema: pa.Schema) -> dict[str, str]:
         ({"op": StringType()}, {}, {}),
     ],
 )
-def test_what_a_write_would_change(columns: dict[str, DataType], add: dict[str, str], widen: dict[str, str]) -> None:
+def test_changes_that_a_write_asks_for(
+    columns: dict[str, DataType], add: dict[str, str], widen: dict[str, str]
+) -> None:
     """New columns, and wider types of the same kind; nothing where rows fit already."""
     added, widened = schema_changes(rows_of(**columns), TABLE, ("op",))
     assert (types(added), types(widened)) == (add, widen)
@@ -82,7 +84,7 @@ def test_what_a_write_would_change(columns: dict[str, DataType], add: dict[str, 
 
 @pytest.mark.parametrize("names", [["COUNT"], ["note", "Note"]])
 def test_names_that_differ_by_case_only_are_not_added(names: list[str]) -> None:
-    """Spark finds columns in any case, so from then on it could select neither."""
+    """Spark finds columns in any case, so it could then select neither."""
     rows = rows_of(**{name: StringType() for name in names})
     with pytest.raises(SchemaMismatch, match=f"column '{names[-1]}' of the rows differs from column .* by case only"):
         schema_changes(rows, TABLE, ())
@@ -91,7 +93,7 @@ def test_names_that_differ_by_case_only_are_not_added(names: list[str]) -> None:
         check_known(rows_of(COUNT=StringType()), TABLE, (), "t")
 
 
-def test_the_message_names_what_adds_a_column() -> None:
+def test_the_message_names_the_option_that_adds_a_column() -> None:
     rows = rows_of(note=StringType(), n=ByteType())
     words = re.escape("table 't': unknown columns ['note', 'n'] of type string, tinyint, expected ['id', 'small'")
     with pytest.raises(SchemaMismatch, match=words + r".*alter_table\('t', add=.*mergeSchema=true; nothing was stored"):
@@ -110,8 +112,8 @@ def read(reader: TableReader) -> list[dict[str, Any]]:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_a_write_alters_the_table_first_if_it_is_told_to(store: StateStore, url: str) -> None:
-    """Refused without the option; with it the columns are there, and a read that was planned before goes on."""
+def test_a_write_with_merge_schema_alters_the_table_first(store: StateStore, url: str) -> None:
+    """It is refused without the option; with it the columns are there, and a read that was planned before goes on."""
     store.alter_table("t", add={"n": pa.int32()})
     write(url, rows_of(v=StringType(), n=IntegerType()), {"id": 1, "v": "a", "n": 7})
     before = TussockDataSource({"store": url, "path": "t"})
@@ -142,7 +144,7 @@ def test_a_write_alters_the_table_first_if_it_is_told_to(store: StateStore, url:
 
 
 def test_a_write_that_was_planned_before_the_table_was_altered(store: StateStore, url: str) -> None:
-    """Its rows are right where they fit the new columns, and refused by name where they are of another kind now."""
+    """Its rows are right if they fit the new columns, and refused by name if the columns are of another kind now."""
     columns = rows_of(v=StringType(), n=IntegerType())
     store.alter_table("t", add={"n": pa.int32()})
     source = TussockDataSource({"store": url, "path": "t"})
@@ -166,7 +168,7 @@ def test_a_write_that_was_planned_before_the_table_was_altered(store: StateStore
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_table_evolves_under_spark(spark: Any, store: StateStore, url: str) -> None:
-    """Refused before any task; with the option altered and written; a DataFrame from before shows what it showed."""
+    """A write is refused before any task; with the option it alters the table; an older DataFrame stays as it was."""
     from pyspark.errors import AnalysisException
 
     def load() -> Any:
@@ -187,7 +189,7 @@ def test_a_table_evolves_under_spark(spark: Any, store: StateStore, url: str) ->
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_table_that_changes_under_a_sink(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
-    """New columns become null and the stream goes on; another table of that name stops it, and says why."""
+    """New columns become null and the stream goes on; another table of that name stops it with that reason."""
     files = tmp_path / "files"
     files.mkdir()
 

@@ -1,4 +1,4 @@
-"""Options of the data source: what is accepted, and what an error says."""
+"""Options of the data source: those that are accepted, and the messages about others."""
 
 import re
 
@@ -17,20 +17,20 @@ def test_names_ignore_case_and_underscores() -> None:
         assert parse_write({**BASE, name: "op"}).op_column == "op"
 
 
-def test_a_read_may_say_that_it_is_not_of_changes() -> None:
-    """What is the default can be said, too."""
+def test_read_change_feed_may_be_false() -> None:
+    """The default may be set, too."""
     assert parse_read({**BASE, "readChangeFeed": "false"}) == parse_read(BASE)
 
 
-def test_what_spark_adds_is_accepted() -> None:
-    """Spark passes path, query name and checkpoint on to the source."""
+def test_options_that_spark_adds_are_accepted() -> None:
+    """Spark adds path, query name and checkpoint."""
     options = parse_write({**BASE, "checkpointlocation": "/c", "queryname": "q"})
     assert (options.table, options.address) == ("t", StoreAddress("file:///somewhere"))
 
 
 @pytest.mark.parametrize("parse", [parse_read, parse_write])
 def test_unknown_option_is_named(parse: object) -> None:
-    """A misspelt option is refused by name, with those that there are, and without internal ones."""
+    """A misspelt option is refused by name, with a list of all options but internal ones."""
     with pytest.raises(InvalidOption, match=r"unknown options \['tabel'\].*gcGrace") as caught:
         parse({**BASE, "tabel": "x"})  # type: ignore[operator]
     assert PLAN_OPTION not in str(caught.value)
@@ -38,7 +38,7 @@ def test_unknown_option_is_named(parse: object) -> None:
 
 @pytest.mark.parametrize("name", ["epoch", "timestamp", "columns"])
 def test_read_options_are_refused_in_a_write(name: str) -> None:
-    """An option that would do nothing is an error, not a silent surprise."""
+    """An option without effect is an error, not a silent surprise."""
     with pytest.raises(InvalidOption, match=rf"unknown options \['{name}'\] of a write"):
         parse_write({**BASE, name: "1"})
 
@@ -112,13 +112,13 @@ def test_timestamps_are_utc_without_an_offset(text: str, ms: int) -> None:
     assert parse_read({**BASE, "timestamp": text}).timestamp_ms == ms
 
 
-def test_a_moment_has_two_names() -> None:
-    """`asOfEpoch` and `asOfTimestamp`, and the shorter names that they had first."""
+def test_options_for_a_moment_have_two_names() -> None:
+    """`asOfEpoch` and `asOfTimestamp`, and shorter names from earlier releases."""
     assert parse_read({**BASE, "asOfEpoch": "7"}) == parse_read({**BASE, "epoch": "7"})
     assert parse_read({**BASE, "asOfTimestamp": "7"}) == parse_read({**BASE, "timestamp": "7"})
 
 
-def test_tests_of_columns() -> None:
+def test_where_takes_values_lists_and_tests() -> None:
     """A value, a list, and an object of tests; `where_json` writes what `where_tests` reads."""
     text = '{"a": 1, "b": ["x", "y"], "c": {">=": 1.5, "<": 2}, "d": {"prefix": "S"}}'
     tests = parse_read({**BASE, "where": text}).where

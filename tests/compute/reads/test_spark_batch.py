@@ -68,15 +68,15 @@ def test_deletes_by_operation_column_and_by_mode(spark: Any, store: StateStore, 
 
 
 def test_one_write_is_one_epoch(spark: Any, store: StateStore, url: str) -> None:
-    """However many tasks wrote, the store has one new epoch with all their rows."""
+    """The store has one new epoch with all rows, for any number of tasks."""
     write(spark.range(1000).repartition(5), url)
     changes = store.table("t").changes(0)
     assert len(changes) == 1000
     assert len(set(changes.column("epoch").to_pylist())) == 1
 
 
-def test_reads_travel_in_time(spark: Any, store: StateStore, url: str) -> None:
-    """By epoch, by milliseconds and by ISO time; a DataFrame keeps showing the epoch at which it was made."""
+def test_a_read_may_name_an_earlier_moment(spark: Any, store: StateStore, url: str) -> None:
+    """By epoch, by milliseconds and by ISO time; a DataFrame keeps the epoch at which it was made."""
     write(spark.range(3), url)
     first, pinned = store.committed_epoch, read(spark, url)
     time.sleep(0.005)  # so that the two commits are of different milliseconds
@@ -91,7 +91,7 @@ def test_reads_travel_in_time(spark: Any, store: StateStore, url: str) -> None:
 
 
 def test_a_store_without_commits_is_read_as_empty(spark: Any, store: StateStore, url: str) -> None:
-    """A table that nobody has written to has no rows, and its schema is there."""
+    """A table without commits has no rows, and its schema is there."""
     assert read(spark, url).columns == ["id", "v", "x"]
     assert read(spark, url).count() == 0
 
@@ -106,8 +106,8 @@ def test_columns_are_pruned_by_option_and_by_schema(spark: Any, store: StateStor
     } == {("a",)}
 
 
-def test_partition_counts_change_nothing(spark: Any, store: StateStore, url: str) -> None:
-    """One task or many, aligned or not: the same table."""
+def test_the_number_of_partitions_does_not_change_the_rows(spark: Any, store: StateStore, url: str) -> None:
+    """One task or many, aligned or not, read the same rows."""
     rows = spark.range(5000).selectExpr("id * 7919 % 5000 id", "string(id) v")
     tables = []
     for count in (1, 3, 8):
@@ -152,7 +152,7 @@ def test_a_repeated_write_with_its_version_is_a_no_op(spark: Any, store: StateSt
     assert len(ids(read(spark, url))) == 10
 
 
-def test_sql_knows_the_format(spark: Any, store: StateStore, url: str) -> None:
+def test_sql_reads_and_writes_the_format(spark: Any, store: StateStore, url: str) -> None:
     """A temporary view over a table, read and inserted into with SQL."""
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW tv USING tussock OPTIONS (store '{url}', table 't')")
     write(spark.range(5), url)
@@ -185,7 +185,7 @@ def test_failed_attempt_of_a_task_leaves_only_garbage(spark: Any, url: str, tmp_
 
 
 def test_slower_attempt_of_a_speculated_task_is_garbage(spark: Any, store: StateStore, url: str) -> None:
-    """Two attempts upload the same rows; Spark passes on the answer of one, and no SST has two names."""
+    """Two attempts upload the same rows; Spark passes on the report of one, and no SST is named twice."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     schema = StructType([StructField("id", LongType())])
@@ -232,7 +232,7 @@ def test_slower_attempt_of_a_speculated_task_is_garbage(spark: Any, store: State
         (lambda s, u: read(s, "memory://x"), ["InvalidOption", "in the memory of one process"]),
     ],
 )
-def test_errors_say_what_is_wrong(spark: Any, store: StateStore, url: str, act: Any, words: list[str]) -> None:
+def test_errors_reach_the_user_by_name(spark: Any, store: StateStore, url: str, act: Any, words: list[str]) -> None:
     """Spark's exception holds the named error and its message, and nothing was stored."""
     with pytest.raises(Exception) as caught:
         act(spark, url)
@@ -240,8 +240,8 @@ def test_errors_say_what_is_wrong(spark: Any, store: StateStore, url: str, act: 
     assert store.table("t").changes(0).num_rows == 0
 
 
-def test_expired_epoch_says_so_unless_it_is_pinned(spark: Any, url: str) -> None:
-    """Past the retention a read names the oldest readable epoch; a pin of the user's keeps its epoch for all tasks."""
+def test_a_read_at_an_expired_epoch_is_refused_unless_it_is_pinned(spark: Any, url: str) -> None:
+    """Past the retention a read names the oldest readable epoch; a user's pin keeps its epoch for all tasks."""
     with connect(url, retention=0) as store:
         store.create_table("t", schema=pa.schema([("id", pa.int64())]), primary_key=["id"])
         write(spark.range(3), url)

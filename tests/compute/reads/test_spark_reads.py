@@ -1,4 +1,4 @@
-"""Batch reads through a real Spark session: how the format is found, moments, filters, pins, what a user is told."""
+"""Batch reads through a real Spark session: how the format is found, moments, filters, pins, and errors."""
 
 import datetime as dt
 import gc
@@ -53,7 +53,7 @@ def days(store: StateStore) -> StateStore:
 
 
 def test_format_is_found_without_registration(spark: Any, days: StateStore, url: str) -> None:
-    """In a session that registers nothing: `load`, and a view of SQL with options; registering it then does no harm."""
+    """In a session without registration: `load`, and a view of SQL with options; a later registration does no harm."""
     fresh = spark.newSession()
     assert fresh.conf.get(FILTER_SWITCH) == "false"
     assert read(fresh, url, "days").count() == 60
@@ -63,15 +63,15 @@ def test_format_is_found_without_registration(spark: Any, days: StateStore, url:
     assert read(fresh, url, "days").count() == 60
 
 
-def test_what_spark_imports_by_itself_is_next_to_nothing() -> None:
-    """Spark imports `pyspark_tussock` at the first use of any format, so it loads nothing of the store and no Arrow."""
+def test_sparks_import_of_the_format_loads_next_to_nothing() -> None:
+    """Spark imports `pyspark_tussock` at the first use of any format, so that loads neither the store nor Arrow."""
     program = "import sys, pyspark_tussock; print([n for n in ('tussock.statestore', 'polars') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_moments_of_a_read(spark: Any, store: StateStore, url: str) -> None:
-    """`asOfEpoch` and `asOfTimestamp` read an earlier state, and both together are refused."""
+def test_as_of_options_read_an_earlier_state(spark: Any, store: StateStore, url: str) -> None:
+    """`asOfEpoch` and `asOfTimestamp` read an earlier state; together they are refused."""
     table, epochs = store.table("t"), []
     for at in range(2):
         epoch = store.new_epoch()
@@ -86,7 +86,7 @@ def test_moments_of_a_read(spark: Any, store: StateStore, url: str) -> None:
 
 
 def test_where_gives_what_spark_gives(spark: Any, days: StateStore, url: str) -> None:
-    """Values, ranges and prefixes of key columns and others, against the same condition in SQL."""
+    """Values, ranges and prefixes of key columns and others, compared with the same condition in SQL."""
     every = read(spark, url, "days").persist()
     cases = [
         ({"day": "2013-01-02", "name": ["a0", "b1", "zz"]}, "day = date'2013-01-02' and name in ('a0', 'b1', 'zz')"),
@@ -123,7 +123,7 @@ CONDITIONS = [
 
 
 def test_pushed_filters_give_what_spark_gives(spark: Any, days: StateStore, url: str) -> None:
-    """Each condition in a fresh load with `pushdown`, and by `read_table`, against Spark's own filter."""
+    """Each condition in a fresh load with `pushdown`, and by `read_table`, compared with Spark's own filter."""
     # Not cached: a filter for NaN on a cached DataFrame finds none in Spark 4.3.
     stored = read(spark, url, "days")
     every = spark.createDataFrame(stored.collect(), stored.schema)
@@ -134,7 +134,7 @@ def test_pushed_filters_give_what_spark_gives(spark: Any, days: StateStore, url:
 
 
 def test_pushed_filters_leave_the_plan(spark: Any, days: StateStore, url: str) -> None:
-    """What the source applies exactly, Spark does not apply again; what it does not take, Spark applies."""
+    """Spark does not apply again what the source applies exactly; it applies the rest."""
     frame = read(spark, url, "days", pushdown=True).where("day = date'2013-01-02' and n % 2 = 0 and x > 1")
     plan = frame._jdf.queryExecution().executedPlan().toString()
     filters = re.search(r"Filter .*", plan)
@@ -143,8 +143,8 @@ def test_pushed_filters_leave_the_plan(spark: Any, days: StateStore, url: str) -
     assert "x#" in filters[0]
 
 
-def test_a_dataframe_is_filtered_again_and_again(spark: Any, days: StateStore, url: str) -> None:
-    """Filters of one query stay with it: of a plain DataFrame, and of one from `read_table`, in joins and unions."""
+def test_a_dataframe_may_be_filtered_repeatedly(spark: Any, days: StateStore, url: str) -> None:
+    """A query's filters stay with it: of a plain DataFrame, and of one from `read_table`, in joins and unions."""
     assert spark.conf.get(FILTER_SWITCH) == "true"
     for rows, count in (
         (read(spark, url, "days"), 60),
@@ -160,7 +160,7 @@ def test_a_dataframe_is_filtered_again_and_again(spark: Any, days: StateStore, u
 
 
 def test_native_pushdown_keeps_what_it_pushed(spark: Any, days: StateStore, url: str) -> None:
-    """Why `pushdown` is off by default, and its rule one query a load: Spark 4.3 gives the next query the old filters.
+    """The reason why `pushdown` is off by default and good for one query a load: Spark 4.3 repeats the old filters.
 
     If this test fails, Spark has mended that: `pushdown` can become the default.
     """
@@ -182,7 +182,7 @@ def test_pushdown_needs_the_switch_of_spark(spark: Any, days: StateStore, url: s
 
 
 def test_read_table_reads_only_what_the_condition_needs(spark: Any, days: StateStore, url: str) -> None:
-    """The condition is in the options of the relation that is read; its other parts stay with Spark."""
+    """The condition is among the options of the relation that is read; its other parts stay with Spark."""
     frame = ts.read_table(spark, "days", store=url, where="day = date'2013-01-02' and n % 2 = 0", columns=["day", "n"])
     assert frame.columns == ["day", "n"]
     options = frame._jdf.queryExecution().analyzed().toString()
@@ -193,7 +193,7 @@ def test_read_table_reads_only_what_the_condition_needs(spark: Any, days: StateS
 
 
 def test_read_table_pins_its_epoch(spark: Any, url: str) -> None:
-    """Past the retention its rows stay for as long as the DataFrame is held; then the pin goes."""
+    """Past the retention its rows stay as long as the DataFrame lives; then the pin is released."""
     with connect(url, retention=0) as store:
         table = store.create_table("t", pa.schema([("id", pa.int64())]), ["id"])
         for at in range(3):
@@ -213,8 +213,8 @@ def test_read_table_pins_its_epoch(spark: Any, url: str) -> None:
             ts.read_table(spark, "t", store=store, asOfEpoch=first, retention=0)
 
 
-def test_read_table_says_what_is_wrong(spark: Any, days: StateStore, url: str) -> None:
-    """Errors are Tussock's own, raised at the call, and leave no pin."""
+def test_wrong_arguments_of_read_table_are_refused(spark: Any, days: StateStore, url: str) -> None:
+    """Errors are Tussock's, raised at the call, and leave no pin."""
     with pytest.raises(TableNotFound, match="no table 'nope'"):
         ts.read_table(spark, "nope", store=url)
     with pytest.raises(InvalidOption, match=r"unknown options \['colums'\]"):
@@ -226,8 +226,8 @@ def test_read_table_says_what_is_wrong(spark: Any, days: StateStore, url: str) -
     assert days.pins() == []
 
 
-def test_executor_without_the_package_is_told_its_name(days: StateStore, url: str) -> None:
-    """What Spark sends to a task is opened by a Python without Tussock: one line that names what is missing."""
+def test_a_task_without_the_package_gets_its_name(days: StateStore, url: str) -> None:
+    """A Python without Tussock opens what Spark sends to a task: one line names what is missing."""
     from pyspark import cloudpickle
 
     source = TussockDataSource({"store": url, "table": "days"})

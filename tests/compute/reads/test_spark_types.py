@@ -1,4 +1,4 @@
-"""Every type that Spark and Arrow share, as values and as keys, written by a batch and by a stream, and read back."""
+"""Every type that Spark and Arrow share, as values and as keys, written by a batch and a stream, and read back."""
 
 from pathlib import Path
 from typing import Any
@@ -99,12 +99,12 @@ def schema_of(columns: list[str]) -> pa.Schema:
 
 
 def plain(rows: list[Any]) -> list[Any]:
-    """Rows by id, each as text: a variant has no equality of its own."""
+    """Rows by id, each as text, because a variant does not define equality."""
     return [str(row) for row in sorted(rows, key=lambda row: row.id)]
 
 
 def test_every_type_comes_back(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
-    """Ends of ranges and nulls of each type as values, from a batch and from a stream; what Spark lacks comes wider."""
+    """Extremes and nulls of each type as values, from a batch and from a stream; types that Spark lacks come wider."""
     names = list(VALUES)
     for table in ("batch", "stream"):
         store.create_table(table, schema_of(names), ["id"])
@@ -125,8 +125,8 @@ def test_every_type_comes_back(spark: Any, store: StateStore, url: str, tmp_path
         assert plain(back.collect()) == expected, table
 
 
-def test_every_key_type_is_a_key(spark: Any, store: StateStore, url: str) -> None:
-    """A table by each type: its rows come back, and the same condition finds them by lookup and by Spark's filter."""
+def test_every_key_type_is_found_by_key(spark: Any, store: StateStore, url: str) -> None:
+    """The rows come back, and the same condition finds them by lookup and by Spark's filter."""
     rows = rows_of(spark, KEYS).where("id < 2").persist()
     for name in KEYS:
         table = store.create_table(f"by_{name}", schema_of([name]), [name])

@@ -83,7 +83,7 @@ NO_KEY = {"viewed", "none", "list", "struct", "map", "nested", "variant"}
 
 
 def write_and_read(url: str, table: str, rows: pa.RecordBatch, schema: StructType) -> list[dict[str, Any]]:
-    """What a task reads back of what a task wrote, in Spark's Arrow types."""
+    """Write as a task does and read it back as a task does, in Spark's Arrow types."""
     writer = BatchWriter(plan_upload(parse_write({"store": url, "table": table}), schema), overwrite=False)
     writer.commit([writer.write(iter([rows]))])
     source = TussockDataSource({"store": url, "table": table})
@@ -95,7 +95,7 @@ def write_and_read(url: str, table: str, rows: pa.RecordBatch, schema: StructTyp
 
 @pytest.mark.parametrize("name", TYPES)
 def test_values_come_back(store: StateStore, url: str, name: str) -> None:
-    """Ends of the range and null of each type, as Spark's type of the same name or as the next wider one."""
+    """Extremes and null of each type, as Spark's type of the same name or as the next wider one."""
     kind, sql, values = TYPES[name]
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), (name, kind)])
     store.create_table("values", schema, ["id"])
@@ -109,7 +109,7 @@ def test_values_come_back(store: StateStore, url: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in NO_KEY])
 def test_keys_come_back_and_are_found(store: StateStore, url: str, name: str) -> None:
-    """Each type that can be in a key; the option `where` finds it where JSON has such values."""
+    """Each key type; the option `where` finds it if JSON has such values."""
     kind, _, values = TYPES[name]
     schema = pa.schema([("id", pa.int64()), (name, kind)])
     store.create_table("keys", schema, [name])
@@ -119,29 +119,29 @@ def test_keys_come_back_and_are_found(store: StateStore, url: str, name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(NO_KEY))
-def test_types_that_are_no_keys(store: StateStore, name: str) -> None:
-    """Refused with the name of the column and its type when the table is made."""
+def test_types_that_cannot_be_keys_are_refused(store: StateStore, name: str) -> None:
+    """The creation of the table names the column and its type."""
     with pytest.raises(SchemaMismatch, match=f"key column '{name}' has type"):
         store.create_table("keys", pa.schema([(name, TYPES[name][0])]), [name])
 
 
 @pytest.mark.parametrize("kind", [YearMonthIntervalType(), CalendarIntervalType()], ids=str)
 def test_types_without_arrow_are_refused(store: StateStore, url: str, kind: Any) -> None:
-    """Before any task runs, with the name of the column."""
+    """The refusal names the column, before any task runs."""
     schema = StructType([StructField("id", LongType()), StructField("v", kind)])
     with pytest.raises(SchemaMismatch, match=r"table 't': Spark sends no Arrow for column 'v' of type interval"):
         plan_upload(parse_write({"store": url, "table": "t"}), schema)
 
 
-def test_type_without_spark_can_be_left_out(store: StateStore, url: str) -> None:
-    """A column that Spark has no type for is named, and option `columns` reads the others."""
+def test_a_column_that_spark_has_no_type_for_can_be_left_out(store: StateStore, url: str) -> None:
+    """Spark has no type for the column: it is named, and option `columns` reads the others."""
     store.create_table("odd", pa.schema([("id", pa.int64()), ("v", pa.month_day_nano_interval())]), ["id"])
     with pytest.raises(SchemaMismatch, match=r"no type for column 'v' of type month_day_nano_interval; leave it out"):
         TussockDataSource({"store": url, "table": "odd"}).schema()
     assert TussockDataSource({"store": url, "table": "odd", "columns": "id"}).schema().names == ["id"]
 
 
-def test_table_that_was_made_anew_is_said(store: StateStore, url: str) -> None:
+def test_a_table_created_anew_is_not_read_by_an_old_plan(store: StateStore, url: str) -> None:
     """A reader that was planned with another table of that name does not read this one."""
     epoch = store.new_epoch()
     store.table("t").upsert([{"id": 1}], epoch)

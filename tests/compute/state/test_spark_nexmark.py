@@ -55,9 +55,9 @@ def in_batches(rows: pa.Table) -> list[pa.Table]:
 
 
 @pytest.mark.timeout(900)
-def test_queries_answer_what_batch_sql_does(spark: Any, url: str, tmp_path: Path) -> None:
-    """Late events, a restart with another number of partitions in between: the answers are those of the batch."""
-    # As a job with modules of its own is shipped to Spark's workers.
+def test_queries_give_the_results_of_batch_sql(spark: Any, url: str, tmp_path: Path) -> None:
+    """Late events, and a restart with another number of partitions in between: the results equal those of the batch."""
+    # Modules of a job are shipped to Spark's workers like this.
     shipped = shutil.make_archive(str(tmp_path / "nexmark"), "zip", EXAMPLES, "nexmark")
     spark.sparkContext.addPyFile(shipped)
     from nexmark.events import as_stream, generate

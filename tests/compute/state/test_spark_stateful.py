@@ -1,4 +1,4 @@
-"""`stateful` beside Spark's own stateful operators on the same events, and exactly once through restarts."""
+"""`stateful` compared with Spark's own stateful operators on the same events, and exactly once through restarts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ PARTITIONS = [1, 2, 7, 16]
 
 @pytest.fixture(scope="module")
 def spark_said(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What Spark's aggregation, session windows and deduplications answer for the events."""
+    """The results of Spark's aggregation, session windows and deduplications for the events."""
     from pyspark.sql import functions as f
 
     values = [
@@ -54,7 +54,7 @@ def spark_said(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 ON_ANY_STORE = pytest.mark.parametrize(
     "url", ["file", pytest.param("s3", marks=pytest.mark.minio), "tussock"], indirect=True
 )
-"""For a few tests through Spark itself; all others have a store on disk."""
+"""Buckets and services for a few tests through Spark itself; all others have a store on disk."""
 
 
 @pytest.fixture
@@ -76,20 +76,20 @@ def url(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, monkeypatch:
 
 
 def close_connections(url: str) -> None:
-    """Those that functions for `foreachBatch` have opened in this process: they would look for the service for ever."""
+    """Close the connections of functions for `foreachBatch` in this process: they would seek the service for ever."""
     for key in [key for key in connections._stores if key[0].url == url]:
         connections._stores.pop(key).close()
 
 
 @pytest.fixture
 def quiet(url: str) -> Any:
-    """A store without compaction, for batches that are small and many."""
+    """A store without compaction, for many small batches."""
     with connect(url, compaction=False) as opened:
         yield opened
 
 
 def run_all(write: Any, store: StateStore, partitions: int) -> None:
-    """All batches, those in the middle with another number of tasks."""
+    """Run all batches, those in the middle with another number of tasks."""
     for number, batch in enumerate(event_batches(SEED)):
         run_batch(write, store, batch, number, tasks=4 if number == 2 else partitions)
 
@@ -100,7 +100,7 @@ def expected_aggregates(said: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("partitions", PARTITIONS)
-def test_aggregates_are_those_of_spark(spark_said: dict[str, Any], quiet: StateStore, partitions: int) -> None:
+def test_aggregates_equal_those_of_spark(spark_said: dict[str, Any], quiet: StateStore, partitions: int) -> None:
     """count, sum, min and max per key, with nulls."""
     schema = pa.schema([("k", pa.string()), *VALUES])
     table = quiet.create_table("totals", schema=schema, primary_key=["k"])
@@ -109,7 +109,7 @@ def test_aggregates_are_those_of_spark(spark_said: dict[str, Any], quiet: StateS
 
 
 @pytest.mark.parametrize("partitions", PARTITIONS)
-def test_sessions_are_those_of_spark(spark_said: dict[str, Any], quiet: StateStore, partitions: int) -> None:
+def test_sessions_equal_those_of_spark(spark_said: dict[str, Any], quiet: StateStore, partitions: int) -> None:
     """Sessions with late rows, rows in between two sessions, and rows exactly a gap apart."""
     window = [("start", TIME), ("end", TIME)]
     struct = pa.struct([*window, *VALUES])
@@ -132,7 +132,7 @@ def test_sessions_are_those_of_spark(spark_said: dict[str, Any], quiet: StateSto
 
 @pytest.mark.parametrize("partitions", PARTITIONS)
 @pytest.mark.parametrize(("said", "key", "keep"), [("within", ["k"], DELAY), ("distinct", ["k", "at"], 0)])
-def test_deduplication_is_that_of_spark(
+def test_deduplication_equals_that_of_spark(
     spark_said: dict[str, Any], quiet: StateStore, partitions: int, said: str, key: list[str], keep: Any
 ) -> None:
     """The first row of a key passes, late rows do not, and after its time a key may pass again."""
@@ -154,7 +154,7 @@ def test_deduplication_is_that_of_spark(
 def test_a_stream_is_exactly_once_over_restarts(
     spark: Any, spark_said: dict[str, Any], store: StateStore, url: str, tmp_path: Path
 ) -> None:
-    """Restarts with other partitions, of which one runs a batch again that Spark has forgotten: the totals hold."""
+    """Restarts with other partitions, one of which repeats a batch that Spark has forgotten: the totals are right."""
     schema = pa.schema([("k", pa.string()), *VALUES])
     table = store.create_table("totals", schema=schema, primary_key=["k"])
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
@@ -199,7 +199,7 @@ def test_one_job_writes_state_and_outputs(spark: Any, store: StateStore) -> None
     spark.sparkContext.setJobGroup(group, "stateful")
     write(rows, 0)
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    # One job, or two where Spark runs the exchange as a job of its own.
+    # One job, or two if Spark runs the exchange as a separate one.
     assert 1 <= len(tracker.getJobIdsForGroup(group)) <= 2
     assert [row["sum"] for row in table_rows(store.table("bank"))] == [4, 6, 8, 10]
     epoch = store.committed_epoch
@@ -211,7 +211,7 @@ def test_one_job_writes_state_and_outputs(spark: Any, store: StateStore) -> None
 
 
 def test_wrong_calls_are_refused(spark: Any, store: StateStore, url: str) -> None:
-    """What cannot work is told before any task runs, and a function's own error keeps its words."""
+    """Wrong arguments are refused before any task runs, and a function's own error keeps its words."""
     with pytest.raises(InvalidOption, match="writer is missing"):
         ts.stateful("t", key="id", fn=ts.merges(v="last"), store=store)(spark.range(1), 0)
     with pytest.raises(InvalidOption, match="memory"):

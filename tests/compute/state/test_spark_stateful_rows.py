@@ -1,4 +1,4 @@
-"""Rows of `stateful` on their way through Spark: each in the task of its key, whatever the plan, type or name."""
+"""Rows of `stateful` on their way through Spark: each reaches the task of its key, for any plan, type or name."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def counts(store: StateStore, table: str) -> dict[Any, int]:
 
 @pytest.fixture
 def conf(spark: Any) -> Any:
-    """The session's settings, as they were after the test."""
+    """The session's settings, restored after the test."""
     changed: dict[str, Any] = {}
 
     def change(name: str, value: Any) -> None:
@@ -44,7 +44,7 @@ def conf(spark: Any) -> Any:
 
 @pytest.mark.parametrize("partitions", [None, 4, 3])
 def test_rows_of_an_aggregation_on_the_same_key(spark: Any, store: StateStore, conf: Any, partitions: Any) -> None:
-    """Spark may not take its own exchange for that of the state, since it brings small partitions of it together."""
+    """Spark may not take its own exchange for that of the state, because it merges small partitions of it."""
     from pyspark.sql import functions as f
 
     conf("spark.sql.shuffle.partitions", partitions or 2)
@@ -56,7 +56,7 @@ def test_rows_of_an_aggregation_on_the_same_key(spark: Any, store: StateStore, c
 
 
 def test_rows_of_a_join_with_skew(spark: Any, store: StateStore, conf: Any) -> None:
-    """Spark splits what is too large in its own exchange, not in that of the state."""
+    """Spark splits large partitions in its own exchange, not in that of the state."""
     conf("spark.sql.autoBroadcastJoinThreshold", -1)
     conf("spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes", "1k")
     conf("spark.sql.adaptive.skewJoin.skewedPartitionFactor", "1")
@@ -73,7 +73,7 @@ def test_rows_of_a_join_with_skew(spark: Any, store: StateStore, conf: Any) -> N
 
 
 def test_rows_of_one_key_and_rows_that_were_placed_before(spark: Any, store: StateStore) -> None:
-    """A key that is a constant, the rows of a cache, a sorted limit, and no rows at all."""
+    """A constant key, rows of a cache, a sorted limit, and no rows at all."""
     write = counting(store, "c", pa.int64(), partitions=4)
     hundred = spark.range(100).selectExpr("7L k", "id v")
     write(hundred, 0)
@@ -96,7 +96,7 @@ def test_rows_of_one_key_and_rows_that_were_placed_before(spark: Any, store: Sta
 def test_keys_that_do_not_fit_are_refused(
     spark: Any, store: StateStore, conf: Any, kind: pa.DataType, query: str, ansi: str
 ) -> None:
-    """By name, and not by Spark, which without ANSI would make another key of it."""
+    """Tussock refuses them by name, before Spark, which without ANSI would make another key of them."""
     conf("spark.sql.ansi.enabled", ansi)
     write = counting(store, "n", kind)
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_keys_that_do_not_fit_are_refused(
 
 
 def test_names_with_dots_quotes_and_other_case(spark: Any, store: StateStore) -> None:
-    """Names of columns mean nothing to Spark here."""
+    """Spark gives these characters no meaning here."""
     schema = pa.schema([("a.b", pa.int64()), ("c`d", pa.string()), ("n", pa.int64())])
     table = store.create_table("names", schema=schema, primary_key=["a.b", "c`d"])
     fn = ts.merges(n=("sum", "v.w"))
@@ -120,7 +120,7 @@ def test_names_with_dots_quotes_and_other_case(spark: Any, store: StateStore) ->
 
 
 def test_variants_that_are_null(spark: Any, store: StateStore) -> None:
-    """The fields of a variant may not be null, and those of a null variant are."""
+    """The fields of a variant may not be null; those of a null variant are."""
     kind = pa.struct(
         [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
     )

@@ -1,4 +1,4 @@
-"""Keys of `stateful`: exactly those of the rows, written only by the call that has them; names that are taken."""
+"""Keys of `stateful`: exactly those of the rows, written only by the call that has them; and reserved names."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -62,18 +62,18 @@ def test_two_keys_never_become_one(store: StateStore, kind: pa.DataType, keys: p
     ],
     ids=str,
 )
-def test_keys_that_fit_may_have_another_type(
+def test_keys_may_have_another_type_if_their_values_fit(
     store: StateStore, kind: pa.DataType, keys: pa.Array, expected: list[Any]
 ) -> None:
-    """Wider or narrower: what counts is that no value changes."""
+    """A wider or narrower type is accepted as long as no value changes."""
     table = store.create_table("t", schema=pa.schema([("k", kind), ("n", pa.int64())]), primary_key=["k"])
     run_batch(ts.stateful("t", key="k", fn=COUNT, store=store), store, pa.table({"k": keys}), 0)
     assert [row["k"] for row in table_rows(table)] == expected
     assert sum(row["n"] for row in table_rows(table)) == len(keys)
 
 
-def test_no_number_is_no_key_of_its_own_twice(store: StateStore) -> None:
-    """NaN is one key, also where the table has it in another type than the rows."""
+def test_nan_is_one_key(store: StateStore) -> None:
+    """All NaN are one key, also if the table's type differs from the rows'."""
     table = store.create_table("t", schema=pa.schema([("k", pa.float32()), ("n", pa.int64())]), primary_key=["k"])
     write = ts.stateful("t", key="k", fn=COUNT, store=store)
     for batch in range(2):
@@ -102,7 +102,7 @@ def test_a_call_writes_its_own_keys_only(store: StateStore, answer: Any, what: s
 
 
 def test_the_last_of_several_rows_of_a_key_stays(store: StateStore) -> None:
-    """In state, in an output, and of a delete and a row in one update the row."""
+    """This holds in state and in an output; of a delete and a row in one update the row stays."""
     store.create_table("out", schema=pa.schema([("k", pa.int64()), ("v", pa.int64())]), primary_key=["k"])
 
     def twice(batch: ts.KeyedBatch) -> ts.Update:
@@ -131,8 +131,8 @@ def test_the_last_of_several_rows_of_a_key_stays(store: StateStore) -> None:
         ),
     ],
 )
-def test_names_that_are_taken(store: StateStore, key: str, options: dict[str, Any], message: str) -> None:
-    """A key with the name of a column that a ready function or timers need is refused with that name."""
+def test_reserved_names_of_keys_are_refused(store: StateStore, key: str, options: dict[str, Any], message: str) -> None:
+    """A key may not have the name of a column that a ready function or timers need."""
     kind = pa.struct([("start", TIME), ("end", TIME)])
     schema = pa.schema([(key, pa.int64()), ("n", pa.int64()), ("open", pa.list_(kind))])
     store.create_table("t", schema=schema, primary_key=[key])
@@ -142,8 +142,8 @@ def test_names_that_are_taken(store: StateStore, key: str, options: dict[str, An
 
 
 @pytest.mark.parametrize("output", ["totals", "totals.timers"])
-def test_an_output_is_no_table_of_the_state(store: StateStore, output: str) -> None:
-    """It would write past the rule that a call writes its own keys only."""
+def test_a_state_table_as_an_output_is_refused(store: StateStore, output: str) -> None:
+    """It would evade the rule that a call writes only its own keys."""
     write = ts.stateful("totals", key="k", fn=COUNT, store=store, outputs={"x": "totals"}, event_time="at", delay=0)
     rows = pa.table({"k": [1], "at": pa.array([1], TIME)})
     run_batch(ts.stateful("totals", key="k", fn=COUNT, store=store, event_time="at", delay=0), store, rows, 0)
@@ -153,7 +153,7 @@ def test_an_output_is_no_table_of_the_state(store: StateStore, output: str) -> N
 
 
 def test_tables_left_behind_by_an_earlier_state_are_refused(store: StateStore) -> None:
-    """Timers of a table that was dropped are not those of one created anew with another key."""
+    """Timers of a dropped table are not those of a new one with another key."""
     rows = pa.table({"k": [1], "at": pa.array([1], TIME)})
     run_batch(ts.stateful("totals", key="k", fn=COUNT, store=store, event_time="at", delay=0), store, rows, 0)
     store.drop_table("totals")
@@ -163,7 +163,7 @@ def test_tables_left_behind_by_an_earlier_state_are_refused(store: StateStore) -
         run_batch(write, store, pa.table({"k": ["1"], "at": pa.array([1], TIME)}), 1)
 
 
-def test_late_rows_that_their_table_cannot_take(store: StateStore) -> None:
+def test_a_table_of_late_rows_has_to_take_whole_rows(store: StateStore) -> None:
     """The error says that the output `late` takes whole rows."""
     store.create_table("late", schema=pa.schema([("k", pa.int64()), ("at", TIME)]), primary_key=["k"])
     options: dict[str, Any] = {"event_time": "at", "delay": 0, "outputs": {"late": "late"}}
@@ -173,8 +173,8 @@ def test_late_rows_that_their_table_cannot_take(store: StateStore) -> None:
         run_batch(ts.stateful("totals", key="k", fn=COUNT, store=store, **options), store, rows, 0)
 
 
-def test_rows_with_two_columns_of_a_name(store: StateStore) -> None:
-    """Which of them is meant is not guessed."""
+def test_rows_with_two_columns_of_one_name_are_refused(store: StateStore) -> None:
+    """Tussock does not guess which of them is meant."""
     rows = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["k", "v", "v"])
     with pytest.raises(SchemaMismatch, match=r"several columns of the names \['v'\]"):
         run_batch(ts.stateful("totals", key="k", fn=COUNT, store=store), store, rows, 0)
@@ -182,7 +182,7 @@ def test_rows_with_two_columns_of_a_name(store: StateStore) -> None:
 
 @pytest.mark.parametrize("function", ["first", "last", "collect"])
 def test_merges_of_structs_that_are_null(store: StateStore, function: str) -> None:
-    """What the fields of a null struct hold means nothing, also where they may not be null."""
+    """The fields of a null struct mean nothing, also if they may not be null."""
     kind = pa.struct([pa.field("x", pa.binary(), nullable=False)])
     stored = pa.list_(kind) if function == "collect" else kind
     table = store.create_table("t", schema=pa.schema([("k", pa.int64()), ("v", stored)]), primary_key=["k"])
@@ -210,7 +210,9 @@ def test_merges_of_structs_that_are_null(store: StateStore, function: str) -> No
         (pa.int64(), pa.array([{"x": 1}]), "table 't': column 'v': expected int64, found struct"),
     ],
 )
-def test_merges_of_values_that_do_not_fit(store: StateStore, kind: Any, values: pa.Array, message: str) -> None:
+def test_merges_of_values_that_do_not_fit_are_refused(
+    store: StateStore, kind: Any, values: pa.Array, message: str
+) -> None:
     """The error names table and column, and nothing is stored."""
     store.create_table("t", schema=pa.schema([("k", pa.int64()), ("v", kind)]), primary_key=["k"])
     with pytest.raises(SchemaMismatch, match=message):
@@ -243,7 +245,7 @@ def test_merges_of_values_that_do_not_fit(store: StateStore, kind: Any, values: 
     ids=str,
 )
 def test_a_merge_works_in_every_batch_or_in_none(store: StateStore, kind: pa.DataType, low: Any, high: Any) -> None:
-    """Each function on each type, within a batch and with what is stored: right, or refused before any task runs."""
+    """Each function on each type, within a batch and with stored rows: right, or refused before any task runs."""
     unordered = pa.types.is_nested(kind) or kind in (pa.float16(), pa.decimal256(50, 1))
     batches = [pa.array(values, kind) for values in ([high, None, low], [None, high])]
     expected = {"first": high, "last": high, "min": low, "max": high, "collect": [high, low, high]}
@@ -269,8 +271,10 @@ def test_a_merge_works_in_every_batch_or_in_none(store: StateStore, kind: pa.Dat
         ({"ttl": ts.Ttl("at", 5)}, "ttl names column 'at'; expected a timestamp of table 't', beside its key"),
     ],
 )
-def test_columns_that_cannot_order_or_expire(store: StateStore, options: dict[str, Any], message: str) -> None:
-    """A column without an order; and a key as the time of a write, which would become another key."""
+def test_columns_that_cannot_order_or_expire_are_refused(
+    store: StateStore, options: dict[str, Any], message: str
+) -> None:
+    """A column without an order; and a key that is the time of a write, which would become another key."""
     store.create_table("t", schema=pa.schema([("at", TIME), ("n", pa.int64())]), primary_key=["at"])
     rows = pa.table({"at": pa.array([1], TIME), "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(InvalidOption, match=message):

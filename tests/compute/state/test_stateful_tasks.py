@@ -48,7 +48,7 @@ def minute(number: float) -> datetime:
 
 
 def summed(batch: ts.KeyedBatch) -> ts.Update:
-    """Totals with NumPy and a frame of Polars."""
+    """Totals computed with NumPy and a frame of Polars."""
     values = batch.rows.column("v").to_numpy()
     assert (batch.rows.column("k").to_numpy() == batch.keys.column("k").to_numpy()[batch.groups]).all()
     old = pl.DataFrame(pl.from_arrow(batch.state)).fill_null(0)
@@ -60,16 +60,16 @@ def summed(batch: ts.KeyedBatch) -> ts.Update:
 
 @pytest.mark.parametrize(("tasks", "chunk_bytes"), [(1, 1 << 20), (2, 500), (7, 1 << 20), (16, 500)])
 @pytest.mark.parametrize("function", [summed, SUMS], ids=["numpy", "merges"])
-def test_state_is_that_of_plain_arithmetic(store: StateStore, tasks: int, chunk_bytes: int, function: Any) -> None:
-    """Whatever the number of tasks, also where it changes between batches, and where rows go through the disk."""
+def test_state_equals_plain_arithmetic(store: StateStore, tasks: int, chunk_bytes: int, function: Any) -> None:
+    """For any number of tasks, also one that changes between batches, and with rows that go through the disk."""
     write = ts.stateful("totals", key="k", fn=function, store=store, chunk_bytes=chunk_bytes)
     for batch, count in enumerate((tasks, 4, tasks)):
         run_batch(write, store, numbers(batch * 500, batch * 500 + 500), batch, count)
     assert [tuple(row.values()) for row in table_rows(store.table("totals"))] == expected_totals(1500)
 
 
-def test_pieces_have_whole_keys(store: StateStore) -> None:
-    """Rows that do not fit are divided by key, also where one key alone is too large, and keep their order."""
+def test_a_piece_of_rows_has_whole_keys(store: StateStore) -> None:
+    """Rows beyond a piece are divided by key, even if one key alone is too large, and keep their order."""
     chance = random.Random(SEED)
     keys = [chance.choice([1, 1, 1, *range(40)]) for _ in range(3000)]
     rows = pa.table({"k": pa.array(keys, pa.int64()), "at": np.arange(3000)})
@@ -87,7 +87,7 @@ def test_pieces_have_whole_keys(store: StateStore) -> None:
 
 
 def test_state_and_outputs_share_an_epoch(store: StateStore) -> None:
-    """Rejected rows go to a table of their own; deletes forget keys; two state tables are read and written at once."""
+    """Rejected rows go to another table; deletes forget keys; two state tables are read and written at once."""
     for name in ("left", "right"):
         schema = pa.schema([("k", pa.int64()), ("seen", pa.list_(pa.int64()))])
         store.create_table(name, schema=schema, primary_key=["k"])
@@ -125,7 +125,7 @@ def test_state_and_outputs_share_an_epoch(store: StateStore) -> None:
 
 
 def test_a_commit_of_another_writer_is_a_conflict(store: StateStore) -> None:
-    """State that was written after the epoch that the tasks read is not overwritten."""
+    """State written after the epoch that the tasks read is not overwritten."""
 
     def interrupted(batch: ts.KeyedBatch) -> ts.Update:
         store.table("totals").upsert([{"k": 1, "n": 1000, "total": 0}], epoch := store.new_epoch())
@@ -145,7 +145,7 @@ def test_a_commit_of_another_writer_is_a_conflict(store: StateStore) -> None:
 
 
 def test_declared_merges_on_every_kind(store: StateStore) -> None:
-    """Each function over two batches, with nulls, in the order of `order_by`; other columns keep what is stored."""
+    """Each function over two batches, with nulls, in the order of `order_by`; other columns keep their values."""
     schema = pa.schema(
         [
             ("k", pa.string()),
@@ -212,7 +212,7 @@ def bank(key: int, rows: list[dict[str, Any]], state: dict[str, Any] | None, tur
 
 
 def test_plain_python_per_key_with_timers(store: StateStore) -> None:
-    """A key is called again when the watermark has passed its timer, with and without rows, and only then."""
+    """A key is called again once the watermark has passed its timer, with and without rows, and not before."""
     store.create_table("rejects", schema=pa.schema([("v", pa.int64()), ("why", pa.string())]), primary_key=["v"])
     store.create_table("closed", schema=pa.schema([("k", pa.int64()), ("at", TIME)]), primary_key=["k"])
     outputs = {"rejects": "rejects", "closed": "closed"}
@@ -240,7 +240,7 @@ def test_plain_python_per_key_with_timers(store: StateStore) -> None:
     assert [row["timer_at"] for row in table_rows(store.table("totals.timers"))] == [minute(65), minute(66)]
 
 
-def test_late_rows_go_to_their_output(store: StateStore) -> None:
+def test_late_rows_go_to_the_output_late(store: StateStore) -> None:
     """A row at or before the watermark is late; the watermark is that of earlier batches; nulls are never late."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("at", TIME)])
     store.create_table("late", schema=schema, primary_key=["v"])
@@ -260,7 +260,7 @@ def test_late_rows_go_to_their_output(store: StateStore) -> None:
 
 
 def test_state_expires(store: StateStore) -> None:
-    """By event time: what the watermark has passed is not shown, and its vnode's turn deletes it."""
+    """By event time: state that the watermark has passed is not shown, and its vnode's turn deletes it."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("seen", TIME)])
     table = store.create_table("t", schema=schema, primary_key=["k"])
     options: dict[str, Any] = {"event_time": "at", "delay": 0, "ttl": ts.Ttl("seen", timedelta(minutes=5), by="event")}
@@ -281,7 +281,7 @@ def test_state_expires(store: StateStore) -> None:
 
 
 def test_state_expires_by_the_clock(store: StateStore) -> None:
-    """By processing time: the column is set whenever a row is written, and a length that has passed hides it."""
+    """By processing time: each write of a row sets the column, and after that length the row is hidden."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("written", TIME)])
     table = store.create_table("t", schema=schema, primary_key=["k"])
     for number, (after, expected) in enumerate([(3600, 1), (3600, 2), (1e-6, 1)]):
@@ -300,7 +300,9 @@ def test_state_expires_by_the_clock(store: StateStore) -> None:
         (pa.table({"k": [1], "x": [1]}), InvalidOption, "merge of 'total' reads column 'v', which the rows lack"),
     ],
 )
-def test_rows_that_do_not_fit(store: StateStore, rows: pa.Table, error: type[Exception], message: str) -> None:
+def test_rows_that_do_not_fit_the_table_are_refused(
+    store: StateStore, rows: pa.Table, error: type[Exception], message: str
+) -> None:
     """The error names table and column, and nothing is stored."""
     with pytest.raises(error, match=message):
         run_batch(ts.stateful("totals", key="k", fn=SUMS, store=store), store, rows, 0, tasks=1)
@@ -319,8 +321,10 @@ def test_rows_that_do_not_fit(store: StateStore, rows: pa.Table, error: type[Exc
         (lambda batch: ts.Update(deletes=[("a", "b")]), SchemaMismatch, "has 2 values, expected 1"),
     ],
 )
-def test_answers_that_do_not_fit(store: StateStore, answer: Any, error: type[Exception], message: str) -> None:
-    """What a function answers is checked before anything is committed."""
+def test_results_that_do_not_fit_are_refused(
+    store: StateStore, answer: Any, error: type[Exception], message: str
+) -> None:
+    """The result of a function is checked before anything is committed."""
     with pytest.raises(error, match=message):
         run_batch(ts.stateful("totals", key="k", fn=answer, store=store), store, numbers(0, 5), 0, tasks=1)
     assert store.committed_epoch == 0
@@ -347,8 +351,8 @@ def test_answers_that_do_not_fit(store: StateStore, answer: Any, error: type[Exc
         ({"chunk_bytes": 0}, "chunk_bytes is 0"),
     ],
 )
-def test_arguments_that_cannot_work(store: StateStore, options: dict[str, Any], message: str) -> None:
-    """`InvalidOption` at the call, naming the argument."""
+def test_arguments_that_cannot_work_are_refused(store: StateStore, options: dict[str, Any], message: str) -> None:
+    """The call raises `InvalidOption` and names the argument."""
     given: dict[str, Any] = {"table": "totals", "key": "k", "fn": summed, "store": store, **options}
     with pytest.raises(InvalidOption, match=message):
         ts.stateful(given.pop("table"), **given)
@@ -366,8 +370,10 @@ def test_arguments_that_cannot_work(store: StateStore, options: dict[str, Any], 
         ({"fn": ts.merges(n=("collect", "v", 1))}, "column 'n' is int64; a collect is a list"),
     ],
 )
-def test_arguments_that_do_not_fit_the_tables(store: StateStore, options: dict[str, Any], message: str) -> None:
-    """`InvalidOption` at the first batch, naming table and column."""
+def test_arguments_that_do_not_fit_the_tables_are_refused(
+    store: StateStore, options: dict[str, Any], message: str
+) -> None:
+    """The first batch raises `InvalidOption` and names table and column."""
     store.create_table("other", schema=pa.schema([("k", pa.string())]), primary_key=["k"])
     store.create_table("raw")
     given: dict[str, Any] = {"table": "totals", "key": "k", "fn": summed, "store": store, **options}
@@ -393,6 +399,6 @@ def test_arguments_that_do_not_fit_the_tables(store: StateStore, options: dict[s
     ],
 )
 def test_ready_functions_refuse_what_they_cannot_do(make: Any) -> None:
-    """`InvalidOption` where they are made."""
+    """Making the function raises `InvalidOption`."""
     with pytest.raises(InvalidOption):
         make()

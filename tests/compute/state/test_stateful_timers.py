@@ -1,4 +1,4 @@
-"""Timers of `stateful`: each reaches the function, in order of time; and random batches against plain Python."""
+"""Timers of `stateful`: each reaches the function, in order of time; and random batches compared with plain Python."""
 
 import random
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def rows(*events: tuple[int, float, list[float]]) -> pa.Table:
 
 
 def test_each_due_timer_is_a_call_in_order_of_time(store: StateStore) -> None:
-    """Rows come with the last of them; each call sees the state that the one before it has left."""
+    """Rows come with the last due timer; each call sees the state that the one before it left."""
     store.create_table("t", schema=pa.schema([("k", pa.int64()), ("seen", pa.list_(pa.string()))]), primary_key=["k"])
 
     def note(key: int, rows: list[Any], state: Any, turn: ts.Turn) -> Any:
@@ -70,7 +70,7 @@ def test_each_due_timer_is_a_call_in_order_of_time(store: StateStore) -> None:
 
 
 def test_rounds_of_vectorised_functions(store: StateStore) -> None:
-    """A round has each key once, with one of its timers; the last round has rows, and is the only one as a rule."""
+    """Each key comes once in a round, with one timer; the last round has the rows, and is usually the only one."""
     store.create_table("t", schema=pa.schema([("k", pa.int64()), ("calls", pa.int64())]), primary_key=["k"])
     store.create_table("rounds", schema=pa.schema([("n", pa.int64()), ("text", pa.string())]), primary_key=["n"])
 
@@ -102,7 +102,7 @@ def test_rounds_of_vectorised_functions(store: StateStore) -> None:
 
 
 def test_a_timer_in_the_past_fires_in_the_next_batch(store: StateStore) -> None:
-    """Not in the batch that sets it, also where a timer of the same time has just fired."""
+    """Not in the batch that sets it, even if a timer of the same time has just fired."""
     store.create_table("t", schema=pa.schema([("k", pa.int64()), ("calls", pa.int64())]), primary_key=["k"])
 
     def again(key: int, rows: list[Any], state: Any, turn: ts.Turn) -> Any:
@@ -116,7 +116,7 @@ def test_a_timer_in_the_past_fires_in_the_next_batch(store: StateStore) -> None:
 
 
 def test_state_that_expires_between_rounds(store: StateStore) -> None:
-    """What a call has set to a time that is over is not shown to the next."""
+    """State that a call gave a past time is not shown to the next call."""
     schema = pa.schema([("k", pa.int64()), ("calls", pa.int64()), ("until", TIME)])
     store.create_table("t", schema=schema, primary_key=["k"])
 
@@ -137,7 +137,7 @@ def test_state_that_expires_between_rounds(store: StateStore) -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_of_state_may_have_any_unit(store: StateStore, unit: str) -> None:
-    """Time to live by a column that is finer or coarser than a watermark."""
+    """Time to live by a column whose unit is finer or coarser than the watermark's."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("seen", pa.timestamp(unit, "UTC"))])
     table = store.create_table("t", schema=schema, primary_key=["k"])
 
@@ -156,7 +156,7 @@ def test_times_of_state_may_have_any_unit(store: StateStore, unit: str) -> None:
 
 @pytest.mark.parametrize("year", [1, 9999, 200_000])
 def test_a_watermark_at_the_end_of_time(store: StateStore, year: int) -> None:
-    """A time that no `datetime` can be, or a delay of thousands of years, ends no stream."""
+    """A time that no `datetime` can hold, or a delay of thousands of years, ends no stream."""
     store.create_table("t", schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]), primary_key=["k"])
     at = pa.array([(year - 1970) * 31_556_952_000], pa.int64()).cast(pa.timestamp("ms")).cast(TIME)
     for delay, expected in ((timedelta(days=999_999_999), 3), (0, 1)):
@@ -168,8 +168,8 @@ def test_a_watermark_at_the_end_of_time(store: StateStore, year: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "tasks", "chunk_bytes"), [(1, 1, 1 << 20), (2, 2, 3000), (3, 7, 1 << 20)])
-def test_random_batches_are_those_of_plain_python(store: StateStore, seed: int, tasks: int, chunk_bytes: int) -> None:
-    """Several timers a key, late rows, keys of mixed and changing types, batches that are refused in between."""
+def test_random_batches_equal_plain_python(store: StateStore, seed: int, tasks: int, chunk_bytes: int) -> None:
+    """Several timers a key, late rows, keys of mixed and changing types, and refused batches in between."""
     create_tables(store)
     outputs = {"log": "log", "late": "late"}
     options: dict[str, Any] = {"event_time": "at", "delay": DELAY, "outputs": outputs, "order_by": "v"}

@@ -1,4 +1,4 @@
-"""Sessions and deduplication against plain Python over the same events: late ones, repeats, any number of tasks."""
+"""Sessions and deduplication compared with plain Python: late events, repeats, any number of tasks."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ def batches_with_watermarks(seed: int) -> Iterator[tuple[list[dict[str, Any]], d
 
 
 def plain_sessions(seed: int) -> list[tuple[Any, ...]]:
-    """Closed sessions, one row after the other."""
+    """Closed sessions, computed row by row."""
     open_sessions: dict[str, list[list[Any]]] = {}
     closed = []
     for rows, watermark in batches_with_watermarks(seed):
@@ -62,7 +62,7 @@ def plain_sessions(seed: int) -> list[tuple[Any, ...]]:
 
 
 def plain_unique(seed: int, keep: timedelta) -> list[tuple[Any, ...]]:
-    """The rows that pass, one after the other."""
+    """The rows that pass, computed row by row."""
     seen: dict[str, datetime] = {}
     passed = []
     for rows, watermark in batches_with_watermarks(seed):
@@ -76,7 +76,7 @@ def plain_unique(seed: int, keep: timedelta) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("seed", "tasks"), [(1, 1), (2, 2), (3, 7), (4, 16)])
-def test_sessions_close_as_one_by_one(store: StateStore, seed: int, tasks: int) -> None:
+def test_sessions_equal_those_computed_row_by_row(store: StateStore, seed: int, tasks: int) -> None:
     """Every closed session with its count and sum, and none that is still open."""
     schema = pa.schema([("k", pa.string()), ("open", pa.list_(pa.struct(WINDOW)))])
     store.create_table("open", schema=schema, primary_key=["k"])
@@ -92,7 +92,7 @@ def test_sessions_close_as_one_by_one(store: StateStore, seed: int, tasks: int) 
 
 
 @pytest.mark.parametrize(("seed", "tasks"), [(1, 1), (2, 2), (3, 7), (4, 16)])
-def test_duplicates_are_those_of_one_by_one(store: StateStore, seed: int, tasks: int) -> None:
+def test_deduplication_equals_that_computed_row_by_row(store: StateStore, seed: int, tasks: int) -> None:
     """The first row of each key passes, and the next one after that has been forgotten."""
     schema = pa.schema([("k", pa.string()), ("expires", TIME)])
     store.create_table("seen", schema=schema, primary_key=["k"])
@@ -143,7 +143,7 @@ def test_the_event_time_may_be_part_of_the_key(store: StateStore) -> None:
 
 @pytest.mark.parametrize("kind", ["sessions", "deduplicate"])
 def test_a_time_at_the_end_of_all_times_is_refused(store: StateStore, kind: str) -> None:
-    """Its session, or what is remembered of it, would end long before it began."""
+    """Its session, or the memory of it, would end long before it began."""
     values = [("open", pa.list_(pa.struct(WINDOW)))] if kind == "sessions" else [("expires", TIME)]
     state = store.create_table("state", schema=pa.schema([("k", pa.string()), *values]), primary_key=["k"])
     fields = WINDOW if kind == "sessions" else [("v", pa.int64()), ("at", TIME)]

@@ -50,7 +50,7 @@ def test_tables_of_an_epoch_become_visible_together(spark: Any, store: StateStor
 
 
 def test_repeated_batch_computes_nothing(spark: Any, store: StateStore, totals: Any) -> None:
-    """A batch that is committed is answered with its epoch, even if its rows could not be computed again."""
+    """A committed batch gives its epoch, even if its rows could not be computed again."""
     first = ts.write_epoch(4, {"totals": (batch_of(spark, 0, 50), MERGE)}, store=store, writer="w")
     broken = spark.range(1).selectExpr("'k0' k", "assert_true(false, 'computed again') is null n", "1L most")
     assert ts.write_epoch(4, {"totals": (broken, MERGE)}, store=store, writer="w") == first
@@ -58,7 +58,7 @@ def test_repeated_batch_computes_nothing(spark: Any, store: StateStore, totals: 
 
 
 def test_commit_whose_answer_was_lost_is_not_repeated(spark: Any, store: StateStore, totals: Any, url: str) -> None:
-    """The batch was committed by a process that never told; the one that repeats it finds it in the store's ledger."""
+    """The process that repeats the batch finds it in the store's ledger."""
     with connect(url) as lost:
         epoch = ts.write_epoch(0, {"totals": (batch_of(spark, 0, 50), MERGE)}, store=lost, writer="w")
     write = ts.upsert("totals", store=store, writer="w", merge=MERGE)
@@ -69,7 +69,7 @@ def test_commit_whose_answer_was_lost_is_not_repeated(spark: Any, store: StateSt
 
 @pytest.mark.parametrize("partitions", [1, 2, 8])
 def test_partition_counts_change_no_total(spark: Any, store: StateStore, totals: Any, partitions: int) -> None:
-    """However the keys are divided, the totals are those of plain arithmetic."""
+    """Totals are those of plain arithmetic, however the keys are divided."""
     for batch in range(2):
         rows = batch_of(spark, batch * 50, batch * 50 + 50)
         ts.write_epoch(batch, {"totals": (rows, MERGE)}, store=store, writer="w", partitions=partitions)
@@ -90,7 +90,7 @@ def test_aligned_tasks_write_one_run(spark: Any, store: StateStore, url: str) ->
 def test_merge_over_a_concurrent_commit_is_a_conflict(
     spark: Any, store: StateStore, totals: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits to the table while the tasks run: the batch fails whole, nothing is lost, repeat it."""
+    """Another writer commits to the table while the tasks run: the batch fails whole, and may be repeated."""
     upload = epoch_writer._upload
 
     def interrupted(*args: Any) -> None:
@@ -127,7 +127,7 @@ def test_newest_by_order_column_wins(spark: Any, store: StateStore) -> None:
 
 
 def test_no_retention_is_needed_for_a_merge(spark: Any, url: str) -> None:
-    """The driver's pin keeps the read epoch for the tasks, even where nothing is retained."""
+    """The driver's pin keeps the read epoch for the tasks, even with a retention of 0."""
     with connect(url, retention=0) as store:
         schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("most", pa.int64())])
         table = store.create_table("totals", schema=schema, primary_key=["k"])
@@ -144,7 +144,7 @@ def stream_of(spark: Any, rows: int) -> Any:
 
 
 def run_batches(query: Any, count: int) -> int:
-    """Let a query run until it has done `count` batches; answers how many it did."""
+    """Let a query run until it has done `count` batches; returns how many it did."""
     done = threading.Event()
     for _ in range(600):
         query.exception() and pytest.fail(str(query.exception()))
@@ -158,7 +158,7 @@ def run_batches(query: Any, count: int) -> int:
 def test_update_mode_goes_through_foreach_batch(
     spark: Any, store: StateStore, totals: Any, url: str, tmp_path: Path
 ) -> None:
-    """An aggregate in update mode, upserted per batch, is that of all rows so far; the query is the writer."""
+    """An aggregate in update mode, upserted by batch, covers all rows; the query is the writer."""
     counts = stream_of(spark, 70).groupBy(ts_key()).agg({"value": "count"}).toDF("k", "n")
     query = (
         counts.writeStream.outputMode("update")
@@ -181,7 +181,7 @@ def ts_key() -> Any:
 
 
 def test_sink_is_exactly_once_over_restarts(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
-    """A batch whose commit Spark forgot is run again after the restart and changes nothing."""
+    """A batch whose commit Spark forgot runs again after the restart and changes nothing."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
     store.create_table("sink", schema=schema, primary_key=["id"])
     checkpoint = tmp_path / "checkpoint"
@@ -238,7 +238,7 @@ def test_bad_calls_are_refused_before_anything_runs(
 
 
 def test_wrong_columns_are_named(spark: Any, store: StateStore) -> None:
-    """Spark wraps what its planner raises; the message is ours."""
+    """Spark wraps what its planner raises; the message is Tussock's."""
     with pytest.raises(Exception, match=r"SchemaMismatch: table 't': unknown columns \['y'\]"):
         ts.write_epoch(0, {"t": spark.range(1).selectExpr("id", "1 y")}, store=store, writer="w")
     assert store.committed_epoch == 0

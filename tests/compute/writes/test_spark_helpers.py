@@ -31,7 +31,7 @@ def counted(store: StateStore) -> StateStore:
 
 
 def totals(store: StateStore, table: str) -> dict[Any, int]:
-    """Per key of such a table its number."""
+    """The number of each key of such a table."""
     store.version()
     return {row["k"]: row["n"] for batch in store.table(table).read() for row in batch.to_pylist()}
 
@@ -95,7 +95,7 @@ def test_helpers_of_one_function_all_store_their_rows(
 
 
 def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore, url: str) -> None:
-    """The second would be taken for a repeat of the first, and its rows be lost without a sign."""
+    """The second helper's rows would be taken for a repeat of the first one's, and be lost without a sign."""
     pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         (ts.upsert("c", store=url, writer="one"), ts.upsert("d", store=url, writer="one")),
         (
@@ -117,8 +117,8 @@ def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore,
 OTHER_QUERY = "00000000-7a6b-4c55-9d2a-0d3a2b1c4e5f"
 
 
-def test_a_name_of_yours_belongs_to_one_query(spark: Any, counted: StateStore, url: str) -> None:
-    """With a new checkpoint a query is another one, whose batches begin at 0: they were skipped without a sign."""
+def test_a_users_name_belongs_to_one_query(spark: Any, counted: StateStore, url: str) -> None:
+    """With a new checkpoint a query is another one, whose batches begin at 0; once they were skipped without a sign."""
     helpers: dict[str, Callable[..., Any]] = {
         "merge": ts.upsert("c", store=url, writer="merge", merge=SUM),
         "state": ts.stateful("d", key="k", fn=ts.merges(n="sum"), store=url, writer="state"),
@@ -136,8 +136,8 @@ def test_a_name_of_yours_belongs_to_one_query(spark: Any, counted: StateStore, u
     assert totals(counted, "c") == totals(counted, "d") == dict.fromkeys(range(3), 4)
 
 
-def test_batches_that_a_program_numbers_belong_to_its_tables(spark: Any, counted: StateStore, url: str) -> None:
-    """Without a query the tables say whose they are, of helpers and of writes with `writerVersion` alike."""
+def test_batches_numbered_by_a_program_belong_to_its_tables(spark: Any, counted: StateStore, url: str) -> None:
+    """Without a query the tables identify them, for helpers and for writes with `writerVersion` alike."""
     ts.write_epoch(0, {"c": rows_of(spark)}, store=counted, writer="w")
     with pytest.raises(Fenced, match=r"belongs to a write of \[\"c\"\].*comes from a write of \[\"c\", \"d\"\]"):
         ts.write_epoch(0, {"d": rows_of(spark), "c": rows_of(spark)}, store=counted, writer="w")
@@ -154,7 +154,7 @@ def test_batches_that_a_program_numbers_belong_to_its_tables(spark: Any, counted
 
 
 def test_names_of_many_tables_are_bounded() -> None:
-    """The ledger takes 1024 characters; other tables are another name all the same."""
+    """The ledger takes 1024 characters; other tables still give another name."""
     tables = [f"table-{number:04}" for number in range(200)]
     names = {default_writer(QUERY, tables), default_writer(QUERY, tables[:-1]), default_writer(QUERY, tables[1:])}
     assert len(names) == 3
@@ -164,7 +164,7 @@ def test_names_of_many_tables_are_bounded() -> None:
 def test_a_commit_that_failed_may_be_tried_again(
     spark: Any, counted: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same function, in the same run of the query."""
+    """The same function commits it in the same run of the query."""
     write = ts.upsert("c", store=counted, merge=SUM)
     with run_of(spark):
         with monkeypatch.context() as patch:
@@ -180,7 +180,7 @@ def unavailable(*_: Any, **__: Any) -> int:
 
 
 def test_a_batch_that_an_earlier_version_committed_is_known(spark: Any, counted: StateStore) -> None:
-    """Then the name of a commit was that of its query alone."""
+    """Earlier versions named a commit by its query alone."""
     counted.commit_uploaded({}, writer=QUERY, batch_id=7)
     write = ts.upsert("c", store=counted, merge=SUM)
     with run_of(spark):
@@ -191,7 +191,7 @@ def test_a_batch_that_an_earlier_version_committed_is_known(spark: Any, counted:
 
 
 def test_a_batch_is_not_repeated_for_other_tables(spark: Any, counted: StateStore) -> None:
-    """Its rows would be counted twice in the table that is in both; in the next batch the tables may be others."""
+    """A repeat would count its rows twice in the table of both; in the next batch the tables may change."""
 
     def write(number: int, *tables: str) -> None:
         with run_of(spark):
@@ -209,8 +209,8 @@ def test_a_batch_is_not_repeated_for_other_tables(spark: Any, counted: StateStor
     assert [totals(counted, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (6, 6, 4)]
 
 
-def test_helpers_work_in_a_thread_of_their_own(spark: Any, counted: StateStore) -> None:
-    """A new thread of the JVM has no active session, and Spark looks for the format in that one."""
+def test_helpers_work_in_a_new_thread(spark: Any, counted: StateStore) -> None:
+    """A new thread of the JVM has no active session, in which Spark looks for the format."""
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -228,7 +228,7 @@ def test_helpers_work_in_a_thread_of_their_own(spark: Any, counted: StateStore) 
 
 @pytest.mark.parametrize("argument", ["order_by", "op_column"])
 def test_a_column_that_no_rows_have_is_refused(spark: Any, counted: StateStore, argument: str) -> None:
-    """A misspelt one, or one in another case, would leave the rows unordered and nothing deleted."""
+    """A misspelt column, or one in another case, would leave the rows unordered and nothing deleted."""
     for name in ("N", "tss"):
         with pytest.raises(
             InvalidOption, match=rf"{argument} is '{name}', and no rows .*case.*table 'c': \['k', 'n'\]"
@@ -243,7 +243,7 @@ def test_a_column_that_no_rows_have_is_refused(spark: Any, counted: StateStore, 
 
 
 def test_keys_that_are_one_in_the_table_are_merged_as_one(spark: Any, store: StateStore) -> None:
-    """Many doubles are one float: they meet in one task and are summed; and the last by order is the last of all."""
+    """Many doubles are one float: they meet in one task and are summed; the last by order is the last of all."""
     schema = pa.schema([("k", pa.float32()), ("n", pa.int64())])
     for name in ("sums", "newest"):
         store.create_table(name, schema=schema, primary_key=["k"])
@@ -257,7 +257,7 @@ def test_keys_that_are_one_in_the_table_are_merged_as_one(spark: Any, store: Sta
 
 
 def test_a_merge_refuses_a_value_that_the_table_cannot_hold(spark: Any, store: StateStore) -> None:
-    """By the name of the column, also beside a stored row; then nothing of the batch is stored."""
+    """The error names the column, also beside a stored row; then nothing of the batch is stored."""
     store.create_table("unsigned", schema=pa.schema([("k", pa.int64()), ("n", pa.uint64())]), primary_key=["k"])
     ts.upsert("unsigned", store=store, writer="w", merge=SUM)(rows_of(spark, count=3), 0)
     with pytest.raises(Exception, match=r"SchemaMismatch.*column 'n': expected uint64, found int64"):
@@ -268,8 +268,8 @@ def test_a_merge_refuses_a_value_that_the_table_cannot_hold(spark: Any, store: S
 NAMES = ["a.b", "back`tick", "with space", "Ключ", "`", "a.`b`.c"]
 
 
-def test_names_are_names_whatever_is_in_them(spark: Any, store: StateStore, url: str) -> None:
-    """Of keys, of values, and of columns that only order rows: dots and backquotes mean nothing in a name."""
+def test_names_may_hold_any_characters(spark: Any, store: StateStore, url: str) -> None:
+    """Dots and backquotes mean nothing in names of keys, of values, and of columns that only order rows."""
     key, *values = NAMES
     schema = pa.schema([(name, pa.int64()) for name in NAMES])
     quoted = ["`" + name.replace("`", "``") + "`" for name in NAMES]
@@ -298,8 +298,8 @@ def test_names_are_names_whatever_is_in_them(spark: Any, store: StateStore, url:
     assert [row[:-1] for row in load("keyed")] == load("plain")
 
 
-def test_a_user_schema_that_denies_nulls_is_not_believed(spark: Any, store: StateStore, url: str) -> None:
-    """Spark would take the nulls for values."""
+def test_a_user_schema_that_denies_nulls_is_not_trusted(spark: Any, store: StateStore, url: str) -> None:
+    """Otherwise Spark would take the nulls for values."""
     store.table("t").upsert([{"id": 1, "v": None, "x": 1.0}], epoch := store.new_epoch())
     store.commit_epoch(epoch)
     reader = spark.read.format("tussock").options(store=url, table="t")

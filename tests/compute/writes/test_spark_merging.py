@@ -37,7 +37,7 @@ def table_of(rows: list[dict[str, Any]], names: list[str] | None = None) -> pa.T
 
 
 def test_rows_of_a_key_are_combined_in_their_order() -> None:
-    """Each function on its own type, nulls not counted by sum, min and max."""
+    """Each function works on its type; sum, min and max skip nulls."""
     rows = table_of(
         [
             {"k": "a", "n": 1, "low": "m", "high": 1.0, "born": NOON, "seen": [1], "cost": Decimal("0.10")},
@@ -60,8 +60,8 @@ def test_rows_of_a_key_are_combined_in_their_order() -> None:
     ]
 
 
-def test_stored_rows_join_in(tmp_path: Path) -> None:
-    """A second batch is combined with what the first left; a column that it lacks is kept; new keys are new."""
+def test_rows_are_combined_with_stored_rows(tmp_path: Path) -> None:
+    """A second batch is combined with the rows of the first; missing columns keep their values; new keys are added."""
     with connect(tmp_path.as_uri()) as store:
         table = store.create_table("t", schema=SCHEMA, primary_key=["k"])
         first = table_of(
@@ -108,8 +108,8 @@ def test_stored_rows_join_in(tmp_path: Path) -> None:
         max_size=30,
     )
 )
-def test_combining_is_what_plain_python_does(rows: list[tuple[int, int | None, float | None]]) -> None:
-    """Against a loop over rows, for any order and any nulls."""
+def test_combining_equals_plain_python(rows: list[tuple[int, int | None, float | None]]) -> None:
+    """Compared with a loop over rows, for any order and any nulls."""
     schema = pa.schema(
         [("k", pa.int64()), ("n", pa.int32()), ("m", pa.float64()), ("f", pa.int32()), ("l", pa.int32())]
     )
@@ -133,7 +133,7 @@ def test_combining_is_what_plain_python_does(rows: list[tuple[int, int | None, f
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
 def test_sums_that_do_not_fit_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
-    """Neither within a batch nor with the stored row does a sum wrap around."""
+    """A sum that overflows within a batch or with the stored row is refused."""
     most = 2**63 - 1 if kind == pa.int64() else 2**64 - 1
     schema = pa.schema([("k", pa.int64()), ("n", kind)])
     row = pa.Table.from_pylist([{"k": 1, "n": most}], schema=schema)
@@ -159,13 +159,13 @@ def test_sums_that_do_not_fit_are_refused(tmp_path: Path, kind: pa.DataType) -> 
     ],
 )
 def test_merges_that_cannot_work_are_refused(merge: dict[str, str], message: str) -> None:
-    """Before anything is computed, naming table, column and what is possible."""
+    """Before anything is computed, with table, column and what is possible."""
     with pytest.raises(InvalidOption, match=message):
         check_merge(merge, SCHEMA, ["k"], "t")
 
 
 def merged(kind: pa.DataType, given: pa.DataType, batches: list[list[Any]], function: str) -> Any:
-    """What a key's column of `kind` holds after these batches of rows of another type, all of that key."""
+    """The row of a key whose column has `kind` after these batches of rows of another type, all of that key."""
     with connect("memory://", compaction=False) as store:
         table = store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
         for values in batches:
@@ -222,14 +222,14 @@ def test_values_of_every_type_are_merged(kind: pa.DataType, given: pa.DataType, 
 
 
 def test_a_sum_has_the_width_of_the_table() -> None:
-    """Not that of the rows."""
+    """It does not have the width of the rows."""
     most = 2**31 - 1
     assert merged(pa.int64(), pa.int32(), [[most, most], [most]], "sum") == 3 * most
 
 
 @pytest.mark.parametrize(("function", "value"), [("min", 1.0), ("max", 2.0)])
-def test_nan_counts_for_nothing_where_there_is_a_number(function: str, value: float) -> None:
-    """Unlike in the order of keys and of Spark; before, after and beside it. A sum with one is NaN."""
+def test_min_and_max_skip_nan_beside_a_number(function: str, value: float) -> None:
+    """Unlike in the order of keys and of Spark, and wherever it comes. A sum with a NaN is NaN."""
     kind, nan = pa.float64(), float("nan")
     for batches in ([[nan, 1.0, 2.0]], [[nan], [1.0, 2.0]], [[1.0, 2.0], [nan]]):
         assert merged(kind, kind, batches, function) == value

@@ -1,4 +1,4 @@
-"""Runs as a job of its own: compares each of the last days in the quickstart's store with the timetable of 2013."""
+"""Runs as a separate job: compares each of the last days in the quickstart's store with the timetable of 2013."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Runs in a pod: to which of the addresses of its arguments (`host:port`) a TCP connection opens within 3 s."""
+"""Runs in a pod: tries which of the addresses in its arguments (`host:port`) open a TCP connection within 3 s."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ SECONDS = 3
 
 
 def opens(address: str) -> bool:
-    """Whether somebody answers; a packet that a policy drops is never answered."""
+    """Whether the address answers; a packet that a policy drops is never answered."""
     host, _, port = address.partition(":")
     try:
         socket.create_connection((host, int(port)), SECONDS).close()

@@ -1,4 +1,4 @@
-"""Runs in a pod until it is ended: accepts connections on the ports of `PORTS`, and says nothing on them."""
+"""Runs in a pod until it is ended: accepts connections on the ports of `PORTS`, and sends nothing."""
 
 import os
 import selectors

@@ -1,4 +1,4 @@
-"""Runs in a pod: as whom, where it can write, and which modules of the image would be compiled at every start."""
+"""Runs in a pod: prints its user, where it can write, and which modules of the image are compiled at every start."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ def can_write(folder: str) -> bool:
 
 
 def is_compiled(module: Path) -> bool:
-    """Whether Python would take the file in `__pycache__`, which has to know time and size of the source."""
+    """Whether Python would use the file in `__pycache__`, which has to have time and size of the source."""
     compiled = Path(importlib.util.cache_from_source(str(module)))
     if not compiled.exists():
         return False

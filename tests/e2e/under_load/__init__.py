@@ -1,1 +1,1 @@
-"""Tests that share one platform and its stream; a package, so that these end with the last of them."""
+"""Tests that share one platform and its stream; in one package, so that these end with the last test."""

@@ -1,4 +1,4 @@
-"""The platform that is changed and harmed while its stream runs. Each test leaves it in order."""
+"""The platform that the tests change and harm while its stream runs. Each test leaves it in order."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Itera
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """The node, which has to be ours."""
+    """The node, which has to be this project's."""
     if cluster.node is None:
         pytest.skip("the nodes of another cluster are not ours to harm")
     return cluster.node

@@ -1,4 +1,4 @@
-"""What a user changes on a platform while its stream runs: images, numbers of nodes, pauses. No row is lost or twice.
+"""Changes by users while the stream runs: images, numbers of nodes, pauses. No row is lost or doubled.
 
 After each change the tables are compared with the truth.
 """
@@ -26,7 +26,7 @@ AUTOSCALER = {
         "maxReplicas": 3,
     },
 }
-"""Its limits are kept without metrics, which a cluster need not have."""
+"""Its limits hold without metrics, which a cluster need not have."""
 
 
 def names(pods: list[dict[str, Any]]) -> set[str]:
@@ -35,7 +35,7 @@ def names(pods: list[dict[str, Any]]) -> set[str]:
 
 
 def ready_with(image: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the pods that have an image and are ready."""
+    """The pods that have an image and are ready."""
     return [
         pod
         for pod in pods
@@ -45,7 +45,7 @@ def ready_with(image: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_new_images_roll_in_order(cluster: Cluster, board: Board, next_image_names: Mapping[str, str]) -> None:
-    """Followers, the leader, compactors, the job; each when the one before is ready, and always as many that serve."""
+    """Followers, the leader, compactors, the job; each when the former is ready, and with the usual number serving."""
     before, restarts = board.batch(), board.get("tsx/board")["status"]["restarts"]
     leader, metas = board.get("tsm/board")["status"]["leader"], names(board.pods("meta"))
     node, spark = next_image_names["node"], next_image_names["spark"]
@@ -76,10 +76,8 @@ def test_new_images_roll_in_order(cluster: Cluster, board: Board, next_image_nam
     board.expect_exact()
 
 
-def test_images_that_are_not_there_stop_the_roll(
-    cluster: Cluster, board: Board, image_names: Mapping[str, str]
-) -> None:
-    """What runs goes on, the conditions name image and pod, and the right image heals it without a restart."""
+def test_missing_images_stop_the_rollout(cluster: Cluster, board: Board, image_names: Mapping[str, str]) -> None:
+    """Running pods go on, the conditions name image and pod, and the right image heals it without a restart."""
     bad = {part: f"{image_names[part].rpartition(':')[0]}:never-built" for part in ("node", "spark")}
     good = board.get("tss/board")["spec"].get("images", {}).get("node")
 
@@ -115,7 +113,7 @@ def test_images_that_are_not_there_stop_the_roll(
 
 
 def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> None:
-    """Up and down under load, by `kubectl scale` and an autoscaler; the status tells as many as the selector finds."""
+    """Up and down under load, by `kubectl scale` and an autoscaler; the status has the selector's number."""
 
     def expect(compactors: int, executors: int) -> None:
         for what, count in (("tsc/board", compactors), ("tsx/board", executors)):
@@ -145,8 +143,8 @@ def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> 
     board.expect_exact()
 
 
-def test_paused_and_suspended(cluster: Cluster, board: Board) -> None:
-    """A paused store is left alone, with what was changed by hand; a suspended job goes on at its checkpoint."""
+def test_a_paused_store_and_a_suspended_job_are_left_alone(cluster: Cluster, board: Board) -> None:
+    """A paused store is left alone, with manual changes; a suspended job continues at its checkpoint."""
     with cluster.phase("paused: edits stay"):
         board.patch("tss/board", paused=True)
         for what in ("tss/board", "tsm/board", "tsc/board", "tsx/board"):

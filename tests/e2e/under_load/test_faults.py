@@ -1,4 +1,4 @@
-"""What dies while a stream runs, one thing after the other; in the end its results are compared with the truth.
+"""Processes die one after the other while a stream runs; in the end its results are compared with the truth.
 
 The platform goes through all of it in this order. Processes are ended by SIGKILL, so nothing is
 handed over. Times that are wanted are printed, and not held to: a machine may be busy with other things.
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 OF_STORE = "tussock.dev/store=board"
 QUIET = "networkpolicies,poddisruptionbudgets,roles,rolebindings,serviceaccounts,services,configmaps"
-"""Kinds of children that nothing stands or falls with while it runs."""
+"""Kinds of children that can be missing for a while."""
 AWAY_SECONDS = 10
 """Longer than an operator leads that cannot renew its Lease."""
 STATUS = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
@@ -34,7 +34,7 @@ STATUS = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=
 
 @pytest.fixture
 def same_driver(board: Board) -> Iterator[None]:
-    """What happens costs the stream no batch: one that failed would have ended its driver."""
+    """Assert that the driver is the same: a failed batch would have ended it."""
     before = uid(board, "pod/board-driver")
     yield
     board.await_batches()
@@ -46,7 +46,7 @@ def uid(board: Board, what: str) -> str:
 
 
 def starts(board: Board) -> dict[str, int]:
-    """How often the containers of each pod were started again; a pod that no kubelet has begun yet has none."""
+    """The number of restarts of each pod's containers; a pod that no kubelet has begun yet has none."""
     found = board.cluster.list("pods", board.namespace, OF_STORE)
     return {
         pod["metadata"]["name"]: sum(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
@@ -55,13 +55,13 @@ def starts(board: Board) -> dict[str, int]:
 
 
 def is_another(board: Board, what: str, before: str) -> bool:
-    """Whether there is an object of this name with another uid than before."""
+    """Whether the object of this name has another uid than before."""
     found = board.cluster.get(*what.split("/"), board.namespace)
     return found is not None and found["metadata"]["uid"] != before
 
 
 def put_right(board: Board, *lost: str) -> dict[str, float]:
-    """Delete children at once; after how many seconds another one was in the place of each."""
+    """Delete children at once; returns after how many seconds each had a successor."""
     before = {what: uid(board, what) for what in lost}
     board.kubectl("delete", *lost, "--wait=false")
     started = time.monotonic()
@@ -88,10 +88,10 @@ def children(board: Board, kinds: str) -> dict[str, str]:
 
 @pytest.mark.usefixtures("same_driver")
 def test_the_leader_of_the_meta_nodes_is_killed(cluster: Cluster, board: Board) -> None:
-    """Another one commits; the batch that was on its way is not lost, and not taken twice."""
+    """Another node commits; the batch in flight is not lost, and not committed twice."""
 
     def leader() -> str | None:
-        """In a status that is behind it may be one that is gone."""
+        """The leader in the status, which may be late and name a dead one."""
         told = board.get("tsm/board")["status"].get("leader")
         return told if told in [pod["metadata"]["name"] for pod in board.pods("meta")] else None
 
@@ -102,7 +102,7 @@ def test_the_leader_of_the_meta_nodes_is_killed(cluster: Cluster, board: Board) 
 
 
 @pytest.mark.parametrize("part", ["compactor", "minio"])
-def test_a_node_is_killed(cluster: Cluster, board: Board, part: str) -> None:
+def test_a_killed_compactor_or_minio_is_replaced(cluster: Cluster, board: Board, part: str) -> None:
     [pod] = board.pods(part)
     with cluster.phase(f"faults: {part} killed, to two more batches and all in order"):
         cluster.kill(pod["metadata"]["name"], board.namespace)
@@ -111,7 +111,7 @@ def test_a_node_is_killed(cluster: Cluster, board: Board, part: str) -> None:
 
 
 def test_an_executor_is_killed(cluster: Cluster, board: Board) -> None:
-    """Spark makes another one, and does the lost tasks again."""
+    """Spark makes another one, and repeats the lost tasks."""
     [executor] = board.executors()
     with cluster.phase("faults: executor killed, to two more batches by another one"):
         cluster.kill(executor, board.namespace)
@@ -120,7 +120,7 @@ def test_an_executor_is_killed(cluster: Cluster, board: Board) -> None:
 
 
 def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
-    """The operator makes another one, which is deleted as it starts; the third one goes on at the checkpoint."""
+    """The operator makes another one, which is deleted as it starts; the third one continues at the checkpoint."""
     pod = "pod/board-driver"
     before = uid(board, pod)
     with cluster.phase("faults: driver killed, the next one deleted, to two more batches by a third one"):
@@ -132,7 +132,7 @@ def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
 
 @pytest.mark.usefixtures("same_driver")
 def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, operator: str) -> None:
-    """Three times, each a little later after it was given work: whoever comes next ends it."""
+    """Three kills, each a little later after the work was given; the next operator finishes the work each time."""
     killed = ""
     for moment, compactors in ((0.0, 2), (0.2, 3), (0.5, 1)):
         # One that was too late for its work to be interrupted is not the one to kill next.
@@ -154,7 +154,7 @@ def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, op
 
 
 def leading_operator(cluster: Cluster, operator: str, since: str) -> str:
-    """The pod of the operator that works, and has said so since a moment, as a Lease has it."""
+    """The pod of the leading operator, whose Lease was renewed since a moment."""
 
     def holder() -> str | None:
         lease = cluster.get("lease", "tussock-operator", operator)
@@ -164,13 +164,13 @@ def leading_operator(cluster: Cluster, operator: str, since: str) -> str:
 
 
 def others_for(before: dict[str, str], now: dict[str, str]) -> bool:
-    """Whether there is another child for each of those that were deleted."""
+    """Whether each deleted child has a successor."""
     return before.keys() == now.keys() and not set(before.values()) & set(now.values())
 
 
 @pytest.mark.usefixtures("same_driver")
 def test_the_kubelet_is_killed(cluster: Cluster, board: Board, node: Node, peace: Peace) -> None:
-    """What runs goes on without it, and is left alone when it comes back."""
+    """Running pods go on without it, and are left alone when it comes back."""
     with peace.broken():
         before = starts(board)
         node.daemon("kubelet").stop(signal.SIGKILL)
@@ -213,7 +213,7 @@ def test_the_api_server_is_away(cluster: Cluster, board: Board, node: Node, peac
 
 
 def test_every_child_that_is_deleted_comes_back(cluster: Cluster, board: Board) -> None:
-    """Of each kind but pods, which died before, and claims of volumes, which Kubernetes keeps while a pod has them."""
+    """Each kind but pods, which died before, and claims of volumes, which Kubernetes keeps while a pod has them."""
     times: dict[str, float] = {}
     leaves = [name for name in children(board, "secrets") if name.endswith("-tls")]
     for named, lost in (
@@ -234,6 +234,6 @@ def test_every_child_that_is_deleted_comes_back(cluster: Cluster, board: Board) 
 
 
 def test_the_results_are_exact(cluster: Cluster, board: Board) -> None:
-    """After all of it: every batch is in the tables, and none twice."""
+    """After all faults every batch is in the tables, and none twice."""
     with cluster.phase("faults: results compared"):
         board.expect_exact()

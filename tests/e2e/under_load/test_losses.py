@@ -1,4 +1,4 @@
-"""What is lost for good: the node of a driver, and then the job's checkpoint. The last of the tests under load.
+"""Losses for good: the node of a driver, and then the job's checkpoint. The last of the tests under load.
 
 After the latter the job cannot go on under its writer id.
 """
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def events(board: Board, reason: str) -> list[str]:
-    """The messages of the events of the namespace that have this reason."""
+    """The messages of the namespace's events with this reason."""
     return [one["message"] for one in board.cluster.list("events", board.namespace) if one["reason"] == reason]
 
 
@@ -49,8 +49,8 @@ def test_the_node_of_a_driver_is_lost(cluster: Cluster, board: Board, node: Node
     board.expect_exact()
 
 
-def test_a_lost_checkpoint_is_told_and_stops_the_job(cluster: Cluster, board: Board) -> None:
-    """A user deletes its claim: it is made anew, empty, and the store refuses the query that begins there.
+def test_a_lost_checkpoint_is_reported_and_stops_the_job(cluster: Cluster, board: Board) -> None:
+    """A user deletes its claim: a new one is empty, and the store refuses the query that begins there.
 
     Story: it counted its batches from 0 on, the store took them all for repeated ones, and the job was `Ready`.
     """

@@ -1,4 +1,4 @@
-"""The coordinator's rules one by one; `test_barriers_property.py` lets them meet."""
+"""The coordinator's rules one by one; `test_barriers_property.py` tests them together."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TABLE = 7
 
 
 class Coordinator:
-    """A job and what was sent; time and epochs count up."""
+    """A job and the messages that it sent; time and epochs count up."""
 
     def __init__(self, on_missing: str = "abort", participants: int = 2, newest: tuple[int, int] = (0, 0)) -> None:
         self.options = JobOptions(
@@ -37,7 +37,7 @@ class Coordinator:
         return self.epochs
 
     def take(self, step: Step) -> list[tuple[str, str]]:
-        """Keep the state; answers (participant, what) of all that is sent."""
+        """Keep the state; returns (participant, message) of all that is sent."""
         self.job = step.job
         sends = [action for action in step.actions if isinstance(action, Send)]
         self.sent += sends
@@ -100,7 +100,7 @@ class Coordinator:
 
 
 def test_barrier_is_sent_when_all_have_joined_and_the_interval_is_over() -> None:
-    """Neither alone is enough; the wake-up time says when to look again."""
+    """Neither of the two suffices; the wake-up time says when to look again."""
     job = Coordinator()
     assert job.join("a") == [("a", "started")]
     assert job.tick(INTERVAL_MS) == []
@@ -114,7 +114,7 @@ def test_barrier_is_sent_when_all_have_joined_and_the_interval_is_over() -> None
 
 
 def test_epochs_follow_each_other() -> None:
-    """A barrier ends the epoch that all write to and names the next; the one after it ends that."""
+    """A barrier ends the epoch that all write to and names the next; the next barrier ends that one."""
     job = Coordinator().committing()
     started, barrier = job.sent[0].event, job.sent[-1].event
     assert (barrier.what, barrier.epoch) == ("barrier", started.next_epoch)
@@ -125,7 +125,7 @@ def test_epochs_follow_each_other() -> None:
     assert job.sent[-1].event.barrier == barrier.barrier + 1
 
 
-def test_commit_waits_for_the_last_and_holds_the_parts_of_all() -> None:
+def test_a_commit_waits_for_the_last_part_and_holds_all() -> None:
     """Parts whose keys do not overlap become one sorted run."""
     job = Coordinator().with_barrier()
     job.collect("b")
@@ -137,7 +137,7 @@ def test_commit_waits_for_the_last_and_holds_the_parts_of_all() -> None:
     assert (commit.barrier, commit.epoch) == (1, job.sent[0].event.next_epoch)
 
 
-def test_parts_that_overlap_stay_runs_of_their_own() -> None:
+def test_parts_that_overlap_stay_separate_runs() -> None:
     """The participant whose name sorts first has the newer run."""
     job = Coordinator().with_barrier()
     job.collect("b", key=b"same")
@@ -146,7 +146,7 @@ def test_parts_that_overlap_stay_runs_of_their_own() -> None:
 
 
 def test_barrier_with_nothing_written_needs_no_commit() -> None:
-    """The checkpoint is the one before; an idle job writes nothing to the log."""
+    """The checkpoint is the previous one; an idle job writes nothing to the log."""
     job = Coordinator().with_barrier()
     job.collect_nothing("a")
     assert job.collect_nothing("b") == [("a", "committed"), ("b", "committed")]
@@ -155,7 +155,7 @@ def test_barrier_with_nothing_written_needs_no_commit() -> None:
 
 
 def test_next_barrier_waits_for_the_outcome() -> None:
-    """One at a time; it is due an interval after the last was sent, at once if that is over."""
+    """Only one is under way; the next is due an interval after the last was sent, at once if that has passed."""
     job = Coordinator().committing()
     assert job.tick(10 * INTERVAL_MS) == []
     job.committed(500)
@@ -197,8 +197,8 @@ def test_collect_of_another_barrier_or_generation_is_fenced() -> None:
     assert job.live.flight.parts == {}
 
 
-def test_one_that_joins_during_a_barrier_begins_after_it() -> None:
-    """It has no part in it, and hears nothing of it."""
+def test_a_participant_that_joins_during_a_barrier_begins_after_it() -> None:
+    """The new participant has no part in the barrier, and receives nothing of it."""
     job = Coordinator().with_barrier()
     next_epoch = job.sent[-1].event.next_epoch
     assert job.join("c") == [("c", "started")]
@@ -211,8 +211,8 @@ def test_one_that_joins_during_a_barrier_begins_after_it() -> None:
     assert job.tick(INTERVAL_MS) == [("a", "barrier"), ("b", "barrier"), ("c", "barrier")]
 
 
-def test_one_that_joins_during_a_commit_is_told_where_to_begin_after_it() -> None:
-    """Its state may be what is being committed, so the outcome has to be known."""
+def test_a_participant_that_joins_during_a_commit_begins_after_it() -> None:
+    """Its state may be in that commit, so the outcome has to be known."""
     job = Coordinator("wait").committing()
     job.lose("b")
     assert job.join("b", "session-new") == []
@@ -222,8 +222,8 @@ def test_one_that_joins_during_a_commit_is_told_where_to_begin_after_it() -> Non
 
 
 @pytest.mark.parametrize("collected", [True, False])
-def test_abort_takes_back_what_a_dead_participant_and_all_others_wrote(collected: bool) -> None:
-    """Also if the dead one had collected: what it wrote since is lost, and others may have built upon it."""
+def test_an_abort_takes_back_the_rows_of_all_participants(collected: bool) -> None:
+    """Also if the dead one had collected: its later rows are lost, and others may have built upon them."""
     job = Coordinator().with_barrier()
     if collected:
         job.collect("b")
@@ -237,8 +237,8 @@ def test_abort_takes_back_what_a_dead_participant_and_all_others_wrote(collected
     assert job.tick() == [("a", "barrier"), ("anybody", "barrier")]
 
 
-def test_death_during_a_commit_awaits_its_outcome() -> None:
-    """The barrier is in the log's hands; what came after it is given up, whichever way that goes."""
+def test_a_death_during_a_commit_waits_for_its_outcome() -> None:
+    """The log decides on the barrier; what came after the barrier is given up in either case."""
     job = Coordinator().committing()
     assert job.lose("b") == []
     assert job.committed(500) == [("a", "committed"), ("a", "aborted")]
@@ -246,8 +246,8 @@ def test_death_during_a_commit_awaits_its_outcome() -> None:
     assert job.live.doomed == ""
 
 
-def test_wait_keeps_the_others_parts() -> None:
-    """The dead one's successor takes its place with an empty part, even where the dead one had collected."""
+def test_wait_keeps_the_parts_of_the_others() -> None:
+    """The dead one's successor takes its place with an empty part, even if the dead one had collected."""
     job = Coordinator("wait").with_barrier()
     job.collect("b")
     assert job.lose("b") == []
@@ -259,7 +259,7 @@ def test_wait_keeps_the_others_parts() -> None:
 
 
 def test_wait_commits_what_a_dead_participant_had_collected() -> None:
-    """Without a successor its part is whole and durable; only then a successor is needed."""
+    """Without a successor its part is whole and durable; a successor is needed only afterwards."""
     job = Coordinator("wait").with_barrier()
     job.collect("b")
     job.lose("b")
@@ -274,7 +274,7 @@ def test_wait_commits_what_a_dead_participant_had_collected() -> None:
 
 
 def test_slow_participant_is_aborted_after_the_timeout() -> None:
-    """All hear who was late; with `wait` nothing happens."""
+    """All participants get the name of the late one; with `wait` nothing happens."""
     job = Coordinator().with_barrier()
     job.collect("a")
     assert job.tick(TIMEOUT_MS - 1) == []
@@ -283,7 +283,7 @@ def test_slow_participant_is_aborted_after_the_timeout() -> None:
 
 
 def test_refused_commit_aborts() -> None:
-    """Numbers go on above what the ledger says, whoever wrote that."""
+    """Numbers go on above the number of the ledger, no matter which job wrote it."""
     job = Coordinator().committing()
     step = barriers.reject(job.live, "the table was dropped", 17, job.now_ms, job.fresh())
     assert job.take(step) == [("a", "aborted"), ("b", "aborted")]
@@ -291,8 +291,8 @@ def test_refused_commit_aborts() -> None:
     assert job.live.number == 18
 
 
-def test_name_of_a_live_participant_is_taken() -> None:
-    """Another session is refused; the same incarnation asks again; another one of the session begins anew."""
+def test_the_name_of_a_live_participant_cannot_be_used() -> None:
+    """Another session is refused; the same incarnation may ask again; a new one of the session begins anew."""
     job = Coordinator().two_joined()
     with pytest.raises(DuplicateName, match="has a live participant 'a'"):
         job.join("a", "session-other")
@@ -304,7 +304,7 @@ def test_name_of_a_live_participant_is_taken() -> None:
 
 
 def test_participant_that_is_done_is_not_waited_for() -> None:
-    """It has nothing uncommitted, so the barrier under way commits without it, and so do those after it."""
+    """It has nothing uncommitted, so this barrier and later ones commit without it."""
     job = Coordinator().with_barrier()
     job.collect("a")
     assert job.leave("b") == []
@@ -325,7 +325,7 @@ def test_failed_participant_counts_as_dead() -> None:
 
 
 def test_job_ends_with_its_last_participant() -> None:
-    """What was collected is given up, unless the log has it already."""
+    """Its collected parts are given up, unless the log has them already."""
     job = Coordinator("wait").with_barrier()
     job.collect("a")
     job.lose("a")
@@ -339,8 +339,8 @@ def test_job_ends_with_its_last_participant() -> None:
     assert job.job is None
 
 
-def test_numbers_go_on_above_the_ledger_and_what_participants_have_seen() -> None:
-    """After a change of leader no barrier is committed twice, and none that a participant knows means another."""
+def test_numbers_continue_above_the_ledger_and_those_that_participants_know() -> None:
+    """After a change of leader no barrier is committed twice, and no number that a participant knows is used again."""
     job = Coordinator(newest=(41, 700), participants=1)
     job.join("a", seen_barrier=44)
     assert (job.sent[-1].event.barrier, job.sent[-1].event.committed_epoch) == (41, 700)
@@ -349,7 +349,7 @@ def test_numbers_go_on_above_the_ledger_and_what_participants_have_seen() -> Non
 
 
 def test_greeting_says_where_a_participant_should_be() -> None:
-    """Before the barrier, at it, behind it: what it may have missed follows."""
+    """Before the barrier, at it, behind it: the events that it may have missed follow."""
     job = Coordinator().two_joined()
     (start,) = greet(job.live, "a")
     assert (start.event.what, start.event.epoch, start.event.next_epoch) == ("started", 0, job.live.epoch)

@@ -1,4 +1,4 @@
-"""Checkpoints under everything that can happen to them: whatever the order, every input counts exactly once.
+"""Checkpoints under any order of failures: every input counts exactly once.
 
 The machine of the coordinator runs against the machine of the participants, with a network between them that repeats
 and delays, processes that die or sleep past their lease, commits that are refused, and leaders that change. Each
@@ -28,14 +28,14 @@ TABLE = 1
 
 @dataclass
 class Worker:
-    """A process that takes part: it knows only what events and the store tell it."""
+    """A process that takes part: it knows only what events and the store say."""
 
     name: str
     session: str
     incarnation: str
     state: Participant = field(default_factory=Participant)
     rows: dict[int, list[int]] = field(default_factory=dict)
-    """Uncommitted, per epoch: the inputs that it has worked on."""
+    """Uncommitted, by epoch: the inputs that it has worked on."""
     position: int = 0
     """Its next input."""
     inbox: list[BarrierEvent] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Worker:
 
 
 class Checkpoints(RuleBasedStateMachine):
-    """A coordinator, two workers, a store, and trouble."""
+    """A coordinator, two workers, a store, and their failures."""
 
     @initialize(on_missing=st.sampled_from(["abort", "wait"]))
     def begin(self, on_missing):
@@ -59,7 +59,7 @@ class Checkpoints(RuleBasedStateMachine):
         self.uploads: dict[str, tuple[str, list[int]]] = {}
         self.outbox: dict[str, list[tuple[int, int, str]]] = {"a": [], "b": []}
         """What was collected under each name: generation, barrier, id of the SST ("" for none). It arrives at any later
-        time, once or often, even from the dead."""
+        time, once or often, even after the death of its sender."""
 
     # --- The coordinator's surroundings ---------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Checkpoints(RuleBasedStateMachine):
                 self.commit = action
 
     def apply(self) -> int:
-        """The store commits what the coordinator asked for."""
+        """The store commits what the coordinator requested."""
         assert self.commit is not None
         for runs in self.commit.tables.values():
             for run in runs:
@@ -172,7 +172,7 @@ class Checkpoints(RuleBasedStateMachine):
 
     @rule(names=st.sampled_from(["a", "b", "ab", "ab"]), work=st.booleans())
     def proceed(self, names, work):
-        """Nothing goes wrong for a moment; without such rules trouble would hardly find a barrier under way."""
+        """Nothing fails for a moment; without such rules a failure would hardly meet a barrier under way."""
         for name in names:
             self.hear(name, 100)
             if work:
@@ -189,7 +189,7 @@ class Checkpoints(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def die(self, name):
-        """The process is gone; the coordinator does not know yet."""
+        """The process ends; the coordinator does not know yet."""
         self.workers.pop(name, None)
 
     @rule(name=NAMES, done=st.booleans())
@@ -219,7 +219,7 @@ class Checkpoints(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def lapse(self, name):
-        """The coordinator gives a session up, whether its process is dead or only slept; who slept joins again."""
+        """The coordinator gives a session up, whether its process is dead or only slept; one that slept joins again."""
         if self.job is not None and name in self.job.members:
             session = self.job.members[name].session
             self.take(lose(self.job, name, "no heartbeat", self.now_ms, self.fresh()))
@@ -303,7 +303,7 @@ class Checkpoints(RuleBasedStateMachine):
             assert barriers.wake_ms(job) is not None
 
     def teardown(self):
-        """Left alone with both workers alive, the job makes a checkpoint with all that was worked."""
+        """Left alone with both workers alive, the job makes a checkpoint with all processed inputs."""
         if not hasattr(self, "store"):
             return
         for name in ("a", "b"):

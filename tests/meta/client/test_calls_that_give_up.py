@@ -1,4 +1,4 @@
-"""What a client says that found no leader in its time."""
+"""The error of a client that found no leader in its time."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from tussock.statestore.errors import MetaUnavailable
 
 
 class Overslept(FakeSystem):
-    """A busy machine: each pause takes a second more than it was to take."""
+    """A busy machine, on which each pause takes a second too long."""
 
     def sleep(self, seconds: float) -> None:
         self.forward(seconds + 1)
 
 
 class Refusing:
-    """The way to a replica that nobody trusts."""
+    """The way to a replica that is not trusted."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -28,8 +28,8 @@ class Refusing:
 
 
 @pytest.mark.parametrize("deadline", [0.0, 0.5, 2.5])
-def test_the_last_that_a_replica_said_is_told(deadline: float) -> None:
-    """Also where the time ran out in the pause after it; where nothing was asked, that the time was up."""
+def test_the_error_holds_the_last_answer_of_a_replica(deadline: float) -> None:
+    """Also if the time ran out in the pause after it; if no replica was asked, the error says that the time was up."""
     connection = MetaConnection(["a:1"], Overslept(), Refusing, name="test", deadline_seconds=deadline)  # type: ignore[arg-type]
     told = "hostname verification failed" if deadline else "the time was up"
     with pytest.raises(MetaUnavailable, match=f"answered in time; a:1: (GetStatus: )?{told}"):

@@ -1,4 +1,4 @@
-"""What the client of a meta service makes of answers that are lost, late or ask it to wait."""
+"""The client of a meta service, when answers are lost, late or ask it to wait."""
 
 import logging
 
@@ -48,15 +48,15 @@ STALE = StaleUpload("SST is below the garbage horizon")
 DONE = pb.CommitResponse(epoch=7)
 
 
-def test_rows_without_a_writer_are_not_brought_again_if_they_may_be_in() -> None:
-    """An attempt got no answer, and its SSTs are too old to be known again: nobody can tell, so the user is told."""
+def test_a_commit_without_writer_is_not_retried_when_its_outcome_is_unknown() -> None:
+    """An attempt got no answer, and its SSTs are too old to be recognised: the error calls the outcome unknown."""
     backend, _, _ = client(Leader.LOST, STALE)
     with pytest.raises(ObjectStoreUnavailable, match="too old to tell whether it happened"):
         backend.commit(request(7))
 
 
-def test_the_same_holds_if_the_attempt_was_an_earlier_call() -> None:
-    """The user repeats a commit that was unavailable: what it may have done is remembered by its SSTs."""
+def test_a_commit_of_unknown_outcome_in_an_earlier_call_is_not_retried() -> None:
+    """The user repeats a commit that was unavailable: the client remembers its SSTs."""
     backend, _, _ = client(Leader.LOST, MetaUnavailable("no answer"), STALE)
     repeated = request(7)
     with pytest.raises(MetaUnavailable):
@@ -66,14 +66,14 @@ def test_the_same_holds_if_the_attempt_was_an_earlier_call() -> None:
 
 
 def test_a_named_batch_is_uploaded_again() -> None:
-    """Its writer and batch tell what happened, so bringing it again is safe."""
+    """Writer and batch decide the outcome, so a new upload is safe."""
     backend, _, _ = client(Leader.LOST, STALE)
     with pytest.raises(StaleUpload):
         backend.commit(request(7, writer="w", batch_id=1))
 
 
-def test_rows_that_cannot_be_in_are_uploaded_again() -> None:
-    """Every attempt was answered: nothing was committed."""
+def test_rows_that_were_surely_not_committed_are_uploaded_again() -> None:
+    """Every attempt got an answer: nothing was committed."""
     backend, _, _ = client(STALE)
     with pytest.raises(StaleUpload):
         backend.commit(request(7))
@@ -83,8 +83,8 @@ def held_back(ms: int) -> pb.CommitResponse:
     return pb.CommitResponse(retry_after_ms=ms, stall_reason="table 'kv' has 70 uncompacted runs")
 
 
-def test_a_commit_that_is_held_back_waits_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A line where the stall begins and one where it ends, however many commits there are between."""
+def test_a_commit_that_is_held_back_waits_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Two log lines, one where the stall begins and one where it ends, for any number of commits in between."""
     backend, leader, system = client(held_back(300), DONE, held_back(400), held_back(100), DONE, DONE)
     before = system.monotonic()
     with caplog.at_level(logging.INFO, logger="tussock.meta.client"):
@@ -99,7 +99,7 @@ def test_a_commit_that_is_held_back_waits_and_says_so_once(caplog: pytest.LogCap
 
 
 def test_a_stall_that_outlasts_the_deadline_is_named() -> None:
-    """The error says which table is behind, and that the same call can be repeated."""
+    """The error names the table that is behind, and says that the same call can be repeated."""
     backend, _, system = client(*[held_back(500)] * 10, deadline=2.0)
     before = system.monotonic()
     with pytest.raises(WriteStalled, match="70 uncompacted runs; nothing was committed"):

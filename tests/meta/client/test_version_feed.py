@@ -1,4 +1,4 @@
-"""Versions on their way to clients: what the feed answers, and what a client makes of it."""
+"""Versions on their way to clients: updates of the feed, and how a client applies them."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from tussock.statestore.errors import CorruptLog
 
 
 class Source:
-    """A log of tables that are created one after the other, and a feed that learns its entries."""
+    """A log of tables created one after the other, and a feed that learns its entries."""
 
     def __init__(self) -> None:
         system = FakeSystem()
@@ -43,7 +43,7 @@ def moved(version: Version, update: pb.VersionUpdate) -> Version:
 
 @pytest.mark.parametrize("behind", [0, 1, 7])
 def test_a_client_not_far_behind_gets_the_entries_that_it_lacks(behind: int) -> None:
-    """No more and no less, and no snapshot."""
+    """Exactly these, and no snapshot."""
     source = Source()
     old = source.create_tables(10)
     newest = source.create_tables(behind)
@@ -53,7 +53,7 @@ def test_a_client_not_far_behind_gets_the_entries_that_it_lacks(behind: int) -> 
 
 
 def test_a_client_far_behind_gets_a_snapshot() -> None:
-    """Also one that has nothing yet; what came after the snapshot comes with it."""
+    """Also a client without a version; entries after the snapshot come with it."""
     source = Source()
     first = source.create_tables(1)
     newest = source.create_tables(ENTRIES_MAX + 5)
@@ -68,7 +68,7 @@ def test_a_client_far_behind_gets_a_snapshot() -> None:
 
 
 def test_a_jump_of_the_log_leaves_no_hole() -> None:
-    """A replica that loaded a snapshot itself has no entries to give."""
+    """A replica that loaded a snapshot has no earlier entries to give."""
     source = Source()
     old = source.create_tables(5)
     feed = Feed(old)
@@ -78,8 +78,8 @@ def test_a_jump_of_the_log_leaves_no_hole() -> None:
     assert moved(newest, feed.after(newest.seq)) == newest
 
 
-def test_a_client_never_goes_back_and_never_jumps_a_hole() -> None:
-    """Old news is no news; an update that does not reach down to the version changes nothing."""
+def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
+    """An older update is ignored; one that does not reach down to the client's version changes nothing."""
     source = Source()
     old = source.create_tables(3)
     middle = source.create_tables(3)
@@ -108,8 +108,8 @@ def test_damaged_bytes_change_nothing() -> None:
     assert pushed.learn(update)
 
 
-def test_a_pushed_version_says_when_it_lacks_something() -> None:
-    """Then the client subscribes anew."""
+def test_a_pushed_version_with_a_gap_is_reported() -> None:
+    """The client then subscribes anew."""
     source = Source()
     old = source.create_tables(2)
     middle = source.create_tables(2)
@@ -125,8 +125,8 @@ def events(mailbox: Mailbox) -> list[pb.Event]:
     return [pb.Event.FromString(data) for data in mailbox.take()]
 
 
-def test_a_mailbox_sends_what_came_together_once() -> None:
-    """However many entries came since the last time, they are one event; a version stands before what speaks of it."""
+def test_a_mailbox_sends_entries_together_as_one_event() -> None:
+    """All entries since the last time are one event; a version comes before events that need it."""
     source = Source()
     old = source.create_tables(1)
     mailbox = Mailbox(source.feed.news, old.seq)
@@ -143,8 +143,8 @@ def test_a_mailbox_sends_what_came_together_once() -> None:
     assert len(woken) <= 3
 
 
-def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
-    """The leader does not wait for it, and keeps no queue without end."""
+def test_a_subscriber_that_lets_events_pile_up_has_to_subscribe_again() -> None:
+    """The leader does not wait for it, and keeps no unbounded queue."""
     mailbox = Mailbox(Source().feed.news, 0)
     for _ in range(EVENTS_MAX + 1):
         mailbox.put(pb.Event(task=pb.CompactionTask()).SerializeToString())
@@ -156,8 +156,8 @@ def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
     assert events(mailbox) == []
 
 
-def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
-    """A mailbox that is closed while an event of it is being sent is emptied once more."""
+def test_a_subscriber_gets_the_closing_reason_though_an_event_is_in_flight() -> None:
+    """A mailbox that is closed while it sends an event is emptied once more."""
     mailbox = Mailbox(Source().feed.news, 0)
     mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
 
@@ -171,8 +171,8 @@ def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
     assert asyncio.run(heard()) == ["task", "closing"]
 
 
-def test_all_who_are_far_behind_share_the_bytes_of_a_snapshot() -> None:
-    """A version of 100,000 SSTs is 17 MiB: a copy for each of fifty clients that come at once would be a gigabyte."""
+def test_clients_far_behind_share_the_bytes_of_a_snapshot() -> None:
+    """A version of 100,000 SSTs is 17 MiB: a copy for each of fifty clients at once would be a gigabyte."""
     source = Source()
     source.create_tables(ENTRIES_MAX + 5)
     mailboxes = [Mailbox(source.feed.news, 0) for _ in range(50)]
@@ -188,8 +188,8 @@ def test_all_who_are_far_behind_share_the_bytes_of_a_snapshot() -> None:
     assert pushed.version == source.log.version
 
 
-def test_many_entries_come_in_several_events_and_what_speaks_of_them_after() -> None:
-    """No event is so large that a client which reads slowly makes the leader hold megabytes for it."""
+def test_many_entries_come_in_several_events() -> None:
+    """No event is large enough for a slow reader to make the leader hold megabytes for it."""
     source = Source()
     old = source.create_tables(1)
     mailbox = Mailbox(source.feed.news, old.seq)

@@ -1,4 +1,4 @@
-"""Compaction picking: one case per rule; sizes are in bytes, files are named by their number."""
+"""Compaction picking: one case for each rule; sizes are in bytes, files are named by their number."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def numbers(picked: Pick | None) -> list[list[int]]:
 
 
 def equal_runs(count: int, size: int = 10, low: int = 0, high: int = 9) -> list[list[SstInfo]]:
-    """Newest first: run 1 is the newest."""
+    """Runs of equal size, newest first: run 1 is the newest."""
     return [[file(number, low, high, size)] for number in range(1, count + 1)]
 
 
@@ -56,7 +56,7 @@ def test_five_runs_of_similar_size_become_one() -> None:
 
 
 def test_three_runs_are_left_alone() -> None:
-    """Four make a merge worth its work."""
+    """A merge pays from four runs on."""
     assert pick(state(equal_runs(3)), [], CONFIG, 0) is None
 
 
@@ -70,7 +70,7 @@ def test_runs_of_another_size_class_are_left_out(oldest: int, taken: int) -> Non
 
 
 def test_at_most_sixteen_runs_and_the_oldest_first() -> None:
-    """Of twenty runs the oldest sixteen are taken; the four that are left are the next task."""
+    """Of twenty runs the oldest sixteen are taken; the other four are the next task."""
     table = state(equal_runs(20))
     first = pick(table, [], PickerConfig(base_bytes=10**6, l0_small_bytes=1, l0_runs_max=100), 0)
     assert numbers(first) == [[number] for number in range(5, 21)]
@@ -81,7 +81,7 @@ def test_at_most_sixteen_runs_and_the_oldest_first() -> None:
     assert not second.bottom
 
 
-def test_busy_runs_are_looked_past() -> None:
+def test_windows_beyond_busy_runs_are_found() -> None:
     """A claimed run parts the windows; the window beyond it is found."""
     table = state(equal_runs(10))
     picked = pick(table, [claim_of(table.levels.l0[8].ssts[0])], CONFIG, 0)
@@ -99,8 +99,8 @@ def test_small_runs_count_as_equally_small() -> None:
 # --- L0 to L1 ---------------------------------------------------------------------------------------------------
 
 
-def test_l0_below_the_base_size_stays() -> None:
-    """Three files over an L1 that is larger than they are: not yet."""
+def test_l0_smaller_than_l1_stays() -> None:
+    """Three files over an L1 that is larger than they are have to wait."""
     base = [file(1, 100, 399, 300), file(2, 400, 699, 300), file(3, 700, 999, 300)]
     assert pick(state([[file(4, 100, 180), file(5, 400, 450), file(6, 600, 700)]], base), [], CONFIG, 0) is None
 
@@ -115,7 +115,7 @@ def test_l0_with_the_bytes_of_l1_goes_down_with_what_it_overlaps() -> None:
 
 
 def test_many_runs_go_down_even_if_they_are_small() -> None:
-    """Twelve runs of different size classes cannot be tiered, and reading all of them is dear."""
+    """Twelve runs of different size classes cannot be merged in tiers, and reading all of them is costly."""
     table = state([[file(number, 0, 9, 5**number)] for number in range(1, 13)])
     config = PickerConfig(base_bytes=10**12, l0_small_bytes=1)
     picked = pick(table, [], config, 0)
@@ -147,7 +147,7 @@ def test_a_task_is_bounded_in_bytes() -> None:
 
 
 def test_one_file_that_overlaps_more_than_a_task_still_goes_down() -> None:
-    """Else L0 would starve behind it."""
+    """Otherwise it would block L0."""
     table = state([[file(1, 0, 9, 1000)]], [file(2, 0, 9, 900)])
     assert numbers(pick(table, [], PickerConfig(base_bytes=1000, task_bytes_max=500), 0)) == [[1], [2]]
 
@@ -156,7 +156,7 @@ def test_one_file_that_overlaps_more_than_a_task_still_goes_down() -> None:
 
 
 def test_an_overfull_level_gives_the_file_with_the_least_overlap() -> None:
-    """Of two files, the one that meets fewer bytes below."""
+    """Of two files it is the one that meets fewer bytes below."""
     l1 = [file(1, 0, 99, 900), file(2, 200, 299, 900)]
     l2 = [file(3, 0, 50, 800), file(4, 60, 99, 800), file(5, 200, 250, 800)]
     picked = pick(state([], l1, l2), [], CONFIG, 0)
@@ -165,8 +165,8 @@ def test_an_overfull_level_gives_the_file_with_the_least_overlap() -> None:
     assert (picked.kind, picked.target_level, picked.bottom) == ("level", 2, True)
 
 
-def test_files_that_meet_nothing_below_move_without_io_all_in_one_task() -> None:
-    """As many as cover the excess; a move says nothing about the bottom, since nothing is merged."""
+def test_files_without_overlap_move_in_one_task_without_io() -> None:
+    """As many files as cover the excess move; the task does not claim to be at the bottom, since nothing is merged."""
     l1 = [file(1, 0, 99, 900), file(2, 200, 299, 900), file(3, 300, 399, 900)]
     picked = pick(state([], l1, [file(4, 500, 600)]), [], CONFIG, 0)
     assert numbers(picked) == [[1, 2]]
@@ -175,7 +175,7 @@ def test_files_that_meet_nothing_below_move_without_io_all_in_one_task() -> None
 
 
 def test_a_move_that_would_meet_too_much_one_level_further_is_not_free() -> None:
-    """Such a file is merged instead, so that it can be split on the way."""
+    """Such a file is merged instead, which can split it on the way."""
     l1, l3 = [file(1, 0, 99, 1900)], [file(4, 0, 99, 5000)]
     config = PickerConfig(base_bytes=1000, task_bytes_max=4000)
     picked = pick(state([], l1, [file(3, 500, 600)], l3), [], config, 0)
@@ -198,7 +198,7 @@ def test_the_bottom_is_where_nothing_older_overlaps() -> None:
 
 @pytest.mark.parametrize(("deletes", "expected"), [(39, None), (40, [[1]])])
 def test_forty_percent_of_deletes_are_reclaimed_alone_at_the_bottom(deletes: int, expected: object) -> None:
-    """39 of 100 are left, 40 of 100 go."""
+    """At 39 of 100 they stay, at 40 of 100 they go."""
     picked = pick(state([], [], [file(1, 0, 9, deletes=deletes)]), [], CONFIG, 9)
     assert (numbers(picked) if picked else None) == expected
     if picked:
@@ -206,18 +206,18 @@ def test_forty_percent_of_deletes_are_reclaimed_alone_at_the_bottom(deletes: int
 
 
 def test_deletes_above_others_are_merged_with_what_they_overlap() -> None:
-    """Not at the bottom, the file goes down one level with its overlap."""
+    """A file that is not at the bottom goes down one level with its overlap."""
     table = state([], [file(1, 0, 9, deletes=90)], [file(2, 5, 7), file(3, 20, 30)])
     picked = pick(table, [], CONFIG, 9)
     assert numbers(picked) == [[1], [2]]
 
 
 def test_deletes_that_could_not_vanish_yet_are_left() -> None:
-    """Above the watermark they would be rewritten for nothing, again and again."""
+    """Above the watermark they would be rewritten for nothing, repeatedly."""
     assert pick(state([], [file(1, 0, 9, deletes=90)]), [], CONFIG, 8) is None
 
 
-def test_busy_overlap_lets_the_next_level_have_its_turn() -> None:
+def test_a_level_with_busy_overlap_gives_way_to_the_next() -> None:
     """The file of L1 waits for its overlap, that of L3 is taken."""
     below = file(2, 5, 7)
     table = state([], [file(1, 0, 9, deletes=90)], [below], [file(3, 50, 60, deletes=90)])
@@ -227,7 +227,7 @@ def test_busy_overlap_lets_the_next_level_have_its_turn() -> None:
 # --- Manual, scores, stalls --------------------------------------------------------------------------------------
 
 
-def test_manual_takes_everything_to_the_deepest_level() -> None:
+def test_a_manual_compaction_merges_everything_into_the_deepest_level() -> None:
     """All runs, newest first, into one; while a file is claimed it has to wait."""
     table = state([[file(1, 0, 9)], [file(2, 5, 12)]], [file(3, 0, 3)], [], [file(4, 2, 20)])
     picked = pick_manual(table, [], CONFIG)
@@ -237,15 +237,15 @@ def test_manual_takes_everything_to_the_deepest_level() -> None:
     assert pick_manual(table, [claim_of(table.levels.levels[0][0])], CONFIG) is None
 
 
-def test_manual_goes_as_deep_as_the_table_is_large() -> None:
-    """What does not fit L1 would be picked again at once."""
+def test_a_manual_compaction_goes_as_deep_as_the_size_of_the_table_asks() -> None:
+    """A table that does not fit into L1 would be picked again at once."""
     picked = pick_manual(state([[file(1, 0, 9, 5_000)], [file(2, 0, 9, 5_000)]]), [], CONFIG)
     assert picked is not None
     assert picked.target_level == 2
 
 
-def test_manual_leaves_a_table_that_could_not_change() -> None:
-    """Empty, or one run at the bottom in which every key has one version and none is deleted."""
+def test_a_manual_compaction_skips_a_table_that_could_not_change() -> None:
+    """An empty table, or one run at the bottom in which every key has one version and none is deleted."""
     clean = sst(b"a", b"b", epoch=5)
     assert pick_manual(state([]), [], CONFIG) is None
     assert pick_manual(state([], [clean]), [], CONFIG) is None
@@ -253,8 +253,8 @@ def test_manual_leaves_a_table_that_could_not_change() -> None:
     assert pick_manual(state([], [file(1, 0, 9)]), [], CONFIG) is not None
 
 
-def test_candidates_say_why_in_words() -> None:
-    """Scores fall, and each has a reason with its numbers."""
+def test_each_candidate_has_a_reason_in_words() -> None:
+    """Scores descend, and each candidate has a reason with its numbers."""
     found = candidates(state(equal_runs(8, 500)), [], CONFIG, 0)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     assert "4000 bytes" in next(one.reason for one in found if one.kind == "l0")

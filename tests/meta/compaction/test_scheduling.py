@@ -1,4 +1,4 @@
-"""The scheduler's decisions, on versions and moments that the tests choose."""
+"""The decisions of the scheduler, on versions and moments that the tests choose."""
 
 import pytest
 from msgspec.structs import replace
@@ -53,7 +53,7 @@ class Leader:
         return self.schedule.choose(self.version, 0, (), self.now)
 
     def claim(self, *, answered: bool = True) -> CompactionTask | None:
-        """Claim what is chosen next; without `answered` the leader does not learn that it succeeded."""
+        """Claim the chosen task; without `answered` the leader does not learn that it succeeded."""
         chosen = self.chosen()
         if chosen is None:
             return None
@@ -90,11 +90,11 @@ def claimed(leader: Leader) -> CompactionTask:
     return task
 
 
-# --- Who gets what -----------------------------------------------------------------------------------------------
+# --- Which node gets which task ----------------------------------------------------------------------------------
 
 
 def test_without_a_compactor_nothing_is_claimed() -> None:
-    """Nor with one that offers no slots, as one does that is about to stop."""
+    """With only a compactor without slots, which is about to stop, nothing is claimed, either."""
     leader = Leader(table(1, 8))
     assert leader.chosen() is None
     leader.beat("a", slots=0)
@@ -104,7 +104,7 @@ def test_without_a_compactor_nothing_is_claimed() -> None:
 
 
 def test_two_tables_share_two_slots_and_the_fullest_comes_first() -> None:
-    """The longest L0 begins; then every other table has its turn before the first has a second one."""
+    """The longest L0 comes first; then every other table has its turn before the first one has a second."""
     leader = Leader(table(1, 5), table(2, 40))
     leader.beat("a", slots=3)
     assert [claimed(leader).table_id for _ in range(3)] == [2, 1, 2]
@@ -112,7 +112,7 @@ def test_two_tables_share_two_slots_and_the_fullest_comes_first() -> None:
 
 
 def test_a_table_has_a_limit_of_tasks() -> None:
-    """Free slots wait for other tables."""
+    """Free slots wait for tasks of other tables."""
     leader = Leader(table(1, 64))
     leader.beat("a", slots=8)
     assert [claimed(leader).table_id for _ in range(2)] == [1, 1]
@@ -123,7 +123,7 @@ def test_a_table_has_a_limit_of_tasks() -> None:
 
 
 def test_a_compactor_with_the_largest_share_of_free_slots_is_next() -> None:
-    """So work spreads over nodes of different sizes, and a new node has work at once."""
+    """Work spreads over nodes of different sizes, and a new node has work at once."""
     leader = Leader(*(table(number, 4) for number in range(1, 9)))
     leader.beat("big", slots=4)
     leader.beat("small", slots=2)
@@ -135,7 +135,7 @@ def test_a_compactor_with_the_largest_share_of_free_slots_is_next() -> None:
 
 
 def test_a_task_that_is_chosen_for_the_same_entry_counts() -> None:
-    """Several claims in one log entry fill the slots like claims one by one."""
+    """Several claims in one log entry fill the slots like single claims."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=1)
     leader.beat("b", slots=1)
@@ -170,7 +170,7 @@ def test_a_reported_task_frees_its_slot_before_its_report_is_in_the_log() -> Non
 
 
 def test_progress_keeps_a_task_alive_and_a_heartbeat_alone_does_not() -> None:
-    """Alive and stuck is its own expiry, and says how far the task got."""
+    """A task that is alive and stuck expires, with a message on how far it got."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = claimed(leader)
@@ -204,8 +204,8 @@ def test_a_task_that_was_taken_back_is_done_by_another() -> None:
     leader.report(second)
 
 
-def test_a_compactor_stops_what_it_has_lost_and_only_then_has_its_slot_back() -> None:
-    """Its heartbeat names the lost task: it is told, and neither the other's task nor its progress changes."""
+def test_a_compactor_stops_a_lost_task_before_its_slot_is_free() -> None:
+    """Its heartbeat names the lost task: the answer says so; the other node's task and progress stay as they are."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a")
     first = claimed(leader)
@@ -224,8 +224,8 @@ def test_a_compactor_stops_what_it_has_lost_and_only_then_has_its_slot_back() ->
     assert worker_of(claimed(leader).owner) == "a"
 
 
-def test_what_a_silent_compactor_ran_is_taken_back() -> None:
-    """At once when its session is over: the session's lease was the waiting."""
+def test_tasks_of_a_silent_compactor_are_taken_back() -> None:
+    """At the end of its session, without a further wait: the session's lease was the wait."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=2)
     tasks = [claimed(leader), claimed(leader)]
@@ -235,8 +235,8 @@ def test_what_a_silent_compactor_ran_is_taken_back() -> None:
     assert {claimed(leader).table_id, claimed(leader).table_id} == {1, 2}
 
 
-def test_one_that_comes_back_with_a_lost_task_is_told() -> None:
-    """Its session lapsed, the task was taken back: the new session's first heartbeat names it in vain."""
+def test_a_compactor_that_comes_back_learns_of_a_lost_task() -> None:
+    """Its session lapsed and the task was taken back: the new session's first heartbeat names it in vain."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = claimed(leader)
@@ -245,8 +245,8 @@ def test_one_that_comes_back_with_a_lost_task_is_told() -> None:
     assert leader.beat("a", **{task.id: 9}) == [task.id]
 
 
-def test_one_that_comes_back_in_time_keeps_its_task() -> None:
-    """The session was opened again before anything was taken back."""
+def test_a_compactor_that_comes_back_in_time_keeps_its_task() -> None:
+    """The session was opened again before the task was taken back."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = claimed(leader)
@@ -255,8 +255,8 @@ def test_one_that_comes_back_in_time_keeps_its_task() -> None:
     assert leader.take_back() == []
 
 
-def test_after_a_change_of_leader_compactors_keep_what_they_bring() -> None:
-    """The version names the tasks; a compactor that does not come back in a lease loses its."""
+def test_compactors_keep_their_tasks_over_a_change_of_leader() -> None:
+    """The version names the tasks; a compactor that does not come back within a lease loses its tasks."""
     old = Leader(table(1, 4), table(2, 4))
     old.beat("a")
     old.beat("b")
@@ -275,7 +275,7 @@ def test_after_a_change_of_leader_compactors_keep_what_they_bring() -> None:
 
 
 def test_a_claim_with_a_lost_answer_is_taken_back_though_its_compactor_lives() -> None:
-    """Nobody told the compactor, so it never names the task."""
+    """The compactor does not know of the task, so it never names it."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = leader.claim(answered=False)
@@ -287,8 +287,8 @@ def test_a_claim_with_a_lost_answer_is_taken_back_though_its_compactor_lives() -
     assert claimed(leader).inputs == task.inputs
 
 
-def test_tasks_of_embedded_processes_go_by_their_lease() -> None:
-    """They have no session; anyone may take them back once they have expired, and not before."""
+def test_tasks_of_embedded_processes_expire_with_their_lease() -> None:
+    """They have no session; any process may take them back once they have expired, and not before."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = leader.claim(answered=False)
@@ -301,7 +301,7 @@ def test_tasks_of_embedded_processes_go_by_their_lease() -> None:
 
 
 def test_leases_of_tasks_are_renewed_while_their_compactor_is_there() -> None:
-    """Those of an earlier leader's, too, once their compactor names them; not those of one that has gone."""
+    """Also those of an earlier leader, once their compactor names them; not those of a compactor that has gone."""
     leader = Leader(table(1, 4), table(2, 4), table(3, 4))
     leader.beat("a")
     leader.beat("b")
@@ -317,7 +317,7 @@ def test_leases_of_tasks_are_renewed_while_their_compactor_is_there() -> None:
 
 
 def test_a_task_of_a_dropped_table_is_stopped() -> None:
-    """It is not in the version any more; its compactor's next heartbeat says so."""
+    """The task is not in the version any more; its compactor's next heartbeat is answered with that."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a")
     task = claimed(leader)
@@ -329,8 +329,8 @@ def test_a_task_of_a_dropped_table_is_stopped() -> None:
     assert claimed(leader).table_id != task.table_id
 
 
-def test_what_was_handed_out_is_sent_again_to_a_new_subscription() -> None:
-    """The event may have been lost with the old one; not what is reported already."""
+def test_a_new_subscription_gets_the_running_tasks_again() -> None:
+    """The old subscription may have lost the event; tasks that are reported already are not sent."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=2)
     first, second = claimed(leader), claimed(leader)
@@ -350,7 +350,7 @@ def failing(leader: Leader) -> tuple[CompactionTask, float]:
     return task, leader.schedule.note_failure(task, leader.now)
 
 
-def test_what_failed_is_left_alone_for_longer_and_longer() -> None:
+def test_the_pause_of_a_failed_task_grows() -> None:
     """Damaged data must not keep a slot busy for ever."""
     leader = Leader(table(1, 4))
     leader.beat("a")
@@ -367,8 +367,8 @@ def test_what_failed_is_left_alone_for_longer_and_longer() -> None:
     assert failing(leader)[1] == 5
 
 
-def test_beside_what_failed_the_table_goes_on() -> None:
-    """Other runs of it are merged meanwhile."""
+def test_other_runs_of_a_table_with_a_failed_task_are_merged() -> None:
+    """Other runs of the table are merged meanwhile."""
     leader = Leader(table(1, 20))
     leader.beat("a")
     broken, _ = failing(leader)
@@ -380,7 +380,7 @@ def test_beside_what_failed_the_table_goes_on() -> None:
 
 
 def test_a_manual_compaction_waits_for_the_tables_tasks_and_starts_none() -> None:
-    """It takes the whole table, so it could otherwise wait for ever; other tables go on."""
+    """It takes the whole table, and new tasks could make it wait for ever; other tables go on."""
     leader = Leader(table(1, 20), table(2, 4))
     leader.beat("a", slots=4)
     first = claimed(leader)
@@ -396,7 +396,7 @@ def test_a_manual_compaction_waits_for_the_tables_tasks_and_starts_none() -> Non
 
 
 def test_a_manual_compaction_that_would_change_nothing_is_forgotten() -> None:
-    """A table of one run needs none, and goes on as usual when it has more."""
+    """A table of one run needs none; it can be compacted as usual when it has more."""
     only: SstInfo = sst()
     state = TableState(spec=TableSpec(id=1, name="t1"), levels=TableLevels(levels=((only,),)))
     leader = Leader(state)
@@ -408,8 +408,8 @@ def test_a_manual_compaction_that_would_change_nothing_is_forgotten() -> None:
     assert task.kind == "intra-l0"
 
 
-def test_a_tree_without_work_is_searched_again_only_when_it_changed_or_time_has_passed() -> None:
-    """Deletes may vanish once retention has moved on, with no change of the tree."""
+def test_a_tree_without_work_is_searched_again_after_a_change_or_some_time() -> None:
+    """Deletes may vanish when the retention moves on, though the tree does not change."""
     deletes = sst(b"a", b"z", deletes=90, epoch=0, min_epoch=1, max_epoch=5, id=make_id(1))
     state = TableState(spec=TableSpec(id=1, name="t1"), levels=TableLevels(levels=((deletes,),)))
     leader = Leader(state)
@@ -422,7 +422,7 @@ def test_a_tree_without_work_is_searched_again_only_when_it_changed_or_time_has_
 
 
 def test_the_pause_after_a_failure_stays_bounded_for_ever() -> None:
-    """A table that stays damaged for days fails some thousand times; the doubling once ended in an `OverflowError`."""
+    """A table that stays damaged for days fails some thousand times; once the doubling ended in an `OverflowError`."""
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = claimed(leader)

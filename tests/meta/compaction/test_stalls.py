@@ -1,4 +1,4 @@
-"""Back-pressure: from when on writes are slowed down and stopped, by which measure, and what writers are told."""
+"""Back-pressure: the limits at which writes are slowed down and stopped, and what writers are told."""
 
 import pytest
 
@@ -55,14 +55,14 @@ def test_at_a_limit_writes_stop(table: TableState, reason: str) -> None:
     assert found == Stall(STOPPED_MS, True, f"table 'kv' has {reason}")
 
 
-def test_deeper_levels_hold_nobody_back() -> None:
+def test_deeper_levels_do_not_slow_writes() -> None:
     """Only L0 is read run by run."""
     deep: tuple[SstInfo, ...] = tuple(sst(b"%06d" % n, b"%06d" % n, data_bytes=1 << 20) for n in range(200))
     assert write_stall(TableState(spec=spec(), levels=TableLevels(levels=(deep,))), CONFIG) is None
 
 
-def test_a_slowed_commit_goes_through_once_it_has_waited() -> None:
-    """And is told the rest that is missing if it comes early."""
+def test_a_slowed_commit_succeeds_once_it_has_waited() -> None:
+    """A commit that comes early is told the rest of its wait."""
     slow = Stall(300, False, "slow")
     assert hold_back([], 0) == (0, "")
     assert hold_back([slow], 0) == (300, "slow")

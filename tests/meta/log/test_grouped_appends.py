@@ -1,4 +1,4 @@
-"""Group commit: calls that wait share one entry, each with its own result or error; listeners hear of every entry."""
+"""Group commit: waiting calls share one entry, each with its own result or error; listeners get every entry."""
 
 import threading
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Store:
         return self.log.append(decide, key=repr(req), repeatable=req.writer is not None)
 
     def together(self, *calls: Callable[[], object], fate: Fate = Fate.PASS) -> list[object]:
-        """Make the calls while another append is under way, so that they wait for the same entry; their outcomes.
+        """Make the calls while another append is under way, so that they wait for one entry; returns the outcomes.
 
         `fate` is that of the create that they share.
         """
@@ -93,7 +93,7 @@ def entry(bucket: ModelBucket, seq: int) -> list[str]:
 
 
 def test_calls_that_wait_share_one_entry(bucket: ModelBucket) -> None:
-    """Ten commits during an append are one create; each is told its own epoch, in the order of the log."""
+    """Ten commits during an append are one create; each gets its own epoch, in the order of the log."""
     store = Store(bucket)
     store.create("kv")
     requests = [request(5) for _ in range(10)]
@@ -108,8 +108,8 @@ def test_calls_that_wait_share_one_entry(bucket: ModelBucket) -> None:
     assert Store(bucket).log.refresh() == store.log.version
 
 
-def test_one_bad_call_fails_alone(bucket: ModelBucket) -> None:
-    """A refusal, a broken `decide` and good calls in one group: each gets its own."""
+def test_one_bad_call_fails_without_the_others(bucket: ModelBucket) -> None:
+    """A refusal, a broken `decide` and good calls in one group: each gets its own outcome."""
     store = Store(bucket)
     store.create("kv")
 
@@ -139,8 +139,8 @@ def test_one_bad_call_fails_alone(bucket: ModelBucket) -> None:
     assert entry(bucket, 3) == ["CommitEpoch", "CommitEpoch"]
 
 
-def test_a_call_is_decided_on_what_the_ones_before_it_leave(bucket: ModelBucket) -> None:
-    """Of two that want the same name one gets it; a commit repeated in the group is one; `expect` sees the first."""
+def test_a_call_is_decided_on_the_results_of_earlier_calls(bucket: ModelBucket) -> None:
+    """Of two calls for one name one gets it; a repeated commit in the group counts once; `expect` sees the first."""
     store = Store(bucket)
     store.create("kv")
     store.commit(request(5))
@@ -157,8 +157,8 @@ def test_a_call_is_decided_on_what_the_ones_before_it_leave(bucket: ModelBucket)
     assert entry(bucket, 4) == ["CreateTable", "CommitEpoch"]
 
 
-def test_what_rests_on_a_lost_entry_is_not_believed(bucket: ModelBucket) -> None:
-    """Calls told "done already" or "refused" on the strength of deltas that then lose the race are decided again."""
+def test_answers_that_rest_on_a_lost_entry_are_decided_again(bucket: ModelBucket) -> None:
+    """Calls that were answered by deltas which then lose the race are decided again."""
     store, other = Store(bucket), Store(bucket)
     store.create("kv")
     again = request(6, 1, sst(), writer="w", batch_id=1)
@@ -184,8 +184,8 @@ def test_what_rests_on_a_lost_entry_is_not_believed(bucket: ModelBucket) -> None
 
 
 @pytest.mark.parametrize("landed", [True, False], ids=["landed", "lost"])
-def test_a_lost_answer_is_lost_for_each_call_and_settled_for_each(bucket: ModelBucket, landed: bool) -> None:
-    """Every caller hears that its outcome is open, by an error of its own, and its repetition answers right."""
+def test_a_lost_answer_leaves_each_call_open_until_it_is_repeated(bucket: ModelBucket, landed: bool) -> None:
+    """Every caller gets a separate error that leaves the outcome open, and its repetition gets the right answer."""
     store = Store(bucket)
     store.create("kv")
     requests = [request(epoch, 1, sst()) for epoch in (5, 6, 7)]
@@ -222,8 +222,8 @@ def test_a_lost_answer_is_lost_for_each_call_and_settled_for_each(bucket: ModelB
     assert Store(bucket).log.refresh() == store.log.version
 
 
-def test_an_interrupted_appender_leaves_nobody_waiting(bucket: ModelBucket) -> None:
-    """The thread that appends for all dies: the others hear that their outcome is open, and the log goes on."""
+def test_an_interrupted_appender_leaves_no_call_waiting(bucket: ModelBucket) -> None:
+    """The thread that appends for all dies: the others get an error that leaves the outcome open; the log goes on."""
     store = Store(bucket)
     store.create("kv")
     results = store.together(*(lambda: store.commit(request(5)) for _ in range(3)), fate=Fate.CRASH)
@@ -233,8 +233,8 @@ def test_an_interrupted_appender_leaves_nobody_waiting(bucket: ModelBucket) -> N
     assert problems(store.log.version) == []
 
 
-def test_at_most_so_many_calls_share_an_entry(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest goes into the entries after it, and nobody is left behind."""
+def test_the_calls_of_one_entry_are_bounded(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other calls go into later entries, and none is left behind."""
     monkeypatch.setattr("tussock.meta.log.group_commit.CALLS_AN_ENTRY_MAX", 4)
     store = Store(bucket)
     store.create("kv")
@@ -244,7 +244,7 @@ def test_at_most_so_many_calls_share_an_entry(bucket: ModelBucket, monkeypatch: 
 
 
 def test_reading_the_version_does_not_wait_for_an_append(bucket: ModelBucket) -> None:
-    """While a create is under way, another thread reads the version known before."""
+    """During a create another thread reads the previous version."""
     store = Store(bucket)
     store.create("kv")
     seen: list[int] = []
@@ -259,8 +259,8 @@ def test_reading_the_version_does_not_wait_for_an_append(bucket: ModelBucket) ->
     assert seen == [1]
 
 
-def test_the_snapshot_is_written_after_the_others_were_answered(bucket: ModelBucket) -> None:
-    """Only one caller waits for it."""
+def test_the_snapshot_is_written_after_other_callers_have_their_answers(bucket: ModelBucket) -> None:
+    """Only one caller waits for the snapshot."""
     store = Store(bucket, snapshot_every=3)
     store.create("kv")
     waiting: list[int] = []
@@ -274,8 +274,8 @@ def test_the_snapshot_is_written_after_the_others_were_answered(bucket: ModelBuc
     assert snapshot_path(3) in bucket.objects
 
 
-def test_listeners_hear_of_each_entry_once_and_in_order(bucket: ModelBucket) -> None:
-    """Own ones and those of others, as the bytes in the bucket; the versions are those of a replay."""
+def test_listeners_get_each_entry_once_and_in_order(bucket: ModelBucket) -> None:
+    """They get own and foreign entries as the bytes in the bucket; the versions are those of a replay."""
     store, other = Store(bucket), Store(bucket)
     store.create("kv")
     heard: list[tuple[bytes | None, Version]] = []
@@ -295,8 +295,8 @@ def test_listeners_hear_of_each_entry_once_and_in_order(bucket: ModelBucket) -> 
         assert version == after
 
 
-def test_listeners_hear_of_a_jump_and_never_of_a_stray(bucket: ModelBucket) -> None:
-    """Behind a truncation there is a snapshot and no entry; an entry below the marker is no part of the log."""
+def test_listeners_get_a_jump_and_never_a_stray_entry(bucket: ModelBucket) -> None:
+    """After a truncation they get a snapshot and no entry; an entry below the marker is no part of the log."""
     store, other = Store(bucket), Store(bucket, snapshot_every=2)
     store.create("kv")
     heard: list[tuple[bytes | None, int]] = []
@@ -322,7 +322,7 @@ def start(store: Store, term: int, leader: str = "m") -> None:
 
 
 def test_an_old_leader_is_fenced_before_it_sends_anything(bucket: ModelBucket) -> None:
-    """It knows of the newer term: no request but the look that told it; nothing in the log changes."""
+    """It knows of the newer term: it makes only the request that found it, and nothing in the log changes."""
     old, new = Store(bucket), Store(bucket)
     start(old, 1, "old")
     old.create("kv")
@@ -336,8 +336,8 @@ def test_an_old_leader_is_fenced_before_it_sends_anything(bucket: ModelBucket) -
     assert new.log.refresh().seq == 3
 
 
-def test_an_old_leader_that_does_not_know_yet_loses_the_number(bucket: ModelBucket) -> None:
-    """Its create and the newer `StartTerm` race for one number: either it lands before the new term, or never."""
+def test_an_old_leader_loses_the_race_for_a_number(bucket: ModelBucket) -> None:
+    """Its create and the newer `StartTerm` race for one number: it lands before the new term, or never."""
     for new_is_first in (True, False):
         fresh = ModelBucket(bucket.system)
         old, new = Store(fresh), Store(fresh)
@@ -359,7 +359,7 @@ def test_an_old_leader_that_does_not_know_yet_loses_the_number(bucket: ModelBuck
 
 
 def test_an_old_leader_that_stalled_across_a_truncation_is_fenced_too(bucket: ModelBucket) -> None:
-    """The number it creates was deleted: its entry does not count, and on the true version its term is over."""
+    """The number that it creates was deleted: its entry does not count, and on the true version its term is over."""
     old, new = Store(bucket), Store(bucket, snapshot_every=2)
     start(old, 1, "old")
     old.create("kv")
@@ -379,8 +379,8 @@ def test_an_old_leader_that_stalled_across_a_truncation_is_fenced_too(bucket: Mo
     assert new.log.refresh().ledger == {}
 
 
-def test_a_call_made_before_the_fall_is_refused_after_the_rise(bucket: ModelBucket) -> None:
-    """A replica that leads again in a later term does not carry out what it was asked for in the former one."""
+def test_a_call_of_a_former_term_is_refused_in_a_later_one(bucket: ModelBucket) -> None:
+    """A replica that leads again in a later term does not carry out calls of the former one."""
     store = Store(bucket)
     start(store, 1)
     store.create("kv")
@@ -414,8 +414,8 @@ def test_a_call_made_before_the_fall_is_refused_after_the_rise(bucket: ModelBuck
     assert [type(result) for result in results] == [Fenced]
 
 
-def test_terms_have_to_begin_and_only_grow(bucket: ModelBucket) -> None:
-    """An entry of a term without its `StartTerm`, a term that is not new, a log that goes back: each says why."""
+def test_terms_begin_with_start_term_and_only_grow(bucket: ModelBucket) -> None:
+    """An entry of a term without `StartTerm`, a term that is not new, a log that goes back: each refusal says why."""
     store = Store(bucket)
     start(store, 3)
     store.log.term = 4
@@ -432,7 +432,7 @@ def test_terms_have_to_begin_and_only_grow(bucket: ModelBucket) -> None:
 
 
 def test_a_store_without_a_leader_may_write_beside_one(bucket: ModelBucket) -> None:
-    """An embedded process has term 0: its entries are validated as ever, and fence nobody."""
+    """An embedded process has term 0: its entries are validated as usual, and fence no leader."""
     leader, embedded = Store(bucket), Store(bucket)
     start(leader, 5)
     embedded.create("kv")
@@ -441,8 +441,8 @@ def test_a_store_without_a_leader_may_write_beside_one(bucket: ModelBucket) -> N
     assert decode_entry("x", 3, bucket.objects[entry_path(3)][0]).term == 5
 
 
-def test_an_entry_waits_for_as_many_calls_as_the_last_one_had() -> None:
-    """Writers that were committed together come again together; each entry less is a request and a push less."""
+def test_an_entry_waits_for_the_number_of_calls_of_the_last_one() -> None:
+    """Writers that were committed together come again together; each entry saved is a request and a push saved."""
     system = RealSystem()
     queue = CallQueue(system, 60.0)
     calls = [Call(lambda version: ([], None), None, True, 0) for _ in range(4)]
@@ -477,7 +477,7 @@ def test_an_entry_waits_for_as_many_calls_as_the_last_one_had() -> None:
 
 
 def test_a_single_caller_never_waits_for_others() -> None:
-    """What one writer pays for a commit does not grow by the lingering."""
+    """One writer alone does not pay for the lingering."""
     system = RealSystem()
     queue = CallQueue(system, 60.0)
     started = system.monotonic()

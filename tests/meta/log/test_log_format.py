@@ -50,14 +50,14 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
-    """A changed byte is a changed format: that takes a new version and a folder of its own."""
+    """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
     written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v5.py"))["files"]()
     assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v5").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
 def test_the_golden_log_replays_to_the_golden_snapshot(format_version: int) -> None:
-    """Every version is read for ever; each state of that store is sound, and what is read can be written again."""
+    """Every version is read for ever; each state of that store is sound, and its entries can be written again."""
     version = Version()
     last = ENTRIES[format_version]
     for seq in range(1, last + 1):
@@ -72,7 +72,7 @@ def test_the_golden_log_replays_to_the_golden_snapshot(format_version: int) -> N
 
 
 def test_the_golden_log_holds_every_kind_of_delta() -> None:
-    """A kind that no golden entry has could change unseen."""
+    """A kind without a golden entry could change unseen."""
     kinds = set()
     for path in (GOLDEN / f"v{NEWEST}").glob("*.delta"):
         seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
@@ -82,7 +82,7 @@ def test_the_golden_log_holds_every_kind_of_delta() -> None:
 
 
 def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
-    """What version 1 does not say is as if nobody ever led the store."""
+    """A log of version 1 says nothing of these, as if the store had never had a leader."""
     assert decode_entry("x", 9, entry(9, 1)).term == 0
     assert decode_entry("x", 9, entry(9, 2)).term == 3
     version = decode_snapshot("x", 17, golden(f"{17:020d}.snapshot", 2))
@@ -93,7 +93,7 @@ def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
 
 
 def test_version_three_has_ssts_in_front_of_the_frame() -> None:
-    """What the deltas say of each one's place holds its bytes; of an entry without any, the frame is all."""
+    """The places in the deltas hold each SST's bytes; an entry without SSTs is the frame alone."""
     data = entry(19)
     placed = []
     for delta in decode_entry("x", 19, data).deltas:
@@ -112,7 +112,7 @@ def test_version_three_has_ssts_in_front_of_the_frame() -> None:
 
 
 def test_version_four_has_tables_that_were_altered() -> None:
-    """The table's whole new schema; what it was before stays in the SSTs."""
+    """The delta has the table's whole new schema; the older one stays in the SSTs."""
     (altered,) = decode_entry("x", 22, entry(22, 4)).deltas
     assert isinstance(altered, AlterTable)
     spec = decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).tables[4].spec
@@ -121,7 +121,7 @@ def test_version_four_has_tables_that_were_altered() -> None:
 
 
 def test_version_five_has_records_of_writers() -> None:
-    """Kept from the first commit on that says so; what came before is known by its newest batches."""
+    """A record begins with the first commit that has one; older commits are known by their newest batches."""
     (commit,) = decode_entry("x", 23, entry(23)).deltas
     assert isinstance(commit, CommitEpoch)
     assert commit.recorded
@@ -133,7 +133,7 @@ def test_version_five_has_records_of_writers() -> None:
 
 
 def test_version_five_has_repairs_of_clocks() -> None:
-    """Epochs of the far future by present numbers, in commits, ledger and timeline; and which ones were taken back."""
+    """Epochs of the far future get present numbers, in commits, ledger and timeline; the repair lists them."""
     commit, repair = decode_entry("x", 24, entry(24)).deltas
     assert isinstance(repair, RepairClock)
     version = decode_snapshot("x", 24, golden(f"{24:020d}.snapshot"))
@@ -155,8 +155,8 @@ def _before(seq: int) -> Version:
     return version
 
 
-def test_damage_before_the_frame_is_told_from_damage_to_an_sst() -> None:
-    """The header's every bit counts; the SSTs have checksums of their own, and the log can be read without them."""
+def test_damage_to_the_header_is_distinguished_from_damage_to_an_sst() -> None:
+    """Every bit of the header counts; the SSTs have separate checksums, and the log can be read without them."""
     for position in (*range(20), *range(60, len(entry(19)))):
         data = bytearray(entry(19))
         data[position] ^= 1 << (position % 8)
@@ -180,7 +180,7 @@ def test_the_documents_worked_example_is_entry_nine() -> None:
 
 
 def test_every_field_on_disk_is_in_the_document() -> None:
-    """A field that the document does not name cannot be written by a second implementation."""
+    """A second implementation could not write a field that the document does not name."""
     import msgspec
 
     text = (ROOT / "docs" / "version-log.md").read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def test_each_flipped_bit_is_found(position: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 19, 23, 24, 155])
 def test_a_cut_entry_is_found(length: int) -> None:
-    """At any length, the empty object included; so is one with bytes behind."""
+    """At any length, the empty object included; so is one with bytes behind the end."""
     with pytest.raises(CorruptLog, match="expected"):
         decode_entry("x", 9, entry(9)[:length])
     with pytest.raises(CorruptLog, match="in all"):
@@ -231,8 +231,8 @@ def test_objects_that_were_swapped_are_found() -> None:
         decode_pin("x", b"hello, this is a text that somebody put here")
 
 
-def test_a_newer_format_says_so() -> None:
-    """By a named error, if it is intact; a flipped bit in its version is damage, which may be either."""
+def test_a_newer_format_is_refused_by_name() -> None:
+    """A named error, if the entry is intact; a flipped bit in its version is damage, which may give either error."""
     import crc32c
 
     data = bytearray(entry(9))
@@ -246,8 +246,8 @@ def test_a_newer_format_says_so() -> None:
     assert raised.value.args[1:] == (NEWEST + 1, NEWEST)
 
 
-def test_a_pin_is_the_one_that_its_name_says() -> None:
-    """Compaction minds the first of a listing: one whose name is smaller than its epoch would hide the others."""
+def test_a_pin_whose_name_contradicts_its_epoch_is_refused() -> None:
+    """Compaction reads the first name of a listing: a name smaller than the pin's epoch would hide the others."""
     pin = PinInfo(id=f"{7:020d}-{7:016x}", epoch=7, owner="a", created_ms=1, expires_ms=2)
     assert decode_pin(f"pins/{pin.id}", encode_pin(pin)) == pin
     assert decode_pin(f"pins/{pin.id}", encode_pin(pin, "a hash")) == pin
@@ -260,7 +260,7 @@ def test_a_pin_is_the_one_that_its_name_says() -> None:
 
 
 def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored() -> None:
-    """A reader may skip what was added, never what it cannot apply."""
+    """A reader may skip added fields, never a delta that it cannot apply."""
     import crc32c
 
     def reframed(old: bytes, new: bytes) -> bytes:

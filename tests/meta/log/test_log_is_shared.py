@@ -1,4 +1,4 @@
-"""What the log costs those who share it: everybody gets a turn, and who fell behind catches up in few requests."""
+"""The log under contention: every process gets a turn, and one that fell behind catches up in few requests."""
 
 import statistics
 
@@ -24,7 +24,7 @@ SECONDS = 10.0
 
 
 class Silent:
-    """Sees nothing."""
+    """An observer that ignores everything."""
 
     def written(self, path: str, data: bytes, *, created: bool) -> None: ...
 
@@ -58,14 +58,14 @@ class Crowd:
 
 
 def table(version: Version) -> tuple[list[Delta], int]:
-    """One more table."""
+    """A delta that creates one more table."""
     number = version.next_table_id
     return [CreateTable(spec=TableSpec(id=number, name=f"t{number}"))], number
 
 
 @pytest.mark.parametrize(("processes", "seconds_max", "least"), [(2, 4.0, 100), (8, 4.0, 20), (32, 6.0, 4)])
-def test_everybody_gets_a_turn(processes: int, seconds_max: float, least: int) -> None:
-    """One that had just appended once won again and again, and the others waited for ten seconds and gave up."""
+def test_every_process_gets_a_turn(processes: int, seconds_max: float, least: int) -> None:
+    """Once a process that had just appended won again and again, and the others gave up after ten seconds."""
     shares = []
     for seed in range(1, 6):
         counts, longest = race(seed, processes)
@@ -80,7 +80,7 @@ def test_everybody_gets_a_turn(processes: int, seconds_max: float, least: int) -
 
 
 def race(seed: int, processes: int) -> tuple[dict[str, int], float]:
-    """How often each of so many processes appended, and the longest time that a call took, in seconds."""
+    """How often each of the processes appended, and the longest time that a call took, in seconds."""
     crowd = Crowd(seed)
     counts: dict[str, int] = {}
     waits: list[float] = []
@@ -106,7 +106,7 @@ def race(seed: int, processes: int) -> tuple[dict[str, int], float]:
 
 
 def test_a_process_that_is_alone_never_waits() -> None:
-    """Nor does one whose last entry is long ago."""
+    """A process whose last entry is long ago does not wait, either."""
     system = FakeSystem()
     turns = Turns(system)
     turns.note_attempt(0.02, won=True)
@@ -121,8 +121,8 @@ def test_a_process_that_is_alone_never_waits() -> None:
     assert turns.retry_seconds(1) == 0, "nobody is there any more"
 
 
-def test_who_lost_most_often_waits_least() -> None:
-    """Else the unlucky ones would become unluckier; and nobody waits for ever, however slow the bucket is."""
+def test_the_process_that_lost_most_often_waits_least() -> None:
+    """Otherwise unlucky processes would wait ever longer; no process waits for ever, however slow the bucket is."""
     system = FakeSystem()
     turns = Turns(system)
     for number in range(1000):
@@ -134,7 +134,7 @@ def test_who_lost_most_often_waits_least() -> None:
 
 
 def test_an_append_that_always_loses_says_that_others_were_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no fault of the bucket's, and nothing was appended."""
+    """The error does not blame the bucket, and nothing was appended."""
     monkeypatch.setattr(log_module, "APPEND_ATTEMPTS_MAX", 5)
     system = FakeSystem()
     bucket = ModelBucket(system)
@@ -154,7 +154,7 @@ def test_an_append_that_always_loses_says_that_others_were_faster(monkeypatch: p
 def test_a_reader_that_fell_behind_catches_up_in_few_requests(
     snapshot_every: int, gets_max: int, seconds_max: float
 ) -> None:
-    """It once made one GET for each entry, one after the other; now it begins at a snapshot, or reads eight at once."""
+    """Once it made one GET for each entry, one after the other; now it begins at a snapshot, or reads eight at once."""
     crowd = Crowd(1)
     system, reader, node = crowd.log("reader")
     writing = FakeSystem()
@@ -206,8 +206,8 @@ def test_a_reader_looks_no_further_than_the_tail() -> None:
     assert gets == [entry_path(1), entry_path(2)]
 
 
-def test_a_snapshot_that_cannot_be_written_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Without snapshots nothing of the log is ever removed; it once was passed over in silence."""
+def test_a_snapshot_that_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Without snapshots nothing of the log is ever deleted; once the failure was not logged."""
     system = FakeSystem()
     bucket = ModelBucket(system)
     create = bucket.create

@@ -1,4 +1,4 @@
-"""Two real processes append to one folder at once: nobody's commit is lost, doubled or half seen."""
+"""Two real processes append to one folder at once: no commit is lost, doubled or half seen."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def writer(url: str, name: str, number: int) -> None:
 
 @pytest.mark.parametrize("count", [2])
 def test_two_processes_commit_to_one_store(tmp_path: Path, count: int) -> None:
-    """Each commit has its own final epoch, in the order of the log, and every process is told the epoch that holds."""
+    """Each commit has its own final epoch, in the order of the log, and every process gets the final epoch."""
     url = (tmp_path / "bucket").as_uri()
     meta = MetaStore(open_bucket(url), RealSystem())
     table = meta.create_table(TableSpec(id=0, name="kv"))

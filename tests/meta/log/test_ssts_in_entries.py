@@ -1,4 +1,4 @@
-"""Small SSTs that lie in the log entry of their commit: where each is, and how long its entry stays."""
+"""Small SSTs in the log entry of their commit: their places, and how long the entry stays."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,14 +24,14 @@ EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
 
 
 def small(system: FakeSystem, text: str = "", **fields: object) -> tuple[SstInfo, bytes]:
-    """An SST that is in no bucket, and its bytes, which tell its id."""
+    """An SST that is in no bucket, and its bytes, which hold its id."""
     one = sst(id=new_sst_id(system), meta_in_data=True, meta_bytes=4, **fields)
     data = f"{one.id} {text}".encode()
     return replace(one, data_bytes=len(data)), data + b"meta"
 
 
 def bringing(system: FakeSystem, epoch: int, *texts: str, **fields: object) -> CommitRequest:
-    """A commit to table 1 of one sorted run of SSTs, all of which come along."""
+    """A commit to table 1 of one sorted run of SSTs, all of which go into the entry."""
     ssts = [small(system, text, smallest=b"%d" % at, largest=b"%d" % at) for at, text in enumerate(texts or [""])]
     runs = (run(*(info for info, _ in ssts)),)
     return CommitRequest(epoch=epoch, tables={1: runs}, payloads={info.id: data for info, data in ssts}, **fields)
@@ -50,7 +50,7 @@ def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> MetaStore:
 
 
 def check(bucket: ModelBucket) -> list[int]:
-    """Every SST that the newest version names is where it says, found by its own id; the entries in which some lie."""
+    """Assert that every SST of the newest version is in its place; returns the entries that hold some."""
     version = meta(bucket).version()
     assert problems(version) == []
     for one in version.ssts():
@@ -63,12 +63,12 @@ def check(bucket: ModelBucket) -> list[int]:
 
 
 def entries(bucket: ModelBucket) -> list[int]:
-    """Sequences of the entries that are in the bucket."""
+    """The sequence numbers of the entries in the bucket."""
     return [int(info.path[4:24]) for info in bucket.list("log/") if info.path.endswith(".delta")]
 
 
 def compact(store: MetaStore, bucket: ModelBucket) -> None:
-    """All of the table becomes one SST that is an object."""
+    """Merge the whole table into one SST that is an object."""
     task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     newest = store.version().max_committed_epoch
@@ -85,7 +85,7 @@ def store(bucket: ModelBucket) -> MetaStore:
 
 
 def test_a_commit_that_brings_its_ssts_creates_one_object(bucket: ModelBucket) -> None:
-    """Several of them, one behind the other; nothing else is written, and replicas read the same version."""
+    """Several SSTs lie behind each other; nothing else is written, and replicas read the same version."""
     faulty = FaultyBucket(bucket)
     store = meta(faulty, snapshot_every=64)
     store.create_table(spec())
@@ -101,7 +101,7 @@ def test_a_commit_that_brings_its_ssts_creates_one_object(bucket: ModelBucket) -
 
 
 def test_commits_of_one_entry_follow_each_other_and_a_refused_one_takes_no_room(bucket: ModelBucket) -> None:
-    """Each is placed behind those that are accepted before it."""
+    """Each is placed behind the accepted ones before it."""
     version = advance(Version(), [CreateTable(spec=spec())])
 
     def call(epoch: int, *, conflict: bool = False) -> Call:
@@ -121,8 +121,8 @@ def test_commits_of_one_entry_follow_each_other_and_a_refused_one_takes_no_room(
     assert [data.split()[0].decode() for data in plan.ssts] == [older.id, newer.id]
 
 
-def test_whoever_loses_the_race_for_an_entry_has_its_ssts_in_the_next(bucket: ModelBucket, store: MetaStore) -> None:
-    """Nothing is uploaded twice, and nothing is left of the attempt."""
+def test_the_loser_of_a_race_for_an_entry_has_its_ssts_in_the_next(bucket: ModelBucket, store: MetaStore) -> None:
+    """Nothing is uploaded twice, and the attempt leaves nothing behind."""
     faulty = FaultyBucket(bucket)
     slow = meta(faulty)
     faulty.stall(
@@ -135,7 +135,7 @@ def test_whoever_loses_the_race_for_an_entry_has_its_ssts_in_the_next(bucket: Mo
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
 def test_a_lost_answer_leaves_no_sst_in_two_places(bucket: ModelBucket, store: MetaStore, fate: Fate) -> None:
-    """The repeated call finds its entry, or brings its SSTs again."""
+    """The repeated call finds its entry, or writes its SSTs again."""
     faulty = FaultyBucket(bucket)
     other = meta(faulty)
     req = bringing(bucket.system, 7)
@@ -149,14 +149,14 @@ def test_a_lost_answer_leaves_no_sst_in_two_places(bucket: ModelBucket, store: M
 
 
 def age(store: MetaStore, bucket: ModelBucket, entries: int = 4) -> None:
-    """Let the log grow by as many entries that bring nothing, and all of it become old."""
+    """Append that number of entries without SSTs, and let all of the log become old."""
     for _ in range(entries):
         store.open_writer("w")
     bucket.system.forward(3600)
 
 
 def test_an_entry_stays_for_the_ssts_in_it_and_goes_with_the_last(bucket: ModelBucket, store: MetaStore) -> None:
-    """Below the marker it is no part of the log, which is read as ever; in its grace period a dropped SST counts."""
+    """Below the marker it is no part of the log, which stays readable; a dropped SST counts for its grace period."""
     store.commit(bringing(bucket.system, 1))
     store.commit(bringing(bucket.system, 2))
     age(store, bucket)
@@ -182,7 +182,7 @@ def test_an_entry_stays_for_the_ssts_in_it_and_goes_with_the_last(bucket: ModelB
 
 
 def test_an_entry_stays_for_one_of_its_ssts(bucket: ModelBucket, store: MetaStore) -> None:
-    """Another table's SST in the same entry went long ago."""
+    """The other SST of the entry, of another table, went long ago."""
     store.create_table(spec("other", 2))
     (mine, data), (other, more) = small(bucket.system), small(bucket.system)
     both = CommitRequest(epoch=1, tables={1: (run(mine),), 2: (run(other),)}, payloads={mine.id: data, other.id: more})
@@ -196,7 +196,7 @@ def test_an_entry_stays_for_one_of_its_ssts(bucket: ModelBucket, store: MetaStor
 
 
 def test_a_backup_keeps_the_entries_in_which_its_ssts_lie(bucket: ModelBucket, store: MetaStore) -> None:
-    """Also once the log has forgotten them; they go when it is deleted."""
+    """Also after the log has forgotten them, until the backup is deleted."""
     store.commit(bringing(bucket.system, 1))
     (held,) = store.version().ssts()
     made = store.backups.create("nightly")
@@ -214,10 +214,8 @@ def test_a_backup_keeps_the_entries_in_which_its_ssts_lie(bucket: ModelBucket, s
     assert 2 not in entries(bucket)
 
 
-def test_a_backup_that_is_being_made_keeps_what_leaves_the_tree_meanwhile(
-    bucket: ModelBucket, store: MetaStore
-) -> None:
-    """Its object is not there yet, so nobody can read what it will name."""
+def test_an_unfinished_backup_keeps_ssts_that_leave_the_tree(bucket: ModelBucket, store: MetaStore) -> None:
+    """Its object does not exist yet, so vacuum cannot know the SSTs that it will name."""
     store.commit(bringing(bucket.system, 1))
     faulty = FaultyBucket(bucket)
 
@@ -239,7 +237,7 @@ def test_a_backup_that_is_being_made_keeps_what_leaves_the_tree_meanwhile(
 
 
 def test_vacuum_deletes_no_entry_that_is_newer_than_its_version(bucket: ModelBucket, store: MetaStore) -> None:
-    """It stands still between reading the log and listing it, and another one truncates what was committed since."""
+    """It stands still between reading the log and listing it, while another process truncates newer commits."""
     faulty = FaultyBucket(bucket)
     slow = meta(faulty)
 
@@ -255,8 +253,8 @@ def test_vacuum_deletes_no_entry_that_is_newer_than_its_version(bucket: ModelBuc
     assert check(bucket) == list(range(2, 10))
 
 
-def test_who_stood_still_does_not_delete_his_entry_as_a_stray_one(bucket: ModelBucket, store: MetaStore) -> None:
-    """It was applied, and truncated, and the SST that it brought is still read."""
+def test_a_process_that_stood_still_does_not_delete_its_applied_entry(bucket: ModelBucket, store: MetaStore) -> None:
+    """The entry was applied and truncated, and its SST is still read."""
     faulty = FaultyBucket(bucket)
     stalled = meta(faulty)
     bucket.system.forward(11)
@@ -271,7 +269,7 @@ def test_who_stood_still_does_not_delete_his_entry_as_a_stray_one(bucket: ModelB
     assert check(bucket) == [2]
 
 
-def test_only_the_appender_says_where_an_sst_lies(bucket: ModelBucket, store: MetaStore) -> None:
+def test_only_the_appender_sets_the_place_of_an_sst(bucket: ModelBucket, store: MetaStore) -> None:
     """A commit or a compaction that names a place in another entry is refused."""
     store.commit(bringing(bucket.system, 1))
     (there,) = store.version().ssts()
@@ -286,8 +284,8 @@ def test_only_the_appender_says_where_an_sst_lies(bucket: ModelBucket, store: Me
     assert check(bucket) == [2]
 
 
-def test_an_invariant_tells_of_a_place_that_cannot_be() -> None:
-    """In an entry that is not written yet, or with its meta elsewhere."""
+def test_an_invariant_finds_an_impossible_place() -> None:
+    """A place in an entry that is not written yet, or with the meta elsewhere."""
     version = advance(Version(), [CreateTable(spec=spec())])
     for place in ({"entry": 9, "offset": 20, "meta_in_data": True}, {"entry": 1, "offset": 20}, {"entry": 1}):
         req = CommitRequest(epoch=1, tables={1: (run(sst()),)})
@@ -300,8 +298,8 @@ def test_an_invariant_tells_of_a_place_that_cannot_be() -> None:
         )
 
 
-def test_an_entry_takes_no_more_calls_once_it_is_large(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what waits, the rest goes into the next one; a single large call goes by itself."""
+def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other calls go into the next entry; a single large call goes alone."""
     monkeypatch.setattr(grouping, "PAYLOADS_AN_ENTRY_MAX", 100)
     queue = CallQueue(bucket.system, 0.0)
     calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (40, 70, 10, 500, 1)]

@@ -1,4 +1,4 @@
-"""A commit without a writer whose outcome nobody can tell any more: it is never brought again under another name."""
+"""A commit without a writer whose outcome cannot be found out is never repeated under another name."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload
 
 
 def no_answers(call: Call) -> Fate:
-    """Entries are created without the process hearing of it, and cannot be read back."""
+    """Entries are created but their answers are lost, and they cannot be read back."""
     if call.path.startswith("log/"):
         return Fate.LOSE_ANSWER if call.operation == "create" else Fate.LOSE_REQUEST
     return Fate.PASS
 
 
 def pass_by(other: MetaStore, bucket: ModelBucket) -> None:
-    """Compaction, the garbage horizon and a truncation of the log go past all that was committed."""
+    """Compaction, the garbage horizon and a truncation of the log pass everything that was committed."""
     task = other.own_tasks.claim("kv", manual=True)
     assert task is not None
     other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=2, id="d" * 32)])
@@ -30,8 +30,8 @@ def pass_by(other: MetaStore, bucket: ModelBucket) -> None:
     bucket.delete([path for path in bucket.objects if path.startswith("log/") and not path.startswith("log/boundary/")])
 
 
-def test_a_repeated_commit_that_can_no_longer_be_told_is_refused(bucket: ModelBucket, system: FakeSystem) -> None:
-    """`StaleUpload` would have its rows uploaded again, and there twice."""
+def test_a_repeated_commit_of_unknown_outcome_is_refused(bucket: ModelBucket, system: FakeSystem) -> None:
+    """On `StaleUpload` the client would upload its rows again, and they would be there twice."""
     faulty = FaultyBucket(bucket)
     stalled, other = MetaStore(faulty, system), MetaStore(bucket, system, config=PickerConfig(base_bytes=1))
     other.create_table(spec())

@@ -70,7 +70,7 @@ def test_a_warm_commit_is_one_create_and_lists_the_markers_every_ten_seconds(buc
 
 
 def test_two_writers_race_for_one_number_and_both_commit(bucket: ModelBucket) -> None:
-    """The loser validates again on what the winner left, and gets an epoch of its own."""
+    """The loser validates again on the version that the winner left, and gets another epoch."""
     one, two = Store(bucket, "one"), Store(bucket, "two")
     one.create("kv")
     two.log.refresh()
@@ -81,7 +81,7 @@ def test_two_writers_race_for_one_number_and_both_commit(bucket: ModelBucket) ->
 
 
 def test_a_refusal_on_an_old_version_is_tried_on_the_newest(bucket: ModelBucket) -> None:
-    """A table that another process made meanwhile is found, not reported missing."""
+    """A table that another process created meanwhile is found."""
     one, two = Store(bucket, "one"), Store(bucket, "two")
     assert one.log.version.seq == 0
     two.create("kv")
@@ -93,7 +93,7 @@ def test_a_refusal_on_an_old_version_is_tried_on_the_newest(bucket: ModelBucket)
 
 
 def test_a_lost_answer_is_resolved_by_reading_back(bucket: ModelBucket) -> None:
-    """The entry is ours by its id: one entry, the result is answered."""
+    """The entry is recognised by its id: one entry, and the call gets its result."""
     store = Store(bucket)
     store.create("kv")
     store.bucket.script = where("create", "log/", Fate.LOSE_ANSWER)
@@ -101,8 +101,8 @@ def test_a_lost_answer_is_resolved_by_reading_back(bucket: ModelBucket) -> None:
     assert len(entries(bucket)) == 2
 
 
-def test_a_bucket_that_says_exists_of_our_own_entry_is_understood(bucket: ModelBucket) -> None:
-    """A client library that retried by itself reports "exists" for what it wrote."""
+def test_an_answer_exists_for_the_own_entry_counts_as_success(bucket: ModelBucket) -> None:
+    """A client library that retried by itself reports "exists" for its own write."""
     store = Store(bucket)
     store.create("kv")
     inner = store.bucket.inner.create
@@ -123,7 +123,7 @@ def test_a_bucket_that_says_exists_of_our_own_entry_is_understood(bucket: ModelB
 def test_a_commit_of_unknown_outcome_can_be_repeated_without_a_writer(
     bucket: ModelBucket, landed: bool, between: str
 ) -> None:
-    """Whatever happens between, the SSTs are in the store exactly once and the answer is the epoch that holds them."""
+    """The SSTs are in the store exactly once, and the answer is their epoch, whatever happens in between."""
     store, other = Store(bucket), Store(bucket, "other")
     store.create("kv")
     req = request(5, 1, sst())
@@ -153,7 +153,7 @@ def test_a_commit_of_unknown_outcome_can_be_repeated_without_a_writer(
     assert other.log.version == store.log.version
 
 
-def test_a_request_that_arrives_late_cannot_be_doubled(bucket: ModelBucket) -> None:
+def test_a_create_that_arrives_late_has_no_effect(bucket: ModelBucket) -> None:
     """A create that was given up but is still under way finds its number taken."""
     store = Store(bucket)
     store.create("kv")
@@ -174,7 +174,7 @@ def test_a_request_that_arrives_late_cannot_be_doubled(bucket: ModelBucket) -> N
 
 
 def test_a_lost_marker_listing_leaves_the_outcome_open_and_is_settled_later(bucket: ModelBucket) -> None:
-    """The entry is there, but whether it counts is not known: the call raises, its repetition answers."""
+    """The entry exists, but whether it counts is unknown: the call raises, and its repetition succeeds."""
     store = Store(bucket)
     store.create("kv")
     bucket.system.forward(11)
@@ -193,8 +193,8 @@ def test_the_same_call_may_be_made_again_after_it_succeeded(bucket: ModelBucket)
     assert store.create("kv") == 2
 
 
-def test_a_writer_that_stalled_across_a_truncation_does_not_believe_in_its_entry(bucket: ModelBucket) -> None:
-    """The first trap: the number that it creates was deleted; the marker tells, and the commit lands at the tail."""
+def test_a_writer_that_stalled_across_a_truncation_does_not_trust_its_entry(bucket: ModelBucket) -> None:
+    """The first trap: the number that it creates was deleted; the marker shows it, and the commit lands at the tail."""
     stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
     stalled.create("kv")
 
@@ -219,10 +219,10 @@ def test_a_writer_that_stalled_across_a_truncation_does_not_believe_in_its_entry
     [(31, 31), (10, 10), (31, 0), (0, 31), (31, -3600), (0, -1)],
     ids=["both", "just", "monotonic", "wall", "set back", "only set back"],
 )
-def test_a_check_of_the_markers_is_trusted_only_if_both_clocks_say_so(
+def test_a_check_of_the_markers_is_trusted_only_if_both_clocks_agree(
     bucket: ModelBucket, seconds: float, wall_seconds: float
 ) -> None:
-    """One clock may stand still while the machine sleeps, the other may be set: either is enough to look again."""
+    """One clock may stop while the machine sleeps, the other may be set: if either moved, the log is checked again."""
     stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
     stalled.create("kv")
 
@@ -255,7 +255,7 @@ def test_a_check_counts_from_before_the_request_that_it_rests_on(bucket: ModelBu
 
 
 def test_an_own_stray_entry_is_not_taken_for_a_commit_that_landed(bucket: ModelBucket) -> None:
-    """A create of a deleted number whose answer was lost is found again by reading, and still is no part of the log."""
+    """A create of a deleted number whose answer was lost is found by reading, and still is no part of the log."""
     stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
     stalled.create("kv")
 
@@ -321,7 +321,7 @@ def test_a_reader_that_lagged_behind_a_truncation_loads_a_snapshot(bucket: Model
 
 
 def test_markers_are_listed_at_most_every_ten_seconds_by_a_reader(bucket: ModelBucket) -> None:
-    """Refreshing often costs one GET; a LIST joins it when the last one is ten seconds old."""
+    """Each refresh costs one GET; a LIST joins it when the last one is ten seconds old."""
     store = Store(bucket)
     store.create("kv")
     store.bucket.calls.clear()
@@ -332,7 +332,7 @@ def test_markers_are_listed_at_most_every_ten_seconds_by_a_reader(bucket: ModelB
 
 
 def test_every_prefix_of_the_log_recovers_with_and_without_snapshots(bucket: ModelBucket) -> None:
-    """What a writer had after entry n is what anyone reads from the first n entries."""
+    """The writer's version after entry n is what any reader gets from the first n entries."""
     store = Store(bucket, snapshot_every=4)
     had = [store.log.version]
     store.create("kv")
@@ -351,7 +351,7 @@ def test_every_prefix_of_the_log_recovers_with_and_without_snapshots(bucket: Mod
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign"])
 def test_a_damaged_snapshot_falls_back_to_an_older_one_or_to_the_log(bucket: ModelBucket, damage: str) -> None:
-    """Snapshots are a cache: as long as the entries are there, none is needed."""
+    """Snapshots are a cache: as long as the entries exist, none is needed."""
     store = Store(bucket, snapshot_every=2)
     store.create("kv")
     for epoch in range(1, 6):
@@ -369,7 +369,7 @@ def test_a_damaged_snapshot_falls_back_to_an_older_one_or_to_the_log(bucket: Mod
 
 
 def test_a_damaged_entry_is_named_and_nothing_is_appended(bucket: ModelBucket) -> None:
-    """`CorruptLog` names the object; the version known before stays in use."""
+    """`CorruptLog` names the object; the earlier version stays in use."""
     store, reader = Store(bucket), Store(bucket, "reader")
     store.create("kv")
     reader.log.refresh()
@@ -398,7 +398,7 @@ def test_a_boundary_above_all_snapshots_is_refused_with_its_numbers(bucket: Mode
 
 
 def test_foreign_names_in_the_log_are_reported_or_ignored(bucket: ModelBucket) -> None:
-    """A foreign marker could hide a boundary and is refused; a foreign snapshot only could have saved time."""
+    """A foreign marker could hide a boundary and is refused; a foreign snapshot could only have saved time."""
     Store(bucket).create("kv")
     bucket.put("snapshot/readme", b"hello")
     assert Store(bucket).log.refresh().seq == 1
@@ -408,7 +408,7 @@ def test_foreign_names_in_the_log_are_reported_or_ignored(bucket: ModelBucket) -
 
 
 def test_a_failed_snapshot_does_not_fail_the_commit(bucket: ModelBucket) -> None:
-    """The append has happened; the snapshot after the next is made up for."""
+    """The append has happened; the next snapshot makes up for this one."""
     store = Store(bucket, snapshot_every=2)
     store.create("kv")
     store.bucket.script = where("create", "snapshot/", Fate.LOSE_REQUEST)
@@ -417,7 +417,7 @@ def test_a_failed_snapshot_does_not_fail_the_commit(bucket: ModelBucket) -> None
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER], ids=["before", "after"])
-def test_a_crash_at_any_call_leaves_a_log_that_goes_on(fate: Fate) -> None:
+def test_a_log_is_usable_after_a_crash_at_any_call(fate: Fate) -> None:
     """After a crash at any request a new process finds each acknowledged commit, and repeats the last one safely."""
     for number in range(1, 100):
         bucket = ModelBucket(FakeSystem())

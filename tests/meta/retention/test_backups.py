@@ -1,4 +1,4 @@
-"""Backups: what they keep from vacuum, whatever comes between two of their requests, and what a crash leaves."""
+"""Backups: the SSTs that they keep from vacuum, whatever comes between two of their requests, and after a crash."""
 
 import contextlib
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def is_there(bucket: ModelBucket, sst_id: str) -> bool:
 
 
 def churn(store: MetaStore, bucket: ModelBucket) -> None:
-    """A commit, and all of the table merged into one SST: nothing that was live before is live after."""
+    """Commit and merge the whole table into one SST: no SST that was live before is live after."""
     bucket.system.forward(1)
     newest = store.refresh().max_committed_epoch
     store.commit(request(newest + 1, 1, upload(bucket)))
@@ -60,7 +60,7 @@ def churn(store: MetaStore, bucket: ModelBucket) -> None:
 
 
 def whole(bucket: ModelBucket) -> list[str]:
-    """Names of the finished backups; fails unless every SST that one of them names is there."""
+    """Names of the finished backups; fails unless every SST that one of them names exists."""
     reader = meta(bucket)
     finished = [info for info in reader.version().backups.values() if not info.expires_ms]
     for info in finished:
@@ -87,8 +87,8 @@ def live(store: MetaStore) -> list[str]:
     return sorted(store.refresh().live_sst_ids())
 
 
-def test_vacuum_leaves_alone_what_a_backup_names(store: MetaStore, bucket: ModelBucket) -> None:
-    """Also once the log has forgotten it; and takes it when the backup is deleted."""
+def test_vacuum_keeps_the_ssts_of_a_backup(store: MetaStore, bucket: ModelBucket) -> None:
+    """The SSTs stay also after the log has forgotten them, until the backup is deleted."""
     (held,) = live(store)
     made = store.backups.create("nightly", comment="before the change")
     assert (made.name, made.comment, made.ssts, made.bytes, made.expires_ms) == (
@@ -112,8 +112,8 @@ def test_vacuum_leaves_alone_what_a_backup_names(store: MetaStore, bucket: Model
     assert whole(bucket) == []
 
 
-def test_a_dry_run_says_what_vacuum_would_do(store: MetaStore, bucket: ModelBucket) -> None:
-    """And writes nothing, with backups as without."""
+def test_a_dry_run_reports_what_vacuum_would_delete(store: MetaStore, bucket: ModelBucket) -> None:
+    """A dry run writes nothing, with backups as without."""
     store.backups.create("nightly")
     churn(store, bucket)
     bucket.system.forward(1)
@@ -130,8 +130,8 @@ def _named(bucket: ModelBucket, name: str) -> list[str]:
     return [one.id for one in decode_backup(path, bucket.get(path)).version.ssts()]
 
 
-def test_a_listing_tells_what_each_backup_alone_keeps(store: MetaStore, bucket: ModelBucket) -> None:
-    """Bytes that the newest version or another backup names too are not its own."""
+def test_a_listing_shows_the_bytes_that_each_backup_alone_keeps(store: MetaStore, bucket: ModelBucket) -> None:
+    """Bytes count for a backup only if neither the newest version nor another backup names them."""
     store.backups.create("b")
     assert [(info.name, info.held_bytes) for info in store.backups.list()] == [("b", 0)]
     churn(store, bucket)
@@ -153,8 +153,8 @@ def test_a_name_that_cannot_be_in_a_path_is_refused(store: MetaStore, bucket: Mo
     assert bucket.objects == before
 
 
-def test_a_name_is_taken_once(store: MetaStore, bucket: ModelBucket) -> None:
-    """Backups never change: the second call is refused, and the first one's contents stay."""
+def test_a_name_of_a_backup_is_used_once(store: MetaStore, bucket: ModelBucket) -> None:
+    """Backups never change: the second call is refused, and the contents of the first backup stay."""
     first = store.backups.create("nightly")
     churn(store, bucket)
     with pytest.raises(BackupExists, match="nightly") as caught:
@@ -168,7 +168,7 @@ def test_a_name_is_taken_once(store: MetaStore, bucket: ModelBucket) -> None:
 
 
 def test_a_call_that_names_its_id_is_idempotent(store: MetaStore, bucket: ModelBucket) -> None:
-    """So a client may repeat it at another node."""
+    """A client may repeat the call at another node."""
     first = store.backups.create("nightly", backup_id="a" * 32)
     churn(store, bucket)
     assert meta(bucket).backups.create("nightly", backup_id="a" * 32) == first
@@ -176,7 +176,7 @@ def test_a_call_that_names_its_id_is_idempotent(store: MetaStore, bucket: ModelB
         store.backups.create("other", backup_id="../x")
 
 
-def test_deleting_what_is_not_there_names_what_is(store: MetaStore) -> None:
+def test_deleting_an_unknown_backup_lists_the_known_ones(store: MetaStore) -> None:
     store.backups.create("nightly")
     with pytest.raises(BackupNotFound, match="'daily' is not there in model://; its backups: nightly"):
         store.backups.delete("daily")
@@ -186,7 +186,7 @@ def test_deleting_what_is_not_there_names_what_is(store: MetaStore) -> None:
 
 
 def calls_of(bucket: ModelBucket, work: Callable[[MetaStore], object]) -> int:
-    """How many requests `work` makes when nothing comes between."""
+    """The number of requests that `work` makes without interruption."""
     copy = ModelBucket(bucket.system)
     copy.objects = dict(bucket.objects)
     faulty = FaultyBucket(copy)
@@ -216,7 +216,7 @@ def run_vacuum(worker: MetaStore) -> None:
 def test_the_store_changes_between_any_two_requests_of_a_backup(
     store: MetaStore, bucket: ModelBucket, rounds: int
 ) -> None:
-    """Everything that was live is replaced and vacuumed without grace, at every point in turn."""
+    """Every live SST is replaced and vacuumed without grace, at every point in turn."""
     start = dict(bucket.objects)
     total = calls_of(bucket, back_up)
     assert total == 3, "announce, write, report"
@@ -236,7 +236,7 @@ def test_the_store_changes_between_any_two_requests_of_a_backup(
 
 
 def test_a_backup_and_a_compaction_between_any_two_requests_of_a_vacuum(store: MetaStore, bucket: ModelBucket) -> None:
-    """The backup is whole whether the vacuum had looked before or looks after."""
+    """The backup is whole, whether the vacuum looked before it or looks after it."""
     churn(store, bucket)
     start = dict(bucket.objects)
     total = calls_of(bucket, run_vacuum)
@@ -289,7 +289,7 @@ def test_a_vacuum_begins_between_two_requests_of_a_backup_and_ends_after_it(
 
 
 def test_a_table_is_dropped_by_the_very_next_entry(store: MetaStore, bucket: ModelBucket) -> None:
-    """The first entry after the announcement counts already."""
+    """Even the first entry after the announcement counts."""
     made: list[int] = []
 
     def drop() -> None:
@@ -309,8 +309,8 @@ def test_a_table_is_dropped_by_the_very_next_entry(store: MetaStore, bucket: Mod
     assert len(_named(bucket, "nightly")) == 1
 
 
-def test_a_backup_of_a_backup_keeps_what_the_first_one_kept(store: MetaStore, bucket: ModelBucket) -> None:
-    """At every request of it the first one is deleted and a vacuum runs: it is whole, or refused."""
+def test_a_backup_of_a_backup_keeps_the_ssts_of_the_first(store: MetaStore, bucket: ModelBucket) -> None:
+    """At every request of it the first backup is deleted and a vacuum runs: the second one is whole, or refused."""
     store.backups.create("first")
     churn(store, bucket)
     start = dict(bucket.objects)
@@ -339,7 +339,7 @@ def test_a_backup_of_a_backup_keeps_what_the_first_one_kept(store: MetaStore, bu
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER])
 def test_a_crash_at_any_request_of_a_backup(store: MetaStore, bucket: ModelBucket, fate: Fate) -> None:
-    """What is finished is whole; what is not is given up in time, its object deleted, and its name free again."""
+    """A finished backup is whole; another one is given up in time, its object deleted, and its name free again."""
     start, started_ms = dict(bucket.objects), bucket.system.wall_ms
     for at in range(1, calls_of(bucket, back_up) + 1):
         bucket.objects, bucket.system.wall_ms = dict(start), started_ms
@@ -364,7 +364,7 @@ def test_a_crash_at_any_request_of_a_backup(store: MetaStore, bucket: ModelBucke
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
 def test_a_lost_request_or_answer_at_any_point(store: MetaStore, bucket: ModelBucket, fate: Fate) -> None:
-    """The same call repeated makes one backup, which is whole; and so for its deletion."""
+    """The repeated call makes one backup, which is whole; a repeated deletion succeeds, too."""
     start = dict(bucket.objects)
     for at in range(1, calls_of(bucket, back_up) + 1):
         bucket.objects = dict(start)
@@ -387,15 +387,15 @@ def test_a_lost_request_or_answer_at_any_point(store: MetaStore, bucket: ModelBu
 
 
 def repeated(call: Callable[[], object]) -> None:
-    """Call until it succeeds, as a caller does after `ObjectStoreUnavailable`; twice must do."""
+    """Call until it succeeds, as a caller does after `ObjectStoreUnavailable`; two calls must suffice."""
     try:
         call()
     except ObjectStoreUnavailable:
         call()
 
 
-def test_a_maker_that_slept_past_its_time_is_refused(store: MetaStore, bucket: ModelBucket) -> None:
-    """Vacuum has given the backup up, and taken what it would name."""
+def test_a_backup_whose_process_slept_past_its_lease_is_refused(store: MetaStore, bucket: ModelBucket) -> None:
+    """Vacuum has given the backup up, and deleted SSTs that it would name."""
 
     def asleep() -> None:
         other = meta(bucket)
@@ -415,8 +415,8 @@ def test_a_maker_that_slept_past_its_time_is_refused(store: MetaStore, bucket: M
     assert len(list(bucket.list("backup/"))) == 1, "the object of the first try is gone"
 
 
-def test_a_name_held_up_by_a_dead_maker_is_free_after_its_time(store: MetaStore, bucket: ModelBucket) -> None:
-    """Without a vacuum: whoever wants the name gives the old one up."""
+def test_a_name_held_by_a_dead_process_is_free_after_its_lease(store: MetaStore, bucket: ModelBucket) -> None:
+    """Without a vacuum: the next backup of that name takes it over after the lease of the dead one."""
     faulty = FaultyBucket(bucket)
     maker = meta(faulty)
     faulty.script = where("create", "backup/", Fate.CRASH)
@@ -434,7 +434,7 @@ def test_a_name_held_up_by_a_dead_maker_is_free_after_its_time(store: MetaStore,
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "renamed"])
 def test_a_backup_that_cannot_be_read_stops_vacuum(store: MetaStore, bucket: ModelBucket, damage: str) -> None:
-    """Nothing at all is deleted, the error says what to do, and doing it helps."""
+    """Vacuum deletes nothing; the error says what to do, and that helps."""
     made = store.backups.create("nightly")
     other = store.backups.create("other")
     churn(store, bucket)
@@ -461,7 +461,7 @@ def test_a_backup_that_cannot_be_read_stops_vacuum(store: MetaStore, bucket: Mod
 
 
 def test_a_backup_deleted_while_vacuum_reads_it_is_no_damage(store: MetaStore, bucket: ModelBucket) -> None:
-    """What it kept may be kept by one that was made of it meanwhile."""
+    """Its SSTs may be kept by a backup that was made of it meanwhile."""
     store.backups.create("first")
     churn(store, bucket)
 
@@ -478,7 +478,7 @@ def test_a_backup_deleted_while_vacuum_reads_it_is_no_damage(store: MetaStore, b
 
 
 def test_objects_of_no_backup_go_and_foreign_names_stay(store: MetaStore, bucket: ModelBucket) -> None:
-    """A deletion that died after its log entry leaves an object."""
+    """A deletion that died after its log entry leaves such an object."""
     made = store.backups.create("nightly")
     faulty = FaultyBucket(bucket)
     other = meta(faulty)
@@ -494,7 +494,7 @@ def test_objects_of_no_backup_go_and_foreign_names_stay(store: MetaStore, bucket
 
 
 def test_truncation_goes_past_a_backup(bucket: ModelBucket) -> None:
-    """The backup needs no log: entries and snapshots of its time go, and it can be read."""
+    """A backup needs no log: entries and snapshots of its time are deleted, and it stays readable."""
     store = meta(bucket, snapshot_every=4)
     store.create_table(spec())
     churn(store, bucket)
@@ -513,7 +513,7 @@ def test_truncation_goes_past_a_backup(bucket: ModelBucket) -> None:
 
 
 def test_deltas_that_do_not_fit_change_nothing() -> None:
-    """Each is refused by a named error."""
+    """A named error refuses each of them."""
     begin = BeginBackup(name="a", id="0" * 32, owner="me", at_ms=1, expires_ms=2)
     version = advance(Version(), [begin])
     finish = FinishBackup(name="a", id="0" * 32, seq=1, epoch=0, ssts=0, bytes=0)
@@ -537,7 +537,7 @@ def test_deltas_that_do_not_fit_change_nothing() -> None:
 
 
 def test_a_commit_cannot_bring_an_sst_of_another_store(store: MetaStore, bucket: ModelBucket) -> None:
-    """Nor can a compaction put one out."""
+    """A compaction may not report one, either."""
     newest = store.version().max_committed_epoch
     with pytest.raises(InvalidBatch, match="own bucket"):
         store.commit(request(newest + 1, 1, upload(bucket, source="memory://x")))
@@ -549,7 +549,7 @@ def test_a_commit_cannot_bring_an_sst_of_another_store(store: MetaStore, bucket:
 
 
 def test_backups_of_two_processes_do_not_disturb_each_other(store: MetaStore, bucket: ModelBucket) -> None:
-    """Each makes its own at every request of the other's."""
+    """Each process makes its backup at every request of the other."""
     start = dict(bucket.objects)
     for at in range(1, calls_of(bucket, back_up) + 1):
         bucket.objects = dict(start)
@@ -561,7 +561,7 @@ def test_backups_of_two_processes_do_not_disturb_each_other(store: MetaStore, bu
 
 
 def test_two_processes_want_one_name_at_once(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
-    """At every request of one, the other tries: exactly one gets it."""
+    """At every request of one process the other one tries: exactly one gets the name."""
     start = dict(bucket.objects)
     for at in range(1, calls_of(bucket, back_up) + 1):
         bucket.objects = dict(start)

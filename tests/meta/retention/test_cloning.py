@@ -1,4 +1,4 @@
-"""Clones: what they need stays, whatever the stores they came from do, and is let go of when it is needed no more."""
+"""Clones: the SSTs that they need stay, whatever happens to their sources, and are released once not needed."""
 
 import contextlib
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class InlineSystem(TickingSystem):
 
 
 class World:
-    """Some buckets by URL, as an environment's credentials would open them."""
+    """Some buckets by URL, as the credentials of an environment would open them."""
 
     def __init__(self) -> None:
         self.system = InlineSystem()
@@ -66,7 +66,7 @@ class World:
         return VersionLog(self.bucket(name), self.system, owner="test").refresh()
 
     def put(self, name: str, value: bytes, keys: range = range(20)) -> None:
-        """Commit `value` for the keys and merge all of the table, so that nothing that was live stays live."""
+        """Commit `value` for the keys and merge the whole table, so that no earlier SST stays live."""
         with self.store(name) as store:
             table = store.table("kv") if "kv" in store.tables() else store.create_table("kv")
             self.system.forward(1)
@@ -76,7 +76,7 @@ class World:
             store.compact("kv")
 
     def vacuum(self, name: str) -> list[str]:
-        """Vacuum without grace; the paths that it deleted."""
+        """Vacuum without grace; returns the paths that it deleted."""
         self.system.forward(1)
         with self.store(name) as store:
             return [path for path, _ in store.vacuum().deleted]
@@ -104,7 +104,7 @@ def world() -> Iterator[World]:
 
 
 def test_a_clone_begins_as_its_source_and_copies_nothing(world: World) -> None:
-    """Both go their own ways; the source's vacuum keeps what the clone reads."""
+    """Both stores go on independently; the source's vacuum keeps the SSTs that the clone reads."""
     world.put("a", b"second", range(5))
     origin = world.clone("a", "b")
     assert world.ssts("b") == 0
@@ -121,7 +121,7 @@ def test_a_clone_begins_as_its_source_and_copies_nothing(world: World) -> None:
 
 
 def test_a_repeated_clone_does_nothing(world: World) -> None:
-    """Also when both stores have moved on, and when the hold is gone."""
+    """Also if both stores have changed since, or the hold is gone."""
     first = world.clone("a", "b")
     for name in ("a", "b"):
         world.put(name, b"more")
@@ -132,7 +132,7 @@ def test_a_repeated_clone_does_nothing(world: World) -> None:
 
 
 def test_a_clone_of_another_point_is_refused(world: World) -> None:
-    """Another backup of the same source, another source, or what is in the place already."""
+    """Another backup of the same source, another source, or a store in the place already."""
     with world.store("a") as store:
         store.backup("early")
     world.put("a", b"second")
@@ -151,7 +151,7 @@ def test_a_clone_of_another_point_is_refused(world: World) -> None:
 
 
 def test_a_point_that_is_not_there_is_refused(world: World) -> None:
-    """Nothing is left anywhere."""
+    """Nothing is left behind anywhere."""
     before = dict(world.bucket("a").objects)
     with pytest.raises(BackupNotFound, match="nightly"):
         world.clone("a", "b", "nightly")
@@ -188,8 +188,8 @@ def both(world: World, fates: dict[int, Fate]) -> tuple[FaultyBucket, FaultyBuck
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
-def test_a_clone_interrupted_at_any_request_goes_on(world: World, fate: Fate) -> None:
-    """Between, the source changes and is vacuumed: the clone is whole, and has one hold."""
+def test_a_clone_interrupted_at_any_request_can_be_repeated(world: World, fate: Fate) -> None:
+    """Meanwhile the source changes and is vacuumed: the clone is whole, and has one hold."""
     start = dict(world.bucket("a").objects)
     first, second, count = both(world, {})
     world.clone_on(first, second)
@@ -216,7 +216,7 @@ def test_a_clone_interrupted_at_any_request_goes_on(world: World, fate: Fate) ->
 
 
 def test_an_interrupted_clone_of_one_point_cannot_become_one_of_another(world: World) -> None:
-    """Its hold says what it was begun from; deleting it helps."""
+    """Its hold names the point that it began with; deleting the hold helps."""
     with world.store("a") as store:
         store.backup("early")
     target = FaultyBucket(world.bucket("b"), where("create", "log/", Fate.CRASH))
@@ -230,7 +230,7 @@ def test_an_interrupted_clone_of_one_point_cannot_become_one_of_another(world: W
 
 
 def test_a_dead_clones_hold_is_listed_and_can_be_deleted(world: World) -> None:
-    """It has no lease: it stays until somebody deletes it, and then vacuum takes what it kept."""
+    """It has no lease: it stays until a user deletes it, and then vacuum deletes the SSTs that it kept."""
     world.clone("a", "b")
     world.bucket("b").objects.clear()
     world.put("a", b"second")
@@ -246,7 +246,7 @@ def test_a_dead_clones_hold_is_listed_and_can_be_deleted(world: World) -> None:
 # --- Letting go ------------------------------------------------------------------------------------------------------
 
 
-def test_a_clone_lets_go_once_it_names_nothing_foreign(world: World) -> None:
+def test_a_clone_releases_its_hold_once_it_names_nothing_foreign(world: World) -> None:
     """Its compaction writes into its own bucket; its vacuum deletes the hold, and nothing else, in the source."""
     world.clone("a", "b")
     world.vacuum("b")
@@ -269,7 +269,7 @@ def test_a_clone_lets_go_once_it_names_nothing_foreign(world: World) -> None:
 
 
 def test_an_iterator_on_an_old_version_of_the_clone_may_still_read_the_source(world: World) -> None:
-    """What the clone has replaced waits out its grace period before the hold goes, as its own SSTs do."""
+    """SSTs that the clone has replaced wait out its grace period before the hold goes, as its own SSTs do."""
     world.clone("a", "b")
     world.put("b", b"mine")
     with open_on(world.bucket("b"), world.system, world.open, gc_grace=900) as store:
@@ -281,7 +281,7 @@ def test_an_iterator_on_an_old_version_of_the_clone_may_still_read_the_source(wo
 
 
 def test_a_backup_of_a_clone_keeps_its_source(world: World) -> None:
-    """The clone lets go only when its own backups name nothing foreign either; a restore of one copies from there."""
+    """The clone keeps its hold while a backup of it names SSTs of the source; a restore of one copies from there."""
     world.clone("a", "b")
     with world.store("b") as store:
         store.backup("of-b")
@@ -302,8 +302,8 @@ def test_a_backup_of_a_clone_keeps_its_source(world: World) -> None:
     assert world.values("c") == {b"first"}
 
 
-def test_a_source_that_is_away_is_let_go_of_later(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The clone's vacuum does its own work, says so, and tries again."""
+def test_the_hold_in_an_unreachable_source_is_released_later(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The clone's vacuum does its other work, logs it, and tries again."""
     world.clone("a", "b")
     world.put("b", b"mine")
     world.away = {"model://a"}
@@ -318,8 +318,8 @@ def test_a_source_that_is_away_is_let_go_of_later(world: World, caplog: pytest.L
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER])
-def test_a_crash_at_any_request_of_letting_go(world: World, fate: Fate) -> None:
-    """The next vacuum finishes: neither a hold nor a source stays behind, and the clone reads on."""
+def test_a_crash_at_any_request_of_releasing_a_hold(world: World, fate: Fate) -> None:
+    """The next vacuum finishes: neither hold nor source stays behind, and the clone is still readable."""
     world.clone("a", "b")
     world.put("b", b"mine", range(5))
     start = {url: dict(bucket.objects) for url, bucket in world.buckets.items()}
@@ -358,7 +358,7 @@ def vacuum_once(world: World, first: FaultyBucket, second: FaultyBucket) -> None
 
 
 def test_a_clone_of_a_clone_depends_on_no_store_between(world: World) -> None:
-    """It holds in each store what lies there; the one between may compact, let go, and vanish."""
+    """It holds SSTs in each store; the one between may compact, release its hold, and vanish."""
     world.clone("a", "b")
     world.put("b", b"of b", range(5))
     world.put("b", b"of b too", range(5, 10))
@@ -381,7 +381,7 @@ def test_a_clone_of_a_clone_depends_on_no_store_between(world: World) -> None:
 
 
 def test_a_clone_of_an_untouched_clone_reads_from_the_first_store(world: World) -> None:
-    """Its SSTs name the bucket where they are, so the middle one can be deleted outright."""
+    """Its SSTs name the bucket that has them, so the middle store can be deleted outright."""
     world.clone("a", "b")
     world.clone("b", "c")
     assert {sst.source for sst in world.version("c").ssts()} == {"model://a"}
@@ -395,14 +395,14 @@ def test_a_clone_of_an_untouched_clone_reads_from_the_first_store(world: World) 
 
 
 def test_an_sst_without_a_hold_breaks_an_invariant(world: World) -> None:
-    """So the simulator and `tussock check` would notice."""
+    """The simulator and `tussock check` therefore notice it."""
     world.clone("a", "b")
     (problem,) = problems(replace(world.version("b"), sources={}))
     assert "lies in model://a, where the version has no hold" in problem
 
 
 def test_a_foreign_sst_that_was_lost_is_named_with_its_store(world: World) -> None:
-    """Somebody deleted the hold of a living clone."""
+    """A user deleted the hold of a living clone."""
     world.clone("a", "b")
     with world.store("a") as store:
         store.delete_backup(hold_name("model://b"))

@@ -46,7 +46,7 @@ def put(store: StateStore, value: bytes, keys: range = range(ROWS)) -> int:
 
 
 def replace_all(store: StateStore, value: bytes) -> None:
-    """Nothing that was live stays live, and vacuum takes what it may."""
+    """Replace all rows, compact and vacuum, so that only copies keep the old SSTs."""
     put(store, value)
     store.compact("kv")
     store.vacuum()
@@ -57,8 +57,8 @@ def rows(url: str) -> list[tuple[bytes, bytes]]:
         return pairs(store.table("kv").scan())
 
 
-def test_a_backup_outlives_what_becomes_of_the_store(store: StateStore, urls: list[str]) -> None:
-    """It is restored to what was there, and the restored store goes on by itself."""
+def test_a_backup_outlives_changes_of_the_store(store: StateStore, urls: list[str]) -> None:
+    """It is restored to its rows, and the restored store goes on independently."""
     before = pairs(store.table("kv").scan())
     made = store.backup("nightly", "for the test")
     replace_all(store, b"third")
@@ -82,8 +82,8 @@ def test_a_backup_outlives_what_becomes_of_the_store(store: StateStore, urls: li
         clone(urls[0], urls[1])
 
 
-def test_a_clone_reads_where_the_rows_are_and_lets_go(store: StateStore, urls: list[str]) -> None:
-    """A clone of a clone too; each store is changed, compacted and vacuumed on its own."""
+def test_a_clone_reads_its_source_and_later_releases_it(store: StateStore, urls: list[str]) -> None:
+    """A clone of a clone does, too; each store is changed, compacted and vacuumed by itself."""
     before = pairs(store.table("kv").scan())
     clone(urls[0], urls[1])
     clone(urls[0], urls[1])
@@ -122,7 +122,7 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
 
 
 def _restore_and_die(source: str, target: str, at: int) -> None:
-    """Restore, and end as `kill -9` does after so many SSTs are in place."""
+    """Restore, and end as `kill -9` does once `at` SSTs are in place."""
     left = at
 
     def told(_: int) -> None:
@@ -134,8 +134,8 @@ def _restore_and_die(source: str, target: str, at: int) -> None:
     restore(source, "nightly", target, on_bytes=told)
 
 
-def test_a_restore_that_is_killed_goes_on(store: StateStore, urls: list[str]) -> None:
-    """Another process is killed after one SST, and after the next: no store is there until the last try."""
+def test_a_killed_restore_can_be_repeated(store: StateStore, urls: list[str]) -> None:
+    """Another process is killed after one SST, and after the next: no store exists until the last attempt."""
     if urls[0].startswith("memory:"):
         pytest.skip("a memory store cannot be reached from another process")
     put(store, b"third")

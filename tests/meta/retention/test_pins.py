@@ -28,7 +28,7 @@ def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem, retention: floa
 
 @pytest.fixture
 def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
-    """Two overlapping commits, at epochs 1 and 2."""
+    """Two commits of the same keys, at epochs 1 and 2."""
     made = meta(bucket, system)
     made.create_table(spec())
     for epoch in (1, 2):
@@ -37,8 +37,8 @@ def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
     return made
 
 
-def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: MetaStore, system: FakeSystem) -> None:
-    """It is listed with owner and times, smallest epoch first, and gone after its release."""
+def test_a_pin_is_on_the_newest_or_the_given_epoch(store: MetaStore, system: FakeSystem) -> None:
+    """The pin is listed with owner and times, smallest epoch first, until its release."""
     keeper = meta(store._bucket, system, retention=100)  # type: ignore[arg-type]
     newest, older = store.pins.pin(None), keeper.pins.pin(1)
     assert [pin.epoch for pin in store.live_pins()] == [1, 2]
@@ -55,7 +55,7 @@ def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: MetaStore, sys
 
 
 def test_pins_write_nothing_to_the_log(store: MetaStore) -> None:
-    """Reading as often as one likes leaves the log as it is."""
+    """Any number of pins leaves the log as it is."""
     seq = store.version().seq
     for _ in range(5):
         store.pins.pin(None).release()
@@ -63,7 +63,7 @@ def test_pins_write_nothing_to_the_log(store: MetaStore) -> None:
 
 
 def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, system: FakeSystem) -> None:
-    """With nothing retained, the workers' pins on the job's epoch work although a newer one was committed."""
+    """With a retention of 0, workers can pin their job's epoch although a newer one was committed."""
     store = meta(bucket, system)
     store.create_table(spec())
     store.commit(request(1))
@@ -77,7 +77,7 @@ def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, sys
 
 
 def test_the_newest_epoch_can_be_pinned_while_others_commit(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Retention does not ask after what was the newest when the pin was asked for, if nothing of it was dropped."""
+    """The newest epoch of the moment can be pinned past its retention if no row of it was dropped."""
     writer, slow = meta(bucket, system), FaultyBucket(bucket)
     reader = meta(slow, system)
     writer.create_table(spec())
@@ -94,15 +94,15 @@ def test_the_newest_epoch_can_be_pinned_while_others_commit(bucket: ModelBucket,
     pin.check()
 
 
-def test_a_pin_finds_what_others_committed(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
-    """The newest epoch is the newest of the store, not of this process."""
+def test_a_pin_finds_commits_of_other_processes(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
+    """The newest epoch is that of the store, not of this process."""
     other = meta(bucket, system)
     other.commit(request(9))
     assert store.pins.pin(None).info.epoch == 9
 
 
 def test_a_lost_answer_to_a_pin_leaves_no_pin(store: MetaStore, system: FakeSystem, bucket: ModelBucket) -> None:
-    """A pin that its holder does not know of is taken away again."""
+    """A pin that its holder does not know of is deleted again."""
     faulty = FaultyBucket(bucket)
     other = meta(faulty, system)
     faulty.script = where("put", "pins/", Fate.LOSE_ANSWER)
@@ -112,7 +112,7 @@ def test_a_lost_answer_to_a_pin_leaves_no_pin(store: MetaStore, system: FakeSyst
 
 
 def test_renewal_moves_the_expiry_and_a_lapsed_lease_stays_lapsed(bucket: ModelBucket, system: FakeSystem) -> None:
-    """The holder reckons by its monotonic clock; once lapsed, the pin is not brought back."""
+    """The holder measures by its monotonic clock; a lapsed pin is not brought back."""
     log = VersionLog(bucket, system, owner="a")
     keeper = PinKeeper(bucket, system, log, owner="a", retention_ms=0, lease_seconds=LEASE)
     pin = keeper.pin(None)
@@ -131,8 +131,8 @@ def test_renewal_moves_the_expiry_and_a_lapsed_lease_stays_lapsed(bucket: ModelB
     assert smallest_live_pin(bucket, system.now_ms(), 0) is None
 
 
-def test_one_failed_renewal_loses_nothing(bucket: ModelBucket, system: FakeSystem) -> None:
-    """The lease covers two renewals."""
+def test_one_failed_renewal_loses_no_pin(bucket: ModelBucket, system: FakeSystem) -> None:
+    """The lease lasts for two renewals."""
     faulty = FaultyBucket(bucket)
     keeper = PinKeeper(faulty, system, VersionLog(faulty, system, owner="a"), owner="a", retention_ms=0)
     pin = keeper.pin(None)
@@ -150,7 +150,7 @@ def test_one_failed_renewal_loses_nothing(bucket: ModelBucket, system: FakeSyste
 def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
     bucket: ModelBucket, system: FakeSystem, hours: int
 ) -> None:
-    """The wall clock jumps by an hour: the holder goes on, and a crash ends the lease a lease after the renewal."""
+    """The wall clock jumps by an hour: the holder goes on; after a crash the pin ends a lease after its renewal."""
     keeper = PinKeeper(bucket, system, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
     pin = keeper.pin(None)
     system.wall_ms += hours * 3_600_000
@@ -162,7 +162,7 @@ def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
 
 
 def test_a_pin_by_a_clock_years_ahead_ends_a_day_after_it_was_written(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Whoever wrote it is gone: it holds back compaction for a day by the bucket's clock, then vacuum takes it."""
+    """If its writer is gone, it holds back compaction for a day by the bucket's clock, then vacuum deletes it."""
     store = meta(bucket, system)
     pin = store.pins.pin(None)
     years = 5 * 365 * 86_400_000
@@ -187,7 +187,7 @@ def test_a_lease_shorter_than_two_renewals_is_refused(bucket: ModelBucket, syste
 
 
 def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system: FakeSystem) -> None:
-    """It is a daemon, one for all pins, and gone when none is held; a later pin starts another."""
+    """It is a daemon thread, one for all pins; a later pin starts another one."""
     keeper = PinKeeper(bucket, system, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
     for _ in range(2):
         pins = [keeper.pin(None), keeper.pin(None)]
@@ -200,8 +200,10 @@ def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system:
         assert len(pins) == 2
 
 
-def test_damaged_and_foreign_pins(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
-    """A damaged pin holds the epoch in its name for a day; a foreign object is none."""
+def test_a_damaged_pin_holds_its_epoch_and_a_foreign_object_none(
+    store: MetaStore, bucket: ModelBucket, system: FakeSystem
+) -> None:
+    """A damaged pin holds the epoch in its name for a day; a foreign object is no pin."""
     store.pins.pin(None)
     path = next(path for path in bucket.objects if path.startswith("pins/"))
     bucket.put(path, b"damage")
@@ -212,7 +214,7 @@ def test_damaged_and_foreign_pins(store: MetaStore, bucket: ModelBucket, system:
 
 
 def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: MetaStore) -> None:
-    """Without an epoch that is old enough, everything is kept."""
+    """Without an old enough epoch everything is kept."""
     version = store.version()
     now = store._system.now_ms()
     assert low_watermark(version, now, 0, None) == 2
@@ -229,8 +231,8 @@ def four_runs(store: MetaStore) -> None:
 
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("outer", ["pin", "claim"])
-def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at: int) -> None:
-    """At each request of one, the other runs whole: a pin that is granted is at or above the task's watermark."""
+def test_no_interleaving_lets_a_compaction_drop_pinned_rows(outer: str, at: int) -> None:
+    """At each request of one, the other runs whole: a granted pin is at or above the task's watermark."""
     system = FakeSystem()
     bucket = ModelBucket(system)
     setup = meta(bucket, system, retention=1000)
@@ -274,8 +276,8 @@ def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at:
         assert task.watermark == 4  # type: ignore[attr-defined]
 
 
-def test_a_compaction_that_ignored_a_pin_makes_its_holder_stop(store: MetaStore, system: FakeSystem) -> None:
-    """A clock far ahead saw the pin as expired: the holder gets an error instead of a wrong answer."""
+def test_a_compaction_that_ignored_a_pin_stops_its_holder(store: MetaStore, system: FakeSystem) -> None:
+    """A process with a clock far ahead saw the pin as expired: its holder gets an error instead of a wrong answer."""
     ahead = FakeSystem()
     ahead.wall_ms = system.wall_ms + 3_000_000
     ahead.drawn = 10**6
@@ -293,8 +295,8 @@ def test_a_compaction_that_ignored_a_pin_makes_its_holder_stop(store: MetaStore,
         pin.check()
 
 
-def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Whichever epochs are pinned, the smallest live one is what a listing answers."""
+def test_the_watermark_of_any_pins_is_the_smallest_live_one(bucket: ModelBucket, system: FakeSystem) -> None:
+    """For any set of pinned epochs it is the smallest live one that a listing shows."""
     store = meta(bucket, system, retention=1000)
     store.create_table(spec())
     for epoch in (1, 2, 3):
@@ -308,7 +310,7 @@ def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSyst
 
 
 def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Each release once woke the renewing thread, which wrote all other pins anew: twice the puts or more."""
+    """Once each release woke the renewing thread, which wrote all other pins anew: twice the puts or more."""
     counts = RequestCounts(bucket)
     keeper = MetaStore(counts.for_caller("pins"), system)
     with_others = keeper.pins.pin(None)
@@ -318,8 +320,8 @@ def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem
     with_others.release()
 
 
-def test_many_pins_are_renewed_side_by_side(system: FakeSystem) -> None:
-    """Several requests at once: one after the other, a renewal of a thousand would outlast the lease of the last."""
+def test_many_pins_are_renewed_concurrently(system: FakeSystem) -> None:
+    """Several at once: one after the other, renewing a thousand would outlast the lease of the last."""
     bucket = ModelBucket(system)
     store = meta(bucket, system, retention=1000)
     store.create_table(spec())

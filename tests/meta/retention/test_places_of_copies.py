@@ -1,4 +1,4 @@
-"""Restores and clones take only a place of their own, make nothing before they refuse, and trust no old copy unread."""
+"""Restores and clones take only an empty place, make nothing before they refuse, and trust no old copy unread."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,8 +50,8 @@ Copy = Callable[[str, str], None]
 
 @COPIES
 @pytest.mark.parametrize("path", ["note.txt", "log/x.txt", "pins/x", "other/log/00000000000000000001.delta"])
-def test_a_place_with_files_of_others_is_refused(source: str, tmp_path: Path, copy: Copy, path: str) -> None:
-    """Whatever they are called: the store that began there would have them as foreign objects."""
+def test_a_place_with_foreign_files_is_refused(source: str, tmp_path: Path, copy: Copy, path: str) -> None:
+    """A store that began there would have them as foreign objects, whatever their names."""
     file = tmp_path / "target" / path
     file.parent.mkdir(parents=True)
     file.write_text("of others")
@@ -61,8 +61,8 @@ def test_a_place_with_files_of_others_is_refused(source: str, tmp_path: Path, co
 
 
 @COPIES
-def test_a_place_that_an_operator_has_marked_is_taken(source: str, tmp_path: Path, copy: Copy) -> None:
-    """It marks a place before it restores into it: a restored StateStore never began."""
+def test_a_place_that_an_operator_has_marked_is_accepted(source: str, tmp_path: Path, copy: Copy) -> None:
+    """The operator marks a place before it restores into it; otherwise no StateStore could be restored."""
     marker = tmp_path / "target" / "tussock-owner"
     marker.parent.mkdir()
     marker.write_text("{}")
@@ -73,7 +73,7 @@ def test_a_place_that_an_operator_has_marked_is_taken(source: str, tmp_path: Pat
 
 @COPIES
 def test_a_place_in_the_store_or_around_it_is_refused(source: str, tmp_path: Path, copy: Copy) -> None:
-    """Either of the two would have the other's objects in it."""
+    """One of the two would have the other's objects in its prefix."""
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InvalidOption, match="lies in the store at"):
         copy(source, f"{source}/inside")
@@ -86,8 +86,8 @@ def test_a_place_in_the_store_or_around_it_is_refused(source: str, tmp_path: Pat
     assert _keys(f"{source}-beside") == [b"0", b"1", b"2"]
 
 
-def test_what_is_refused_makes_no_folder(source: str, tmp_path: Path) -> None:
-    """Neither where the store should have been, nor where the new one was to be."""
+def test_a_refused_copy_makes_no_folder(source: str, tmp_path: Path) -> None:
+    """Neither for the source of a refused copy, nor for its target."""
     before = sorted(tmp_path.rglob("*"))
     target = (tmp_path / "target").as_uri()
     with pytest.raises(InvalidOption, match="no store to clone"):
@@ -102,7 +102,7 @@ def test_what_is_refused_makes_no_folder(source: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_copy_of_an_earlier_attempt_is_copied_again(source: str, tmp_path: Path) -> None:
-    """One flipped bit in an object of the right size, before the store began: it is read, not trusted."""
+    """One flipped bit in an object of the right size, before the store began: the copy is read, not trusted."""
     complete, target = tmp_path / "complete", tmp_path / "target"
     restore(source, "b", complete.as_uri())
     (target / "sst").mkdir(parents=True)
@@ -116,8 +116,8 @@ def test_a_damaged_copy_of_an_earlier_attempt_is_copied_again(source: str, tmp_p
     assert len(told) == len(list((target / "sst").glob("*.data")))
 
 
-def test_a_clone_whose_source_is_away_says_so(source: str, tmp_path: Path) -> None:
-    """A read makes no folder where it was, and names the place; back again, it is read."""
+def test_a_clone_without_its_source_names_it(source: str, tmp_path: Path) -> None:
+    """A read makes no folder in its place, and names it; once the source is back, it is read."""
     target = (tmp_path / "target").as_uri()
     clone(source, target)
     away = (tmp_path / "source").rename(tmp_path / "away")

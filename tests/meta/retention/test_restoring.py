@@ -28,7 +28,7 @@ from tussock.statestore.errors import (
 
 ROWS = 20
 OLD = b"old!" * 1_000
-"""So long that a hundred of them, uncompressed, make an SST whose meta is an object of its own."""
+"""A value of such a length that a hundred of them, uncompressed, make an SST whose meta is a separate object."""
 
 
 class InlineSystem(TickingSystem):
@@ -57,7 +57,7 @@ def rows(bucket: ObjectStore, system: InlineSystem) -> list[tuple[bytes, bytes]]
 
 @pytest.fixture
 def source(system: InlineSystem) -> ModelBucket:
-    """A store whose backup `b` holds two SSTs of its own, one in two objects, and rows that were overwritten since."""
+    """A store whose backup `b` alone holds two SSTs, one in two objects, and rows that were overwritten since."""
     bucket = ModelBucket(system, "model://source")
     with open_on(bucket, system, retention=0, gc_grace=0) as store:
         fill(store, OLD, 100)
@@ -91,8 +91,8 @@ def assert_restored(target: ModelBucket, system: InlineSystem) -> None:
     assert rows(target, system) == [(b"%05d" % key, b"kept" if key < ROWS else OLD) for key in range(100)]
 
 
-def test_a_restored_store_is_as_the_backup_was(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """Rows, ledger and settings; its epochs go on above, and it needs the source no more."""
+def test_a_restored_store_equals_its_backup(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
+    """It has rows, ledger and settings; its epochs ascend from there, and it does not need the source."""
     before = dict(source.objects)
     origin = do(source, target, system)
     assert source.objects == before, "a restore only reads"
@@ -112,7 +112,7 @@ def test_a_restored_store_is_as_the_backup_was(source: ModelBucket, target: Mode
 
 
 def test_a_repeated_restore_does_nothing(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """Also when the store has moved on."""
+    """Also if the store has changed since."""
     first = do(source, target, system)
     with open_on(target, system) as store:
         fill(store, b"more")
@@ -122,7 +122,7 @@ def test_a_repeated_restore_does_nothing(source: ModelBucket, target: ModelBucke
 
 
 def calls_of(work: Callable[[FaultyBucket, FaultyBucket], object], source: ModelBucket, target: ModelBucket) -> int:
-    """How many requests `work` makes of both buckets together, undisturbed, on copies of them."""
+    """The number of requests to both buckets that `work` makes without interruption, on copies of them."""
     shared = Shared(_copy(source), _copy(target), {})
     work(shared.source, shared.target)
     return shared.count
@@ -154,10 +154,10 @@ class Shared:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
-def test_a_restore_interrupted_at_any_request_goes_on(
+def test_a_restore_interrupted_at_any_request_can_be_repeated(
     source: ModelBucket, target: ModelBucket, system: InlineSystem, fate: Fate
 ) -> None:
-    """Until it is done there is no store; repeated, nothing is copied twice."""
+    """There is no store until it is done; the repeated restore copies nothing twice."""
     total = calls_of(lambda a, b: do(a, b, system), source, target)
     assert total > 10
     for at in range(1, total + 1):
@@ -178,7 +178,7 @@ def test_a_restore_interrupted_at_any_request_goes_on(
 
 
 def has_store(target: ModelBucket, system: InlineSystem) -> bool:
-    """Whether others see a store there; what a restore has copied so far is none."""
+    """Whether a client sees a store there; a partial copy is none."""
     try:
         return VersionLog(target, system, owner="test").refresh().seq == 1
     except CorruptLog:
@@ -189,7 +189,7 @@ def has_store(target: ModelBucket, system: InlineSystem) -> bool:
 def test_a_damaged_sst_is_named_and_no_store_is_made(
     source: ModelBucket, target: ModelBucket, system: InlineSystem, damage: str
 ) -> None:
-    """Every object of the backup in turn, flipped in its middle, cut, lost, or replaced by another SST's."""
+    """Each object of the backup in turn: one bit flipped, cut, lost, or replaced by another SST's."""
     do(source, target, system)
     paths = sorted(path for path in target.objects if path.startswith("sst/"))
     others = {path: source.objects[path] for path in paths}
@@ -217,7 +217,7 @@ def test_a_damaged_sst_is_named_and_no_store_is_made(
 def test_an_object_of_another_size_is_copied_again(
     source: ModelBucket, target: ModelBucket, system: InlineSystem
 ) -> None:
-    """Whatever left it there, it is not what the backup names."""
+    """The backup names another one, wherever this one is from."""
     do(source, target, system)
     whole = {path: stored[0] for path, stored in target.objects.items() if path.startswith("sst/")}
     target.objects.clear()
@@ -227,7 +227,7 @@ def test_an_object_of_another_size_is_copied_again(
     assert {path: target.objects[path][0] for path in whole} == whole
 
 
-def test_a_meta_that_is_not_what_the_backup_names_is_refused(
+def test_a_meta_that_differs_from_the_backups_record_is_refused(
     source: ModelBucket, target: ModelBucket, system: InlineSystem
 ) -> None:
     """Both are intact, and of one SST, and contradict each other."""
@@ -247,7 +247,7 @@ def test_a_meta_that_is_not_what_the_backup_names_is_refused(
 
 
 def test_a_place_with_a_store_is_refused(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """Whatever store: of its own, restored from another backup, or the source itself. It stays as it was."""
+    """The target holds another store, or is the source itself; it stays as it was."""
     with open_on(target, system) as store:
         fill(store, b"mine")
     before = dict(target.objects)
@@ -261,7 +261,7 @@ def test_a_place_with_a_store_is_refused(source: ModelBucket, target: ModelBucke
 def test_a_place_restored_from_another_backup_is_refused(
     source: ModelBucket, target: ModelBucket, system: InlineSystem
 ) -> None:
-    """Also from one that had the same name before."""
+    """Also from a backup that had the same name before."""
     do(source, target, system)
     with open_on(source, system) as store:
         store.backup("other")
@@ -274,7 +274,7 @@ def test_a_place_restored_from_another_backup_is_refused(
 
 
 def test_a_place_with_foreign_ssts_is_refused(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """It may be a store whose log was lost: its SSTs must not become garbage of the restored one."""
+    """A store may have lost its log there: its SSTs must not become garbage of the restored store."""
     stray = data_path("f" * 32)
     target.put(stray, b"x")
     with pytest.raises(StoreNotEmpty, match=stray):
@@ -282,7 +282,7 @@ def test_a_place_with_foreign_ssts_is_refused(source: ModelBucket, target: Model
     assert set(target.objects) == {stray}
 
 
-def test_a_store_that_begins_meanwhile_wins(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
+def test_a_store_that_is_created_meanwhile_wins(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
     """At every request a client creates a table in the place: one of both gets the first entry, and nothing is lost.
 
     Once something is copied, nobody else begins there.
@@ -320,7 +320,7 @@ def test_a_store_that_begins_meanwhile_wins(source: ModelBucket, target: ModelBu
 # --- Finding the backup ----------------------------------------------------------------------------------------------
 
 
-def test_a_backup_that_is_not_there_is_named(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
+def test_an_unknown_backup_is_named(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
     with pytest.raises(BackupNotFound, match="its backups: b"):
         do(source, target, system, "c")
     with pytest.raises(BackupNotFound, match="nor can its log be read"):
@@ -330,7 +330,7 @@ def test_a_backup_that_is_not_there_is_named(source: ModelBucket, target: ModelB
 
 @pytest.mark.parametrize("loss", ["gone", "hole", "damaged"])
 def test_a_backup_outlives_its_log(source: ModelBucket, target: ModelBucket, system: InlineSystem, loss: str) -> None:
-    """The object and the SSTs are enough; another backup whose name begins alike is not taken for it."""
+    """The object and the SSTs suffice; another backup whose name begins alike is not taken for it."""
     with open_on(source, system) as store:
         store.backup("b.c")
     entries = sorted(path for path in source.objects if path.startswith(("log/", "snapshot/")))
@@ -351,8 +351,8 @@ def test_a_lost_backup_object_is_named(source: ModelBucket, target: ModelBucket,
         do(source, target, system)
 
 
-def test_progress_is_told_in_bytes(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """Every SST counts once, whether it is copied or was there."""
+def test_progress_is_reported_in_bytes(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
+    """Every SST counts once, whether it is copied or was there already."""
     for _ in range(2):
         told: list[int] = []
         restore(source, target, system, backup="b", owner="test", open_source=no_other, on_bytes=told.append)

@@ -1,4 +1,4 @@
-"""When upkeep is due: by intervals with some chance in them, and sooner after a failure."""
+"""Due times of upkeep: intervals with some chance in them, and sooner after a failure."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def system() -> Dice:
 
 
 def wait(system: Dice, schedule: Recurring) -> float:
-    """Seconds until it is due, found by moving the clock a second at a time."""
+    """Seconds until the upkeep is due, found by moving the clock a second at a time."""
     waited = 0
     while not schedule.is_due:
         system.forward(1)
@@ -34,8 +34,8 @@ def wait(system: Dice, schedule: Recurring) -> float:
     return waited
 
 
-def test_it_is_due_after_each_interval(system: Dice) -> None:
-    """Reckoned from the end of the last, so that work that takes long does not follow upon itself."""
+def test_upkeep_is_due_after_each_interval(system: Dice) -> None:
+    """Measured from the end of the last run, so that long work does not follow upon itself."""
     schedule = Recurring(system, lambda: INTERVAL)
     assert wait(system, schedule) == INTERVAL
     system.forward(1000)
@@ -45,15 +45,15 @@ def test_it_is_due_after_each_interval(system: Dice) -> None:
 
 
 @pytest.mark.parametrize(("roll", "sign"), [(b"\x00", -1), (b"\xff", 1)])
-def test_chance_moves_it_by_a_tenth(system: Dice, roll: bytes, sign: int) -> None:
-    """So that processes which began together do not all list the bucket together."""
+def test_chance_moves_upkeep_by_a_tenth(system: Dice, roll: bytes, sign: int) -> None:
+    """Processes which began together do not all list the bucket together."""
     system.roll = roll
     due = wait(system, Recurring(system, lambda: INTERVAL))
     assert due == pytest.approx(INTERVAL * (1 + sign / JITTER_PARTS), abs=1.5)
 
 
-def test_a_failure_is_tried_again_soon_and_then_less_often(system: Dice) -> None:
-    """Never less often than an interval, and one success forgets all failures."""
+def test_failed_upkeep_is_tried_again_soon_and_then_less_often(system: Dice) -> None:
+    """Never less often than the interval; one success forgets all failures."""
     schedule = Recurring(system, lambda: INTERVAL, first_seconds=0)
     assert schedule.is_due
     waits = []
@@ -67,8 +67,8 @@ def test_a_failure_is_tried_again_soon_and_then_less_often(system: Dice) -> None
     assert wait(system, schedule) == RETRY_SECONDS_MIN
 
 
-def test_an_interval_of_zero_switches_it_off(system: Dice) -> None:
-    """And one that changes counts from the next time on."""
+def test_an_interval_of_zero_switches_upkeep_off(system: Dice) -> None:
+    """A changed interval counts from the next time on."""
     interval = [0.0]
     schedule = Recurring(system, lambda: interval[0])
     system.forward(1_000_000)

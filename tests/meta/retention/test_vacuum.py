@@ -1,4 +1,4 @@
-"""Vacuum: what goes, what stays, and the ways in which others lost data there."""
+"""Vacuum: what it deletes, what it keeps, and the ways in which others lost data there."""
 
 import contextlib
 
@@ -26,7 +26,7 @@ def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem | None = None, *
 def upload(
     bucket: ModelBucket, clock: FakeSystem | None = None, sst_id: str | None = None, **fields: object
 ) -> SstInfo:
-    """Put an SST's two objects; its id is minted by `clock` (the writer's), its age is the bucket's."""
+    """Put an SST's two objects; its id is minted by `clock` (the writer's), its age by the bucket's clock."""
     one = sst(id=sst_id or new_sst_id(clock or bucket.system), **fields)
     bucket.put(data_path(one.id), b"d" * 100)
     bucket.put(meta_path(one.id), b"m" * 10)
@@ -45,7 +45,7 @@ def store(bucket: ModelBucket) -> MetaStore:
 
 
 def compacted(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], SstInfo]:
-    """Two commits merged into one SST: (inputs, output)."""
+    """Two commits merged into one SST; returns (inputs, output)."""
     inputs = [upload(bucket), upload(bucket)]
     for epoch, one in enumerate(inputs, start=store.version().max_committed_epoch + 1):
         store.commit(request(epoch, 1, one))
@@ -57,7 +57,7 @@ def compacted(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], Sst
 
 
 def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: MetaStore, bucket: ModelBucket) -> None:
-    """One millisecond too early it stays; live SSTs always stay."""
+    """One millisecond earlier it stays; live SSTs always stay."""
     inputs, out = compacted(store, bucket)
     bucket.system.wall_ms += int(GRACE * 1000) - 1
     assert not any(path.startswith("sst/") for path, _ in store.vacuum().deleted)
@@ -73,7 +73,7 @@ def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: Meta
 
 
 def test_an_id_that_was_in_the_store_is_never_committed_again(store: MetaStore, bucket: ModelBucket) -> None:
-    """Dropped, then deleted and forgotten: at each stage a late commit of it is refused."""
+    """Dropped, then deleted, then forgotten: at each stage a late commit of it is refused."""
     inputs, _ = compacted(store, bucket)
     with pytest.raises(ValueError, match="compacted away"):
         store.commit(request(50, 1, inputs[0]))
@@ -99,7 +99,7 @@ def test_an_upload_that_is_not_committed_yet_is_kept_and_can_be_committed(
 
 
 def test_a_commit_that_waited_longer_than_the_grace_is_refused_whole(store: MetaStore, bucket: ModelBucket) -> None:
-    """Its file is gone; so the version never names a missing file, and a new upload goes through."""
+    """Its file is deleted; the version never names a missing file, and a new upload can be committed."""
     late, other = upload(bucket), meta(bucket)
     bucket.system.forward(GRACE + 1)
     other.vacuum()
@@ -168,7 +168,7 @@ def test_a_writer_whose_clock_lags_an_hour_is_not_locked_out(store: MetaStore, b
 
 
 def test_an_orphan_whose_id_is_ahead_of_time_goes_in_the_end(store: MetaStore, bucket: ModelBucket) -> None:
-    """The horizon is never ahead of the bucket's clock; once that passes the id, the orphan goes."""
+    """The horizon is never ahead of the bucket's clock; once that passes the id, the orphan is deleted."""
     ahead = FakeSystem()
     ahead.drawn, ahead.wall_ms = 10**6, bucket.system.wall_ms + 3_600_000
     orphan = upload(bucket, ahead)
@@ -181,7 +181,7 @@ def test_an_orphan_whose_id_is_ahead_of_time_goes_in_the_end(store: MetaStore, b
     assert not is_there(bucket, orphan)
 
 
-def test_ages_are_reckoned_by_the_buckets_clock(store: MetaStore, bucket: ModelBucket) -> None:
+def test_ages_are_measured_by_the_buckets_clock(store: MetaStore, bucket: ModelBucket) -> None:
     """A vacuum whose own clock is a day ahead does not take young uploads for old ones."""
     ahead = FakeSystem()
     ahead.drawn, ahead.wall_ms = 10**6, bucket.system.wall_ms + 86_400_000
@@ -191,8 +191,8 @@ def test_ages_are_reckoned_by_the_buckets_clock(store: MetaStore, bucket: ModelB
     assert store.commit(request(1, 1, young)) == 1
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_same(store: MetaStore, bucket: ModelBucket) -> None:
-    """Not a byte of the bucket; the report is what the real run then does."""
+def test_a_dry_run_changes_nothing_and_reports_the_same(store: MetaStore, bucket: ModelBucket) -> None:
+    """Not a byte of the bucket changes; the real run then deletes what the report lists."""
     compacted(store, bucket)
     upload(bucket)
     bucket.system.forward(GRACE + 1)
@@ -204,7 +204,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_same(store: MetaStore, bucket: 
     assert store.vacuum().deleted == ()
 
 
-def test_nothing_to_do_appends_nothing(store: MetaStore, bucket: ModelBucket) -> None:
+def test_a_vacuum_without_garbage_appends_nothing(store: MetaStore, bucket: ModelBucket) -> None:
     """A vacuum without garbage leaves the log as it is."""
     store.commit(request(1, 1, upload(bucket)))
     bucket.system.forward(GRACE + 1)
@@ -214,15 +214,15 @@ def test_nothing_to_do_appends_nothing(store: MetaStore, bucket: ModelBucket) ->
 
 
 def test_foreign_objects_are_left_alone(store: MetaStore, bucket: ModelBucket) -> None:
-    """Vacuum deletes what it knows to be an SST, nothing else."""
+    """Vacuum deletes only what it recognises as an SST."""
     for path in ("sst/readme.txt", "sst/abc.data", "other/file", f"sst/{'g' * 32}.data"):
         bucket.put(path, b"mine")
     bucket.system.forward(10 * GRACE)
     assert store.vacuum().deleted == ()
 
 
-def test_an_unreadable_log_means_that_nothing_is_deleted(store: MetaStore, bucket: ModelBucket) -> None:
-    """Not knowing what is named is no licence."""
+def test_nothing_is_deleted_if_the_log_is_unreadable(store: MetaStore, bucket: ModelBucket) -> None:
+    """Vacuum does not know which SSTs are named."""
     orphan = upload(bucket)
     store.commit(request(1, 1, upload(bucket)))
     bucket.system.forward(GRACE + 1)
@@ -239,7 +239,7 @@ def test_an_unreadable_log_means_that_nothing_is_deleted(store: MetaStore, bucke
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER], ids=["before", "after"])
 def test_a_crash_at_any_request_leaves_garbage_only(fate: Fate) -> None:
-    """After it, every live SST is there, and the next vacuum finishes the work."""
+    """After the crash every live SST exists, and the next vacuum finishes the work."""
     for number in range(1, 100):
         bucket = ModelBucket(FakeSystem())
         store = meta(bucket, snapshot_every=2)
@@ -268,8 +268,8 @@ def test_a_crash_at_any_request_leaves_garbage_only(fate: Fate) -> None:
     assert not any(path.startswith("tmp/") for path in bucket.objects)
 
 
-def test_old_entries_go_behind_a_marker_and_two_snapshots_stay(bucket: ModelBucket) -> None:
-    """Only entries under the second newest snapshot, and older than the grace period; everyone reads on."""
+def test_old_entries_are_deleted_behind_a_marker_and_two_snapshots_stay(bucket: ModelBucket) -> None:
+    """Entries under the second newest snapshot, and older than the grace period, are deleted; all readers go on."""
     store = meta(bucket, snapshot_every=4)
     lagging = meta(bucket)
     store.create_table(spec())
@@ -303,7 +303,7 @@ def test_a_damaged_snapshot_does_not_count_for_truncation(bucket: ModelBucket) -
 
 
 def test_young_entries_stay_even_with_no_grace_period(bucket: ModelBucket) -> None:
-    """Truncation has a lower bound of its own, on which the log's stall check rests."""
+    """Truncation keeps entries for 30 s at least, on which the log's stall check rests."""
     store = meta(bucket, snapshot_every=2, gc_grace_seconds=0)
     store.create_table(spec())
     for epoch in range(1, 8):
@@ -315,7 +315,7 @@ def test_young_entries_stay_even_with_no_grace_period(bucket: ModelBucket) -> No
 
 
 def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucket) -> None:
-    """What a stalled writer left behind, and what a dead reader did not release."""
+    """A stalled writer left the entries behind, and a dead reader the pins."""
     store = meta(bucket, snapshot_every=2)
     store.create_table(spec())
     for epoch in range(1, 8):
@@ -330,8 +330,8 @@ def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucke
     assert [reason for _, reason in store.vacuum().deleted] == ["expired pin"]
 
 
-def test_what_no_store_has_written_stays_in_its_folders() -> None:
-    """A bucket may have files of others, also in folders of ours, and as old as anything that goes."""
+def test_foreign_files_in_the_stores_folders_stay() -> None:
+    """A bucket may hold foreign files, also in the store's folders, and as old as anything that vacuum deletes."""
     bucket = ModelBucket(FakeSystem())
     store = meta(bucket)
     foreign = {

@@ -1,4 +1,4 @@
-"""`meta.proto`, what was generated of it, the table of methods and the pages that describe them say the same."""
+"""`meta.proto`, the code generated from it, the table of methods and the pages about them agree."""
 
 import re
 import subprocess
@@ -18,8 +18,8 @@ PAGE = (ROOT / "docs/meta-protocol.md").read_text(encoding="utf-8")
 KINDS = [getattr(errors, name) for name in errors.__all__ if name != "TussockError"]
 
 
-def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
-    """Otherwise a change of the proto would not take effect, or one made by hand would be lost."""
+def test_generated_code_matches_the_proto(tmp_path: Path) -> None:
+    """Otherwise a change of the proto would not take effect, or a change by hand would be lost."""
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(ROOT / "meta")]
     command += [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(ROOT / "meta" / PROTO)]
     subprocess.run(command, check=True, timeout=60)
@@ -29,7 +29,7 @@ def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
 
 
 def test_every_call_is_described_with_its_roles() -> None:
-    """Of the page's table, the roles of each call are those that the service checks."""
+    """The page's table gives each call the roles that the service checks."""
     described = {}
     for names, roles in re.findall(r"^\| (`[A-Z]\w+`(?:, `[A-Z]\w+`)*) \| (all|writer|compactor|admin) \|", PAGE, re.M):
         for name in re.findall(r"\w+", names):
@@ -43,8 +43,8 @@ def test_every_call_is_described_with_its_roles() -> None:
     assert {name: expected[roles] for name, roles in described.items()} == {m.name: m.roles for m in METHODS.values()}
 
 
-def test_every_error_has_the_status_of_the_page() -> None:
-    """A proxy or a client in another language goes by the status."""
+def test_every_error_has_the_status_that_the_page_lists() -> None:
+    """Proxies, and clients in other languages, act on the status."""
     described = {}
     for codes, kinds in re.findall(r"^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \| (`.*`) \|$", PAGE, re.M):
         found = re.findall(r"[A-Z_]{5,}", codes)
@@ -55,7 +55,7 @@ def test_every_error_has_the_status_of_the_page() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_travel_whole(kind: type[TussockError]) -> None:
-    """Class, message and facts arrive as they were."""
+    """Class, message and facts arrive unchanged."""
     error = kind("what was wrong", -7, "name", b"\xff\x00", 2**62)
     arrived = decode_error(encode_error(error))
     assert (type(arrived), arrived.args, str(arrived)) == (kind, error.args, "what was wrong")

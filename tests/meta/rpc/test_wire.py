@@ -1,4 +1,4 @@
-"""Records of a request are counted in its bytes, as protobuf would make them."""
+"""Counting the records of a request in its bytes, as protobuf would parse them."""
 
 import random
 
@@ -21,8 +21,8 @@ def tables(rng: random.Random) -> list[pb.TableRuns]:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_records_are_counted_as_they_are(seed: int) -> None:
-    """Each table, run and SST is one, and so is each further field of the message and of a table."""
+def test_all_records_are_counted(seed: int) -> None:
+    """Each table, run and SST is one, and each further field of the message and of a table."""
     made = pb.CommitRequest(epoch=seed + 1, tables=tables(random.Random(seed)), payloads={"a": b"x" * 500})
     expected = 2 + sum(2 + len(table.runs) + sum(len(run.ssts) for run in table.runs) for table in made.tables)
     data = made.SerializeToString()
@@ -32,8 +32,8 @@ def test_records_are_counted_as_they_are(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_bytes_of_any_kind_end_the_count(seed: int) -> None:
-    """Damaged messages and noise: a number, or an error, never another one or a loop."""
+def test_counting_ends_for_any_bytes(seed: int) -> None:
+    """For damaged messages and noise the count is a number or an error, and always ends."""
     rng = random.Random(seed)
     data = bytearray(pb.CommitRequest(epoch=1, tables=tables(rng)).SerializeToString() or rng.randbytes(100))
     for _ in range(rng.randrange(1, 9)):

@@ -1,4 +1,4 @@
-"""What a caller may get wrong, and how often."""
+"""Limits on the mistakes of a caller."""
 
 import pytest
 
@@ -11,8 +11,8 @@ from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.errors import InvalidOption, RateLimited
 
 
-def test_a_caller_whose_calls_are_refused_all_the_time_is_slowed_down() -> None:
-    """By host and identity: no client that works makes so many mistakes, and others are not held to it."""
+def test_a_caller_of_refused_calls_is_slowed_down() -> None:
+    """The limit is by host and identity: no working client makes that number of mistakes, and others go on."""
     system = FakeSystem()
     gate = Gate(system, Authenticator(system), RateLimits(system, 5000, 10_000), ReplicaMetrics().calls)
 

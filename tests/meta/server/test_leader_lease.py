@@ -1,4 +1,4 @@
-"""The leader's lease: who takes a term, who keeps it, and that no clock, stall or lost answer makes two leaders."""
+"""The leader's lease: how a term is taken and kept, and that no clock, stall or lost answer makes two leaders."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LEASE = 3.0
 
 
 class OwnClock(FakeSystem):
-    """A machine whose monotonic clock starts anywhere and whose wall clock says what it likes."""
+    """A machine whose monotonic clock starts anywhere and whose wall clock may be wrong."""
 
     def __init__(self, world: FakeSystem, name: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Node:
         self.due = 0.0
 
     def step(self) -> bool:
-        """As a node's loop does: a failed round is followed by another one."""
+        """One round of a node's loop; after a failed round another one follows."""
         try:
             return self.lease.step()
         except ObjectStoreUnavailable:
@@ -66,7 +66,7 @@ def nodes(bucket: ModelBucket) -> list[Node]:
 
 
 def run(nodes: list[Node], seconds: float, each: Callable[[], None] | None = None) -> None:
-    """Let time pass in steps of 10 ms; each node steps when its own pause is over, and never are there two leaders."""
+    """Let time pass in steps of 10 ms; each node steps when its pause is over, and there are never two leaders."""
     world = nodes[0].system.world
     for _ in range(round(seconds * 100)):
         world.forward(0.01)
@@ -85,7 +85,7 @@ def leader_of(nodes: list[Node]) -> Node:
 
 
 def test_an_empty_store_gets_one_leader_that_all_agree_on(nodes: list[Node]) -> None:
-    """The first to look takes term 1, begins it in the log and keeps it; the others know its address."""
+    """The first node takes term 1, begins it in the log and keeps it; the others know its address."""
     run(nodes, 20)
     leader = leader_of(nodes)
     assert {node.lease.term for node in nodes} == {1}
@@ -95,7 +95,7 @@ def test_an_empty_store_gets_one_leader_that_all_agree_on(nodes: list[Node]) -> 
 
 
 def test_a_dead_leader_is_replaced_within_a_lease_and_one_look(nodes: list[Node]) -> None:
-    """However the looks fall: from death to the new leader's first entry less than 4 s at a lease of 3 s."""
+    """At any timing of the looks: from death to the new leader's first entry less than 4 s at a lease of 3 s."""
     for extra in range(20):
         bucket = ModelBucket(FakeSystem())
         nodes = [Node(bucket, name) for name in ("a", "b", "c")]
@@ -112,7 +112,7 @@ def test_a_dead_leader_is_replaced_within_a_lease_and_one_look(nodes: list[Node]
 
 
 def test_a_leader_that_resigns_is_replaced_at_the_next_look(nodes: list[Node]) -> None:
-    """Nobody waits for the end of its lease; it does not come back."""
+    """No node waits for the end of its lease; it does not come back."""
     run(nodes, 10)
     old = leader_of(nodes)
     old.lease.resign()
@@ -124,7 +124,7 @@ def test_a_leader_that_resigns_is_replaced_at_the_next_look(nodes: list[Node]) -
 
 
 def test_two_racers_for_one_term_make_one_leader(bucket: ModelBucket) -> None:
-    """Both saw the same, both create: the second finds the object and follows."""
+    """Both saw the same lease, both create: the second finds the object and follows."""
     one, two = Node(bucket, "a"), Node(bucket, "b")
     one.bucket.stall(
         lambda call: call.operation == "create" and call.path.startswith("leader/"), lambda: two.step() and None
@@ -136,7 +136,7 @@ def test_two_racers_for_one_term_make_one_leader(bucket: ModelBucket) -> None:
 
 
 def test_a_leader_that_stood_still_stops_by_its_own_clock_and_is_fenced(bucket: ModelBucket) -> None:
-    """Another leads meanwhile; the old one does not act when it wakes up, and what it still tries is refused."""
+    """Another node leads meanwhile; the old one does not act when it wakes up, and its requests are refused."""
     old, new = Node(bucket, "a"), Node(bucket, "b")
     run([old, new], 5)
     stopped, other = (old, new) if old.lease.is_held() else (new, old)
@@ -152,8 +152,8 @@ def test_a_leader_that_stood_still_stops_by_its_own_clock_and_is_fenced(bucket: 
     assert stopped.lease.leader_address == other.lease._address
 
 
-def test_a_leader_that_stood_still_while_nobody_else_was_there_takes_a_new_term(bucket: ModelBucket) -> None:
-    """It never comes back in a term that lapsed: others may be about to take over."""
+def test_a_lone_leader_that_stood_still_takes_a_new_term(bucket: ModelBucket) -> None:
+    """It never comes back in a lapsed term: another node may be about to take over."""
     node = Node(bucket, "a")
     run([node], 5)
     bucket.system.forward(LEASE)
@@ -164,7 +164,7 @@ def test_a_leader_that_stood_still_while_nobody_else_was_there_takes_a_new_term(
 
 
 def test_a_watcher_that_stood_still_does_not_depose_a_living_leader(bucket: ModelBucket) -> None:
-    """What it saw before the stall is no evidence: it looks again, and the time between counts for nothing."""
+    """What it saw before the stall is no evidence: it looks again, and the time between does not count."""
     leader, watcher = Node(bucket, "a"), Node(bucket, "b")
     run([leader, watcher], 5)
     leader, watcher = (leader, watcher) if leader.lease.is_held() else (watcher, leader)
@@ -178,8 +178,8 @@ def test_a_watcher_that_stood_still_does_not_depose_a_living_leader(bucket: Mode
     assert leader.lease.term == 1
 
 
-def test_a_late_creation_of_a_term_long_over_leads_nobody(bucket: ModelBucket) -> None:
-    """The number is free again, since old leases are deleted; the log knows better, and the lease is given up."""
+def test_a_late_creation_of_an_old_term_makes_no_leader(bucket: ModelBucket) -> None:
+    """The number is free again, since old leases are deleted; the log knows the newer term; the lease is given up."""
     late = Node(bucket, "late")
     others = [Node(bucket, f"n{number}") for number in range(4)]
 
@@ -201,7 +201,7 @@ def test_a_late_creation_of_a_term_long_over_leads_nobody(bucket: ModelBucket) -
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
 @pytest.mark.parametrize("operation", ["create leader/", "create log/", "put leader/", "list leader/", "get leader/"])
 def test_a_lost_request_or_answer_is_made_up_for(bucket: ModelBucket, operation: str, fate: Fate) -> None:
-    """Any one of them, at any time: within a second the same node leads, in the term that it took."""
+    """Whichever is lost, and at any time: within a second the same node leads, in its term."""
     node = Node(bucket, "a")
     node.bucket.script = where(*operation.split(), fate, times=1)  # type: ignore[arg-type]
     run([node], 5)
@@ -211,7 +211,7 @@ def test_a_lost_request_or_answer_is_made_up_for(bucket: ModelBucket, operation:
 
 
 def test_a_lease_whose_creation_was_answered_too_late_is_not_adopted(bucket: ModelBucket) -> None:
-    """It counts from when its creation was first sent; by now others may have taken over."""
+    """It counts from when its creation was first sent; by now another node may have taken over."""
     node = Node(bucket, "a")
     node.bucket.script = where("create", "leader/", Fate.LOSE_ANSWER)
     node.step()
@@ -221,7 +221,7 @@ def test_a_lease_whose_creation_was_answered_too_late_is_not_adopted(bucket: Mod
 
 
 def test_a_leader_that_cannot_renew_stops_before_others_take_over(bucket: ModelBucket) -> None:
-    """Its writes are lost for good: it stops by its own clock, and the other leads half a second later or more."""
+    """Its requests never arrive: it stops by its own clock, and another node leads half a second later or more."""
     cut, other = Node(bucket, "a"), Node(bucket, "b")
     run([cut], 1)
     run([cut, other], 5)
@@ -240,8 +240,8 @@ def test_a_leader_that_cannot_renew_stops_before_others_take_over(bucket: ModelB
     assert cut.lease.leader_address == "b:7370"
 
 
-def test_a_leader_whom_the_bucket_refuses_asks_ten_times_a_second_at_most(bucket: ModelBucket) -> None:
-    """A refusal comes at once, unlike a failure of the network, so only the pause keeps it from asking without end."""
+def test_a_leader_that_the_bucket_refuses_asks_ten_times_a_second_at_most(bucket: ModelBucket) -> None:
+    """A refusal comes at once, unlike a network failure, so only the pause keeps it from asking without end."""
     node = Node(bucket, "a")
     run([node], 5)
     node.bucket.script = lambda _: Fate.LOSE_REQUEST
@@ -253,7 +253,7 @@ def test_a_leader_whom_the_bucket_refuses_asks_ten_times_a_second_at_most(bucket
 
 @pytest.mark.parametrize("rate", [0.9, 1.1])
 def test_clocks_that_run_at_different_rates_make_no_two_leaders(bucket: ModelBucket, rate: float) -> None:
-    """Within the margin of a sixth; wall clocks that jump by a day are not even looked at."""
+    """Within the margin of a sixth; wall clocks may jump by a day, since they are not read."""
     nodes = [Node(bucket, name) for name in ("a", "b")]
     nodes[1].system.rate = rate
     chance = random.Random(5)
@@ -267,7 +267,7 @@ def test_clocks_that_run_at_different_rates_make_no_two_leaders(bucket: ModelBuc
 
 
 def test_random_stalls_and_losses_never_make_two_leaders() -> None:
-    """Whatever is lost or stands still; once all is well again, there is a leader who can append."""
+    """For any losses and stalls; once all is well again, there is a leader that can append."""
     for seed in range(15):
         bucket = ModelBucket(FakeSystem())
         nodes = [Node(bucket, name) for name in ("a", "b", "c")]
@@ -288,7 +288,7 @@ def test_random_stalls_and_losses_never_make_two_leaders() -> None:
 
 
 def test_a_damaged_lease_runs_out_like_that_of_a_dead_holder(bucket: ModelBucket) -> None:
-    """Nobody is stopped by an object that cannot be read, and its holder finds it replaced."""
+    """An unreadable object stops no node, and its holder finds it replaced."""
     bucket.put(lease_path(7), b"rubbish")
     bucket.put("leader/readme", b"foreign, and ignored")
     node = Node(bucket, "a")
@@ -301,7 +301,7 @@ def test_a_damaged_lease_runs_out_like_that_of_a_dead_holder(bucket: ModelBucket
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 10**20 - 1])
 def test_a_number_that_no_term_can_have_is_no_lease(bucket: ModelBucket, number: int) -> None:
-    """It could not be written into a lease, and nobody ever led."""
+    """It could not be written into a lease, and no node ever led in it."""
     bucket.put(lease_path(number), b"rubbish")
     nodes = [Node(bucket, "a"), Node(bucket, "b")]
     run(nodes, 20)
@@ -309,8 +309,8 @@ def test_a_number_that_no_term_can_have_is_no_lease(bucket: ModelBucket, number:
     assert lease_path(1) in bucket.objects
 
 
-def test_terms_go_on_from_the_log_where_leases_are_gone(bucket: ModelBucket) -> None:
-    """A store that was copied without its leases: the next term is above those in its log."""
+def test_terms_continue_from_the_log_when_leases_are_gone(bucket: ModelBucket) -> None:
+    """A store may be copied without its leases: the next term is above those in its log."""
     node = Node(bucket, "a")
     run([node], 1)
     bucket.delete([lease_path(1)])
@@ -321,7 +321,7 @@ def test_terms_go_on_from_the_log_where_leases_are_gone(bucket: ModelBucket) -> 
 
 
 def test_the_two_newest_leases_are_kept(bucket: ModelBucket) -> None:
-    """A new leader removes those of terms that are long over."""
+    """A new leader deletes leases of older terms."""
     for number in range(5):
         node = Node(bucket, f"n{number}")
         run([node], 1)
@@ -345,8 +345,8 @@ def test_an_idle_leader_makes_two_requests_a_second_and_a_follower_less_than_thr
             assert len(node.bucket.calls) <= 2 * 12 / (LEASE / 4) + 2
 
 
-def test_the_lease_says_who_holds_it_and_for_how_long(bucket: ModelBucket) -> None:
-    """What stands in the bucket is what the document lists."""
+def test_the_lease_holds_its_holder_and_its_duration(bucket: ModelBucket) -> None:
+    """The object in the bucket has the fields that the document lists."""
     node = Node(bucket, "a")
     run([node], 2.5)
     lease = decode_lease("x", 1, bucket.get(lease_path(1)))
@@ -387,7 +387,7 @@ MINE = HeldLease(lease(holder="me"), 100.0, True)
         (5, None, MINE, None, 100.0, Action.LOSE),
     ],
 )
-def test_the_decision_by_itself(
+def test_the_decision_on_a_lease_alone(
     newest: int, looked: SeenLease | None, held: HeldLease | None, tried: HeldLease | None, now: float, expected: Action
 ) -> None:
     """Each edge of time, on both sides."""

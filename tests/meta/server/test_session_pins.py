@@ -1,4 +1,4 @@
-"""Pins of sessions across a change of leader: what the old leader does too late must not touch the new one's."""
+"""Pins of sessions across a change of leader: late requests of the old leader do not touch the new one's pins."""
 
 import pytest
 
@@ -55,10 +55,10 @@ def old(bucket: ModelBucket, system: FakeSystem) -> Leader:
     return Leader(bucket, system, term=1)
 
 
-def test_a_leader_replaced_while_it_takes_a_pin_leaves_the_new_leaders_alone(
+def test_a_leader_replaced_while_it_takes_a_pin_leaves_the_new_leaders_pin(
     old: Leader, bucket: ModelBucket, system: FakeSystem
 ) -> None:
-    """The client repeats its call at the new leader, under the same token; then the old one sees that it is over."""
+    """The client repeats its call at the new leader, with the same token; then the old one sees that it is replaced."""
     new = Leader(bucket, system, term=2)
     old.open()
     new.open()
@@ -78,7 +78,7 @@ def test_a_leader_replaced_while_it_takes_a_pin_leaves_the_new_leaders_alone(
 def test_a_leader_replaced_while_it_adopts_a_pin_leaves_it_to_the_new_leader(
     old: Leader, bucket: ModelBucket, system: FakeSystem
 ) -> None:
-    """Its bucket fails just then: the pin's object is not its own to delete."""
+    """Its bucket fails just then: it must not delete the pin's object, which is the new leader's."""
     old.open()
     pin = old.pin()
     middle, new = Leader(bucket, system, term=2), Leader(bucket, system, term=3)
@@ -92,7 +92,7 @@ def test_a_leader_replaced_while_it_adopts_a_pin_leaves_it_to_the_new_leader(
 def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever(
     old: Leader, bucket: ModelBucket, system: FakeSystem
 ) -> None:
-    """The new leader releases the pin for its client; nobody brings it back."""
+    """The new leader releases the pin for its client, and the old one does not bring it back."""
     old.open()
     pin = old.pin()
     middle, new = Leader(bucket, system, term=2), Leader(bucket, system, term=3)
@@ -109,7 +109,7 @@ def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever
 
 
 def test_a_holder_that_stood_still_leaves_an_adopted_pin_alone(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Its lease lapsed, so it gives the pin up; but the object, which has the same name, is the adopter's by now."""
+    """Its lease lapsed, so it gives the pin up; the object of the same name belongs to the new leader by now."""
     keepers = [
         PinKeeper(bucket, system, VersionLog(bucket, system, owner=name), owner=name, retention_ms=0) for name in "ab"
     ]
@@ -122,7 +122,7 @@ def test_a_holder_that_stood_still_leaves_an_adopted_pin_alone(bucket: ModelBuck
 
 
 def test_a_pin_is_renewed_while_its_holder_still_reads_the_log(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Behind many appends of the same process that can take longer than the lease."""
+    """Many appends of the same process come before the read, which can take longer than the lease."""
     slow = FaultyBucket(bucket)
     keeper = PinKeeper(slow, system, VersionLog(slow, system, owner="a"), owner="a", retention_ms=0)
 
@@ -136,8 +136,8 @@ def test_a_pin_is_renewed_while_its_holder_still_reads_the_log(bucket: ModelBuck
     keeper.pin(None).check()
 
 
-def test_a_shown_pin_is_the_one_that_was_granted(old: Leader, bucket: ModelBucket, system: FakeSystem) -> None:
-    """The next leader knows it by its id, and so does the client."""
+def test_the_pin_in_the_status_is_the_one_granted(old: Leader, bucket: ModelBucket, system: FakeSystem) -> None:
+    """The next leader and the client both know it by its id."""
     old.open()
     pin = old.pin()
     new = Leader(bucket, system, term=2)

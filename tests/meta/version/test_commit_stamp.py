@@ -1,4 +1,4 @@
-"""Stamping a commit: the ledger, the catalog, `expect`, uploads below the horizon, and the final epoch."""
+"""Deciding on a commit: the ledger, the catalog, `expect`, uploads below the horizon, and the final epoch."""
 
 import pytest
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ def version() -> Version:
 
 
 def test_a_commit_goes_on_top_of_l0_newest_first(version: Version) -> None:
-    """The runs of a request keep their order and stand above what was there."""
+    """The runs of a request keep their order and stand above older runs."""
     first, newer, older = sst(), sst(), sst()
     version = committed(version, request(5, 1, first))
     version = committed(version, request(7, 1, newer, older))
@@ -54,7 +54,7 @@ def test_a_commit_without_tables_is_legal(version: Version) -> None:
 
 
 def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -> None:
-    """The final epoch is fresh, and the SSTs carry it."""
+    """The commit gets a new epoch, which its SSTs carry."""
     version = committed(version, request(50))
     delta = stamp(version, request(50), NOW)
     assert isinstance(delta, CommitEpoch)
@@ -62,8 +62,8 @@ def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -
     assert {(one.epoch, one.min_epoch, one.max_epoch) for one in delta.tables[1][0].ssts} == {(delta.epoch,) * 3}
 
 
-def test_a_repeated_batch_answers_the_first_epoch(version: Version) -> None:
-    """A batch that the writer has committed is a no-op, however its `expect` looks now, or with fewer tables."""
+def test_a_repeated_batch_gets_the_first_epoch(version: Version) -> None:
+    """A batch that the writer has committed is a no-op, whatever its `expect` is now, or with fewer tables."""
     version = committed(version, request(5, writer="w", batch_id=3))
     version = committed(version, request(8, writer="w", batch_id=5))
     for batch, epoch in ((3, 5), (5, 8)):
@@ -77,22 +77,22 @@ def test_a_repeated_batch_answers_the_first_epoch(version: Version) -> None:
 
 @pytest.mark.parametrize("batch", [0, 4])
 def test_a_batch_that_was_skipped_is_refused(version: Version, batch: int) -> None:
-    """To call it committed would lose its rows; the message names the writer and both batches."""
+    """Taking it as committed would lose its rows; the message names the writer and both batches."""
     version = committed(version, request(5, writer="w", batch_id=3))
     version = committed(version, request(8, writer="w", batch_id=5))
     with pytest.raises(Fenced, match=f"'w' has committed batch 5, and batch {batch} was never"):
         stamp(version, request(99, writer="w", batch_id=batch), NOW)
 
 
-def test_the_ledger_keeps_sixteen_epochs_and_answers_the_oldest_for_older_batches(version: Version) -> None:
-    """The ledger of a writer is bounded; batches whose epochs it forgot are answered by the oldest that it has."""
+def test_the_ledger_keeps_sixteen_epochs_and_gives_the_oldest_for_older_batches(version: Version) -> None:
+    """The ledger of a writer is bounded; for older batches it gives the oldest epoch that it has."""
     for batch in range(40):
         version = committed(version, request(100 + batch, None, writer="w", batch_id=batch))
     assert len(version.ledger["w"]) == 16
     assert stamp(version, request(999, None, writer="w", batch_id=2), NOW) == AlreadyCommitted(100 + 24)
 
 
-def test_expect_fails_whole_and_names_both_epochs(version: Version) -> None:
+def test_a_failed_expect_refuses_the_commit_and_names_both_epochs(version: Version) -> None:
     """`Conflict` names table, read epoch and newer epoch; an equal epoch is no conflict."""
     version = committed(version, request(5))
     with pytest.raises(Conflict, match=r"'kv' was read at epoch 4, but epoch 5"):
@@ -102,7 +102,7 @@ def test_expect_fails_whole_and_names_both_epochs(version: Version) -> None:
 
 @pytest.mark.parametrize("field", ["tables", "expect"])
 def test_a_dropped_table_is_named(version: Version, field: str) -> None:
-    """A commit to a table that is not there is refused, also where it only read it."""
+    """A commit to a missing table is refused, also if it only read the table."""
     bad = request(5, 9) if field == "tables" else request(5, 1, expect={9: 1})
     with pytest.raises(TableNotFound, match="id 9"):
         stamp(version, bad, NOW)
@@ -145,8 +145,8 @@ def test_a_commit_repeated_with_the_same_ssts_answers_the_first_epoch(version: V
         committed(version, replace(first, tables={1: (*first.tables[1], run(sst()))}))
 
 
-def test_a_repeated_commit_whose_ssts_were_compacted_is_told_so(version: Version) -> None:
-    """Its epoch is no longer known, but that it happened is."""
+def test_a_repeated_commit_whose_ssts_were_compacted_is_refused_by_name(version: Version) -> None:
+    """The epoch is not known any more, but the commit is."""
     version = committed(version, first := request(5))
     version = advance(version, [DropTable(table_id=1, at_ms=NOW), CreateTable(spec=spec("kv", 2))])
     again = replace(first, tables={2: first.tables[1]})
@@ -155,7 +155,7 @@ def test_a_repeated_commit_whose_ssts_were_compacted_is_told_so(version: Version
 
 
 def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) -> None:
-    """Also a batch that the old one had committed, and on replay; commits that name none are not held to it."""
+    """Also for a batch that the old one had committed, and on replay; commits without a generation are not affected."""
     version = advance(version, [OpenWriter(writer="w", generation=1)])
     version = committed(version, request(5, writer="w", batch_id=1, generation=1))
     stamped = stamp(version, request(6, writer="w", batch_id=2, generation=1), NOW)
@@ -173,8 +173,8 @@ def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) 
     assert committed(version, request(10, writer="x", batch_id=1)).generations == {"w": 2}
 
 
-def test_generations_come_one_after_the_other(version: Version) -> None:
-    """One that was never opened, one without a writer, a gap, a name that is empty: each is refused in words."""
+def test_a_wrong_generation_of_a_writer_is_refused(version: Version) -> None:
+    """A generation that was never opened, one without a writer, a gap, an empty name: each refusal says why."""
     with pytest.raises(InvalidOption, match="generation 1 of writer 'w' was never opened, the newest is 0"):
         stamp(version, request(5, writer="w", batch_id=1, generation=1), NOW)
     with pytest.raises(InvalidOption, match="no writer is named"):
@@ -208,7 +208,7 @@ def test_bad_arguments_are_named(version: Version) -> None:
         stamp(full, request(5), NOW)
 
 
-def test_retention_is_reckoned_by_commit_times_and_not_by_epochs(version: Version) -> None:
+def test_retention_is_measured_by_commit_times_and_not_by_epochs(version: Version) -> None:
     """Epochs may be 1, 2, 3; the newest one committed at or before the edge counts."""
     for epoch in (1, 2, 3):
         version = committed(version, request(epoch, None), NOW + epoch * 1000)
@@ -219,7 +219,7 @@ def test_retention_is_reckoned_by_commit_times_and_not_by_epochs(version: Versio
 
 
 def test_a_clock_that_lags_cannot_end_a_retention_early(version: Version) -> None:
-    """A commit stamped an hour before the last one counts as being as late as that."""
+    """A commit stamped an hour before the last one counts as of the last one's time."""
     version = committed(version, request(1, None), NOW)
     version = committed(version, request(2, None), NOW - 3_600_000)
     assert version.retention_epoch(NOW, 1) == 0

@@ -1,4 +1,4 @@
-"""Claims and reports on a version: what is refused, and what takes effect."""
+"""Claims and reports on a version: refusals and effects."""
 
 import pytest
 from msgspec.structs import replace
@@ -44,7 +44,7 @@ def report(outputs: tuple[SstInfo, ...], **fields: object) -> ReportCompaction:
     return ReportCompaction(outputs=outputs, **values)  # type: ignore[arg-type]
 
 
-def test_a_sound_fixture(version: Version) -> None:
+def test_the_version_of_these_tests_is_sound(version: Version) -> None:
     """The version that these tests start from keeps all invariants."""
     assert problems(version) == []
 
@@ -68,13 +68,13 @@ def test_a_sound_fixture(version: Version) -> None:
     ],
 )
 def test_a_claim_that_could_break_a_read_is_refused(version: Version, wanted: CompactionTask, words: str) -> None:
-    """The refusal names the task and the file in the way; picking again is the answer to it."""
+    """The refusal names the task and the file in the way; the caller picks again."""
     with pytest.raises((Conflict, InvalidOption), match=words):
         advance(version, [ClaimCompaction(task=wanted)])
 
 
 def test_a_claim_needs_inputs_a_table_and_a_level(version: Version) -> None:
-    """What no version could accept is not a `Conflict`."""
+    """An error that no other version would avoid is not a `Conflict`."""
     with pytest.raises(InvalidOption):
         advance(version, [ClaimCompaction(task=task(target=1))])
     with pytest.raises(InvalidOption):
@@ -104,7 +104,7 @@ def test_two_tasks_may_not_write_into_one_range_of_a_level(version: Version) -> 
 
 
 def test_a_report_replaces_inputs_by_outputs(version: Version) -> None:
-    """Outputs stand in the target in key order, inputs are dropped with their sequence and time."""
+    """Outputs stand in the target in key order; inputs are recorded as dropped with sequence and time."""
     version = claimed(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     after = advance(version, [report((out,))])
@@ -116,7 +116,7 @@ def test_a_report_replaces_inputs_by_outputs(version: Version) -> None:
     assert after.compacted_epoch == 4
 
 
-def test_a_merge_in_l0_stays_in_its_place_while_commits_go_on_top(version: Version) -> None:
+def test_a_merge_in_l0_keeps_its_place_below_later_commits(version: Version) -> None:
     """The position is found by the inputs' ids, not by a number that commits move."""
     version = claimed(version, task((N1,), (OLD1, OLD2), target=0))
     state = version.tables[1]
@@ -130,7 +130,7 @@ def test_a_merge_in_l0_stays_in_its_place_while_commits_go_on_top(version: Versi
 
 
 def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None:
-    """Everything in the task was dropped: run and deepest level vanish."""
+    """Run and deepest level vanish when everything in the task was dropped."""
     version = claimed(version, task((OLD2,), (L1C,), (L2A,), target=2, bottom=True))
     after = advance(version, [report(())])
     assert after.tables[1].levels.levels == ((L1A, L1B),)
@@ -138,7 +138,7 @@ def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None
 
 
 def test_a_report_after_its_task_was_taken_back_is_fenced(version: Version) -> None:
-    """Whoever has it now is named, and nothing changed; a second report of the same task likewise."""
+    """The error names the present owner, and nothing changes; a second report of the same task is fenced, too."""
     version = claimed(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     with pytest.raises(Fenced, match="'me' holds it"):
@@ -154,7 +154,7 @@ def test_a_report_after_its_task_was_taken_back_is_fenced(version: Version) -> N
 
 
 def test_only_an_expired_task_is_taken_back_by_others(version: Version) -> None:
-    """At the very millisecond of its expiry it still holds; the owner may always give up."""
+    """At the very millisecond of its expiry it is still held; the owner may always give up."""
     version = claimed(version, task((OLD1,), (L1A,), target=1))
     with pytest.raises(Fenced, match="holds it until 20"):
         advance(version, [ReleaseCompaction(task_id="t", owner="you", at_ms=20)])
@@ -175,7 +175,7 @@ def test_only_an_expired_task_is_taken_back_by_others(version: Version) -> None:
     ids=["outside the inputs' keys", "too new", "out of order", "a key in two files", "an input"],
 )
 def test_outputs_that_cannot_come_of_the_inputs_are_refused(version: Version, outputs: tuple[SstInfo, ...]) -> None:
-    """A compaction brings no new keys and no newer epochs, and no key's versions are split between files."""
+    """A compaction adds no keys and no newer epochs, and does not split a key's versions between files."""
     version = claimed(version, task((OLD1,), (L1A,), target=1))
     with pytest.raises(InvalidBatch):
         advance(version, [report(outputs)])
@@ -192,7 +192,7 @@ def test_outputs_below_the_horizon_and_watermarks_above_the_task_are_refused(ver
         advance(version, [report((out,))])
 
 
-def test_a_trivial_move_is_claim_and_report_in_one_entry(version: Version) -> None:
+def test_a_trivial_move_claims_and_reports_in_one_entry(version: Version) -> None:
     """Nothing is dropped, even for inputs below the horizon, and the file keeps its id."""
     version = advance(version, [AdvanceHorizon(horizon=make_id(2**40))])
     moved = task((L1B,), target=2, kind="trivial-move", watermark=0)

@@ -1,4 +1,4 @@
-"""The ledger knows which batches of a writer are committed, and never takes one that was not for one that was."""
+"""The ledger knows a writer's committed batches, and never takes an uncommitted batch for a committed one."""
 
 import random
 
@@ -37,8 +37,8 @@ def from_source(source: str | None, batch_id: int, table: int | None = 1) -> Com
 
 
 @pytest.mark.parametrize("batches", [15, 16, 17, 30])
-def test_a_batch_below_the_first_one_is_refused_however_many_came_since(version: Version, batches: int) -> None:
-    """With sixteen batches remembered, any older number was once answered as committed, and its rows were lost."""
+def test_a_batch_below_the_first_one_is_refused_after_any_number_of_batches(version: Version, batches: int) -> None:
+    """With sixteen batches remembered, an older number was once taken for committed, and its rows were lost."""
     for batch in range(batches):
         version = committed(version, request(100 + batch, writer="w", batch_id=100 + 10 * batch))
     for never in (5, 99, 101, 109):
@@ -47,8 +47,8 @@ def test_a_batch_below_the_first_one_is_refused_however_many_came_since(version:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_ascending_batches_are_told_from_those_that_were_skipped(version: Version, seed: int) -> None:
-    """Against a plain set: an answer is right, or the batch is refused; unknown are only those before many gaps."""
+def test_committed_batches_are_distinguished_from_skipped_ones(version: Version, seed: int) -> None:
+    """Compared with a plain set: the answer is right, or the batch is refused, which happens only before many gaps."""
     chance = random.Random(seed)
     gaps = chance.choice([0.0, 0.05, 0.5])
     done: dict[int, int] = {}
@@ -71,8 +71,8 @@ def test_any_ascending_batches_are_told_from_those_that_were_skipped(version: Ve
                 version.committed_epoch_of("w", asked)
 
 
-def test_what_older_releases_committed_is_known_by_what_they_kept(version: Version) -> None:
-    """They kept sixteen batches and no record: what is before these is not known, and is refused."""
+def test_batches_of_older_releases_are_known_by_their_records(version: Version) -> None:
+    """Older releases kept sixteen batches and no record: earlier batches are unknown, and are refused."""
     for batch in range(20):
         delta = CommitEpoch(epoch=1 + batch, at_ms=NOW, writer="w", batch_id=batch)
         version = advance(version, [delta])
@@ -86,8 +86,8 @@ def test_what_older_releases_committed_is_known_by_what_they_kept(version: Versi
     assert advance(version, [CommitEpoch(epoch=1 << 60, at_ms=NOW, writer="w", batch_id=22)]).writers == {}
 
 
-def test_batches_of_another_source_are_refused_whatever_their_number(version: Version) -> None:
-    """A new checkpoint counts from 0 again: its batches are not those of the query that had the name before."""
+def test_batches_of_another_source_are_refused_at_any_number(version: Version) -> None:
+    """A new checkpoint counts from 0 again: its batches are not those of the earlier query of that name."""
     for batch in range(3):
         version = committed(version, from_source("query 1", batch))
     for batch in (0, 2, 3, 17):
@@ -97,8 +97,8 @@ def test_batches_of_another_source_are_refused_whatever_their_number(version: Ve
     assert stamp(version, from_source(None, 1), NOW) == AlreadyCommitted(2)
 
 
-def test_a_source_may_be_told_later_and_stays(version: Version) -> None:
-    """From then on the name is that source's."""
+def test_a_source_may_be_named_later_and_stays(version: Version) -> None:
+    """From then on the name belongs to that source."""
     version = committed(version, from_source(None, 0))
     version = committed(version, from_source("query 1", 1))
     version = committed(version, from_source(None, 2))
@@ -107,23 +107,23 @@ def test_a_source_may_be_told_later_and_stays(version: Version) -> None:
 
 
 @pytest.mark.parametrize("batches", [1, 16, 17, 40])
-def test_a_source_that_comes_late_repeats_no_batch_of_before(version: Version, batches: int) -> None:
-    """A query that takes the name of a plain program begins with a number that this one has used."""
+def test_a_source_named_later_repeats_no_earlier_batch(version: Version, batches: int) -> None:
+    """A query that takes the name of a plain program may begin with a number that the program has used."""
     for batch in range(batches):
         version = committed(version, from_source(None, batch))
     with pytest.raises(Fenced, match="batch 0 of writer 'w' is committed and says of no source, and comes from query"):
         stamp(version, from_source("query 1", 0), NOW)
 
 
-def test_a_source_that_comes_with_this_release_may_repeat_the_batch_of_before(version: Version) -> None:
-    """Earlier releases noted none, so its stream goes on where it was."""
+def test_a_source_named_first_by_this_release_may_repeat_the_last_batch(version: Version) -> None:
+    """Earlier releases recorded no source, so its stream goes on where it was."""
     version = advance(version, [CommitEpoch(epoch=1, at_ms=NOW, writer="w", batch_id=0)])
     assert stamp(version, from_source("query 1", 0), NOW) == AlreadyCommitted(1)
 
 
 @pytest.mark.parametrize("batches", [10, 17, 40])
 def test_an_old_batch_has_no_rows_in_a_table_that_its_writer_never_wrote(version: Version, batches: int) -> None:
-    """Of batches before the newest sixteen the tables are known together."""
+    """The tables of batches before the newest sixteen are known together."""
     for batch in range(batches):
         version = committed(version, from_source(None, batch, table=1))
     with pytest.raises(Fenced, match=r"batch 0 of writer 'w' is committed without rows in \['b'\]"):
@@ -132,7 +132,7 @@ def test_an_old_batch_has_no_rows_in_a_table_that_its_writer_never_wrote(version
 
 
 def test_rows_for_another_table_are_no_repeat_of_a_batch(version: Version) -> None:
-    """Without a source the tables tell: rows in one that the batch had none in would be lost."""
+    """Without a source the tables decide: rows in a table that the batch did not write would be lost."""
     version = committed(version, from_source(None, 0, table=1))
     with pytest.raises(Fenced, match=r"batch 0 of writer 'w' is committed without rows in \['b'\]"):
         stamp(version, from_source(None, 0, table=2), NOW)
@@ -149,13 +149,13 @@ def test_with_a_source_a_repeat_may_have_rows_in_other_tables(version: Version) 
 
 
 @pytest.mark.parametrize("source", ["", "x" * (WRITER_LENGTH_MAX + 1)])
-def test_a_source_is_bounded(version: Version, source: str) -> None:
+def test_the_length_of_a_source_is_bounded(version: Version, source: str) -> None:
     """It is kept for every writer, for ever."""
     with pytest.raises(InvalidOption, match="expected 1 to 1024"):
         stamp(version, from_source(source, 0), NOW)
 
 
 def test_a_source_without_a_writer_is_refused(version: Version) -> None:
-    """It says whose a writer's batches are."""
+    """It says which query a writer's batches belong to."""
     with pytest.raises(InvalidOption, match="no writer is named"):
         stamp(version, CommitRequest(epoch=5, source="query 1"), NOW)

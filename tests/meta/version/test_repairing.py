@@ -1,4 +1,4 @@
-"""The repair of a store's clock as a decision: new numbers keep the order, and what it does not know stops it."""
+"""Deciding on a repair of a store's clock: new numbers keep the order, and unknown changes stop it."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ LIMIT = NOW + 1000
     st.integers(0, 2),
 )
 def test_new_numbers_keep_the_order_and_leave_the_others_alone(good: set[int], far: set[int], parts: int) -> None:
-    """They ascend one by one from the present time on, above all that stay, and none is above its old one."""
+    """They ascend one by one from the present time, above all unchanged epochs, and none is above its old number."""
     everything = sorted(good | far)
     cut = len(everything) * parts // 2
     arrays = [np.array(part, np.uint64) for part in (everything[:cut], everything[cut:], everything[::2])]
@@ -48,7 +48,7 @@ def test_new_numbers_keep_the_order_and_leave_the_others_alone(good: set[int], f
 
 
 def ahead() -> Version:
-    """Two commits far ahead above a compacted SST with epochs of both kinds, in one of two tables."""
+    """A version with two commits far ahead above a compacted SST with epochs of both kinds, in one of two tables."""
     version = Version()
     version = advance(version, [CreateTable(spec=spec())])
     version = advance(version, [CreateTable(spec=spec("gone", 2))])
@@ -72,8 +72,8 @@ def repair_of(version: Version) -> RepairClock:
     return RepairClock(at_ms=AT_MS, limit=LIMIT, epochs=given, rewritten={mixed.id: new})
 
 
-def test_the_version_after_it_is_sound_and_present() -> None:
-    """Epochs, times, the dropped table and the SST that was replaced; replayed it is the same."""
+def test_the_version_after_a_repair_is_sound() -> None:
+    """Epochs, times, the dropped table and the replaced SST are sound; a replay gives the same version."""
     before = ahead()
     delta = repair_of(before)
     after = advance(before, [delta])
@@ -88,8 +88,8 @@ def test_the_version_after_it_is_sound_and_present() -> None:
     assert (after.renumbered.seq, after.renumbered.first, after.renumbered.last) == (after.seq, FAR, FAR + 3)
 
 
-def test_what_it_does_not_know_stops_it() -> None:
-    """A commit, a compaction or a vacuum that came first; and a map that would mix up versions."""
+def test_changes_that_a_repair_does_not_know_stop_it() -> None:
+    """A commit, a compaction or a vacuum that came first; and a map that would change the order of versions."""
     before = ahead()
     delta = repair_of(before)
     (old,) = delta.rewritten
@@ -118,8 +118,8 @@ def test_what_it_does_not_know_stops_it() -> None:
             advance(before, [replace(delta, rewritten={old: wrong})])
 
 
-def test_commits_that_had_read_at_an_old_number_read_again() -> None:
-    """As if the table had been written since, which nobody can tell any more; a repeat is known by its SSTs."""
+def test_a_commit_whose_read_epoch_was_renumbered_has_to_read_again() -> None:
+    """The commit is refused as if the table had been written since; a repeated one is recognised by its SSTs."""
     before = ahead()
     after = advance(before, [repair_of(before)])
     with pytest.raises(Conflict, match="another number"):
@@ -133,8 +133,8 @@ def test_commits_that_had_read_at_an_old_number_read_again() -> None:
     assert isinstance(stamp(much_later, request(FAR + 50, expect={1: FAR + 3}), AT_MS), CommitEpoch)
 
 
-def test_pins_on_old_numbers_end_and_the_others_go_on() -> None:
-    """Held or adopted from another process."""
+def test_pins_on_old_numbers_end_and_others_stay() -> None:
+    """Pins of this process and adopted ones alike."""
     system = FakeSystem()
     bucket = ModelBucket(system)
     log = VersionLog(bucket, system, owner="a")
@@ -158,8 +158,8 @@ def test_pins_on_old_numbers_end_and_the_others_go_on() -> None:
     keeper.release_all()
 
 
-def test_a_store_that_begins_as_a_repaired_one_counts_anew() -> None:
-    """Entries of another log say nothing about pins here."""
+def test_a_copy_of_a_repaired_store_has_no_renumbered_epochs() -> None:
+    """Entries of another log say nothing about pins of this store."""
     before = ahead()
     after = advance(before, [repair_of(before)])
     origin = Origin(kind="restore", url="x", backup="b", backup_id="", seq=after.seq)

@@ -28,7 +28,7 @@ NOW = 1_700_000_000_000
 
 
 def replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
-    """What a report makes of the levels, said in the plainest way: look at every SST."""
+    """The levels after a report, computed in the plainest way: look at every SST."""
     gone = {one.id for one in task.ssts()}
     l0 = []
     placed = task.target_level != 0
@@ -183,7 +183,7 @@ class History:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_random_histories_keep_the_invariants_and_replay_to_the_same_version(seed: int) -> None:
-    """Through the bytes of every entry, and through a snapshot of any of the versions."""
+    """Replayed through the bytes of every entry, and through a snapshot of any of the versions."""
     history = History(seed)
     for _ in range(120):
         history.step()
@@ -208,7 +208,7 @@ def test_the_random_walk_reaches_compactions() -> None:
 
 
 def test_a_dropped_table_leaves_only_its_dropped_ssts() -> None:
-    """No task, no level, no name of it stays; its id is not given again."""
+    """No task, no level and no name of it stays; its id is not used again."""
     history = History(3)
     for _ in range(200):
         history.step()
@@ -232,8 +232,8 @@ def test_a_dropped_table_leaves_only_its_dropped_ssts() -> None:
         (AdvanceHorizon(horizon=make_id(5)), "must be above"),
     ],
 )
-def test_a_delta_that_does_not_fit_is_refused_in_words(delta: Delta, words: str) -> None:
-    """Each refusal names what was expected and what is there."""
+def test_a_delta_that_does_not_fit_is_refused_with_a_reason(delta: Delta, words: str) -> None:
+    """Each refusal says what was expected and what was found."""
     version = advance(Version(), [CreateTable(spec=spec()), AdvanceHorizon(horizon=make_id(5))])
     stamped = stamp(version, request(10), NOW)
     assert isinstance(stamped, CommitEpoch)
@@ -251,7 +251,7 @@ def test_several_deltas_of_an_entry_take_effect_together_or_not_at_all() -> None
 
 
 def test_a_commit_to_a_version_of_ten_thousand_ssts_copies_none_of_them() -> None:
-    """Applying a commit shares the levels; only the new run and the dictionaries are made anew."""
+    """Applying a commit shares the levels; only the new run and the dictionaries are new objects."""
     files = Chunked(sst(b"%06d" % number, b"%06d" % number) for number in range(10_000))
     version = advance(Version(), [CreateTable(spec=spec())])
     state = version.tables[1]
@@ -263,7 +263,7 @@ def test_a_commit_to_a_version_of_ten_thousand_ssts_copies_none_of_them() -> Non
 
 
 def test_the_log_replays_a_history_through_a_bucket() -> None:
-    """Appending a history through the log and opening the bucket anew gives the same version."""
+    """A history is appended through the log, and the bucket opened anew gives the same version."""
     bucket = ModelBucket(FakeSystem())
     log = VersionLog(bucket, bucket.system, owner="a", snapshot_every=16)
     history = History(11)
@@ -275,8 +275,8 @@ def test_the_log_replays_a_history_through_a_bucket() -> None:
     assert VersionLog(bucket, bucket.system, owner="b").refresh() == history.version
 
 
-def test_a_version_whose_fences_make_no_sense_is_found_out() -> None:
-    """A term without a leader, a generation that nobody could have got."""
+def test_a_version_with_impossible_fences_is_found() -> None:
+    """A term without a leader, and a generation that no writer can have."""
     assert problems(Version(term=3, leader="m", generations={"w": 1})) == []
     assert "term 3" in problems(Version(term=3))[0]
     assert "generation 0" in problems(Version(generations={"w": 0}))[0]

@@ -1,4 +1,4 @@
-"""A store with certificates of cert-manager: its own controllers issue them, at an API server of the test's own."""
+"""A store with certificates of cert-manager: its real controllers issue them, at a separate API server."""
 
 import base64
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ IDENTITIES = ("meta", "compactor", "client-reader", "client-writer", "client-adm
 
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
-    """Of an API server that has our kinds, and no cert-manager; that can be had, though."""
+    """An API server with Tussock's kinds and without cert-manager, which the test installs later."""
     try:
         build(("cert-manager",))
         with running_api_server(tmp_path / "api") as kubeconfig:
@@ -37,8 +37,8 @@ def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
         pytest.skip(str(error))
 
 
-def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_path: Path) -> None:
-    """Missed, then found; issued by an issuer with a CA; good for nodes and clients; a new one is told to kubelets."""
+def test_cert_manager_issues_the_certificates_of_a_store(kubectl: Kubectl, minio: MinioServer, tmp_path: Path) -> None:
+    """Missed, then found; issued by an issuer with a CA; valid for nodes and clients; renewals reach kubelets."""
     kubeconfig = tmp_path / "api" / "kubeconfig"
     objects = Objects(kubeconfig, "shop")
     objects.make_namespace()
@@ -90,7 +90,7 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
 
 
 def _one_for_a_job(objects: Objects) -> None:
-    """Issued into a Secret of the job's, by its name; and nothing is left of it, though cert-manager leaves Secrets."""
+    """A job's certificate is issued into a Secret of its name, which goes with the job; cert-manager would keep it."""
     spec = {"storeRef": {"name": "s"}, "application": {"file": "/opt/app.py"}, "checkpoint": {"emptyDir": {}}}
     about = {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": {"name": "job"}}
     objects.apply({**about, "spec": spec})
@@ -107,7 +107,7 @@ def _one_for_a_job(objects: Objects) -> None:
 
 
 def _pod_of(objects: Objects, deployment: str) -> str:
-    """A pod as the Deployment's own controller would make it, if there were one; its name."""
+    """Make the pod that the Deployment's controller, which is missing here, would make; returns its name."""
     template = (objects.get("Deployment", deployment) or {})["spec"]["template"]
     name = f"{deployment}-1"
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name}}

@@ -1,4 +1,4 @@
-"""Certificates of a store: issued, renewed in time, and a change of the CA at which everybody trusts everybody."""
+"""Certificates of a store: issued, renewed in time, and trusted by all pods while the CA changes."""
 
 import base64
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ Secrets = dict[str, dict[str, str]]
 
 
 def renew(secrets: Secrets, now: datetime) -> list[str]:
-    """Apply what is due; tells the names of the secrets that were written."""
+    """Apply what is due; returns the names of the written secrets."""
     manifests = renew_certificates(STORE, WANTED, secrets, now)
     secrets.update({manifest["metadata"]["name"]: manifest["data"] for manifest in manifests})
     return [manifest["metadata"]["name"] for manifest in manifests]
@@ -54,7 +54,7 @@ def trust(secrets: Secrets, secret: str) -> Sequence[x509.Certificate]:
 
 
 def test_first_issue_makes_everything_and_then_nothing_is_due() -> None:
-    """A CA and a certificate for each identity; asked again, nothing."""
+    """A CA and a certificate for each identity; a second run does nothing."""
     secrets: Secrets = {}
     assert is_due(STORE, WANTED, secrets, START)
     assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
@@ -65,7 +65,7 @@ def test_first_issue_makes_everything_and_then_nothing_is_due() -> None:
 
 
 def test_certificates_say_what_they_are_for() -> None:
-    """The service's has the store's name and its Services'; a client's its role, and it cannot serve."""
+    """The service's has the names of the store and its Services; a client's has its role, and cannot serve."""
     secrets: Secrets = {}
     renew(secrets, START)
     names = leaf(secrets).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -87,7 +87,7 @@ def test_certificates_say_what_they_are_for() -> None:
 
 
 def test_no_pod_gets_the_key_of_the_ca() -> None:
-    """It is in its own secret only."""
+    """The key is only in a separate secret."""
     secrets: Secrets = {}
     renew(secrets, START)
     key = secrets["shop-ca"]["tls.key"]
@@ -95,7 +95,7 @@ def test_no_pod_gets_the_key_of_the_ca() -> None:
 
 
 def test_a_certificate_is_renewed_at_two_thirds_of_its_life() -> None:
-    """With a new key; those of others and the CA stay."""
+    """It gets a new key; other certificates and the CA stay."""
     secrets: Secrets = {}
     renew(secrets, START)
     before = dict(secrets)
@@ -118,8 +118,8 @@ def test_a_certificate_is_renewed_at_two_thirds_of_its_life() -> None:
     ],
     ids=["absent", "no certificate", "no base64", "another key", "another CA", "another's"],
 )
-def test_what_does_not_fit_is_renewed_alone(damage: Any) -> None:
-    """Whatever somebody did to a secret by hand."""
+def test_only_a_wrong_certificate_is_renewed(damage: Any) -> None:
+    """A user may have changed anything in a secret by hand."""
     secrets: Secrets = {}
     renew(secrets, START)
     damage(secrets)
@@ -127,8 +127,8 @@ def test_what_does_not_fit_is_renewed_alone(damage: Any) -> None:
     assert renew(secrets, START) == ["shop-meta-tls"]
 
 
-def test_another_meta_gets_its_names() -> None:
-    """The service's certificate is renewed, and the clients' stay."""
+def test_a_new_meta_name_renews_the_certificate_of_the_service() -> None:
+    """The service's certificate is renewed, the clients' stay."""
     secrets: Secrets = {}
     renew(secrets, START)
     wanted = desired_certificates(STORE, ("shop", "second"), DEFAULTS)
@@ -138,16 +138,16 @@ def test_another_meta_gets_its_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
-def test_a_damaged_ca_is_replaced_with_all_it_issued(name: str) -> None:
-    """Nothing could be issued with it any more."""
+def test_a_damaged_ca_is_replaced_with_its_certificates(name: str) -> None:
+    """It could issue nothing more."""
     secrets: Secrets = {}
     renew(secrets, START)
     secrets["shop-ca"][name] = "AAAA"
     assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
 
 
-def test_everybody_trusts_everybody_while_the_ca_changes() -> None:
-    """At each step of ten years and more, a pod with the former files and one with the new ones trust each other."""
+def test_all_pods_trust_each_other_while_the_ca_changes() -> None:
+    """At each step of more than ten years, a pod with former files and one with new files trust each other."""
     secrets: Secrets = {}
     renew(secrets, START)
     former = {name: dict(data) for name, data in secrets.items()}
@@ -171,15 +171,15 @@ def test_everybody_trusts_everybody_while_the_ca_changes() -> None:
     assert len(trust(secrets, "shop-meta-tls")) == 1
 
 
-def test_a_ca_that_ended_unseen_is_replaced_at_once() -> None:
-    """An operator that was away for years does not wait for a trust that nobody has."""
+def test_an_expired_ca_is_replaced_at_once() -> None:
+    """After years without an operator there is no trust left to wait for."""
     secrets: Secrets = {}
     renew(secrets, START)
     assert renew(secrets, START + timedelta(seconds=CA_SECONDS * 2)) == ["shop-ca", *(one.secret for one in WANTED)]
 
 
 def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
-    """As earlier operators issued them; until kubelets bring the new ones, nodes know them by their common name."""
+    """Earlier operators issued such ones; until kubelets bring the new ones, nodes know them by their common name."""
     secrets: Secrets = {}
     earlier = [one._replace(uris=()) for one in WANTED]
     secrets = {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, earlier, {}, START)}
@@ -187,8 +187,8 @@ def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
     assert "CN:tussock-writer" in role_patterns(STORE)["writer"]
 
 
-def test_where_an_issuer_serves_many_stores_only_the_name_of_the_store_counts() -> None:
-    """The URI names it; anybody's certificate may have the common name."""
+def test_with_a_shared_issuer_only_the_name_of_the_store_counts() -> None:
+    """The URI has the name; anybody's certificate may have the common name."""
     store = store_with({"managed": {}}, tls={"mode": "certManager", "issuerRef": {"name": "all"}})
     ours = {role: f"URI:tussock://data/shop/{role}" for role in ROLES}
     assert role_patterns(store) == {role: [name, f"{name}/*"] for role, name in ours.items()}
@@ -200,8 +200,8 @@ def test_where_an_issuer_serves_many_stores_only_the_name_of_the_store_counts() 
 
 
 @pytest.mark.parametrize("identity", get_args(Identity)[1:])
-def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_path: Path, identity: Identity) -> None:
-    """Nor does one that says `tussock-admin` for its common name, which any tenant may ask the issuer for."""
+def test_a_certificate_of_another_store_of_the_issuer_is_refused(tmp_path: Path, identity: Identity) -> None:
+    """Another store's certificate is refused even with the common name `tussock-admin`, which any tenant can get."""
     tls = {"mode": "certManager", "issuerRef": {"name": "all"}}
     store = store_with({"managed": {}}, tls=tls)
     authority = new_authority("the issuer of all", datetime.now(UTC), CA_SECONDS)
@@ -233,16 +233,16 @@ def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_pat
                 opened(identity, deadline=5)
 
 
-def test_no_certificates_where_others_issue_them() -> None:
-    """Without TLS, and with a secret of the user's."""
+def test_no_certificates_are_issued_if_the_user_provides_them() -> None:
+    """Without TLS, and with a secret of the user."""
     for tls in ({"mode": "none"}, {"mode": "secret", "secretName": "mine"}):
         store = store_with({"managed": {}}, tls=tls)
         assert desired_certificates(store, ("shop",), DEFAULTS) == ()
         assert not is_due(store, (), {}, START)
 
 
-def test_a_platform_runs_on_them(tmp_path: Path) -> None:
-    """A real service with them takes a writer by the store's one name, refuses a reader's table, and another name."""
+def test_a_platform_runs_on_the_issued_certificates(tmp_path: Path) -> None:
+    """A real service accepts a writer under the store's one name; it refuses a reader's table, and another name."""
     secrets: Secrets = {}
     renew(secrets, datetime.now(UTC))
     with meta_with(secrets, STORE, tmp_path) as opened:
@@ -255,7 +255,7 @@ def test_a_platform_runs_on_them(tmp_path: Path) -> None:
 
 
 def test_the_users_one_certificate_may_do_everything(tmp_path: Path) -> None:
-    """With `mode: secret`: it serves and is shown by clients, and is known by the name that it must have."""
+    """With `mode: secret` nodes serve with it, clients show it, and its required name identifies it."""
     store = store_with({"managed": {}}, tls={"mode": "secret", "secretName": "ours"})
     authority = Authority(tmp_path)
     own = authority.sign("ours", names=f"DNS:{server_name(store)}")

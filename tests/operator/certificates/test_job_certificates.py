@@ -1,4 +1,4 @@
-"""Each job has a certificate of its own: issued, mounted, renewed and taken away with it, and nobody else's."""
+"""Each job has its own certificate: issued, mounted, renewed and deleted with it, and readable by no other job."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ def renew_store(secrets: Secrets, now: datetime) -> None:
 
 
 def renew_job(secrets: Secrets, now: datetime) -> bool:
-    """Whether something was due."""
+    """Renew the job's certificate; returns whether it was due."""
     found = renew_job_certificate(JOB, STORE, WANTED, secrets, now)
     assert is_due_for_job(STORE, WANTED, secrets, now) is (found is not None)
     if found is None:
@@ -67,15 +67,15 @@ def works(world: World) -> list[Any]:
 
 
 def secrets_of(world: World) -> set[str]:
-    """Those that the driver mounts."""
+    """The secrets that the driver mounts."""
     return {volume.get("secret", {}).get("secretName", "") for volume in world.driver()["spec"]["volumes"]}
 
 
 # --- Issuing -----------------------------------------------------------------------------------------------------
 
 
-def test_it_names_the_job_and_is_renewed_in_time() -> None:
-    """Not before the store has a CA; then once, and again when two thirds of its life are over."""
+def test_a_jobs_certificate_names_the_job_and_is_renewed_in_time() -> None:
+    """Not before the store has a CA; then once, and again after two thirds of its life."""
     secrets: Secrets = {}
     assert not renew_job(secrets, START)
     renew_store(secrets, START)
@@ -87,8 +87,8 @@ def test_it_names_the_job_and_is_renewed_in_time() -> None:
     assert renew_job(secrets, START + two_thirds)
 
 
-def test_it_follows_a_change_of_the_ca() -> None:
-    """It trusts the next CA when that is made, and is of it when that issues, so everybody always trusts everybody."""
+def test_a_jobs_certificate_follows_a_change_of_the_ca() -> None:
+    """It trusts the next CA once that is made, and is issued by it later, so all pods trust each other at any time."""
     secrets: Secrets = {}
     renew_store(secrets, START)
     renew_job(secrets, START)
@@ -106,8 +106,8 @@ def test_it_follows_a_change_of_the_ca() -> None:
 
 
 @pytest.mark.parametrize("name", ["admin", "tussock-admin", "a" * 40])
-def test_no_name_of_a_job_gives_a_role_beside_a_writers(name: str) -> None:
-    """Where a CA is the store's own, common names count as well; X.509 allows one of 64 characters."""
+def test_no_name_of_a_job_gives_it_another_role_than_writer(name: str) -> None:
+    """With a separate CA for each store, common names count as well; X.509 limits one to 64 characters."""
     wanted = job_certificate(compute_with(name), STORE)
     assert wanted.common_name not in {common_name(role) for role in ROLES}
     assert len(wanted.common_name) <= 64
@@ -126,7 +126,7 @@ def test_no_name_of_a_job_gives_a_role_beside_a_writers(name: str) -> None:
 
 
 def test_no_driver_starts_without_its_certificate() -> None:
-    """It is issued when the store has a CA; a driver that runs, of an earlier operator, goes on until it is there."""
+    """It is issued once the store has a CA; a running driver, of an earlier operator, goes on until it exists."""
     world = World(compute())
     issued, ca = world.others.pop(SECRET), world.others.pop(Ref("Secret", "s-ca"))
     assert works(world) == []
@@ -145,7 +145,7 @@ def test_no_driver_starts_without_its_certificate() -> None:
     assert not [action for action in world.plan().actions if isinstance(action, Delete)]
 
 
-def test_driver_and_executors_have_that_one_and_not_the_one_of_all_writers() -> None:
+def test_driver_and_executors_mount_only_the_jobs_certificate() -> None:
     world = World(compute())
     world.settle()
     assert "s-client-writer-tls" not in str(world.children)
@@ -154,8 +154,8 @@ def test_driver_and_executors_have_that_one_and_not_the_one_of_all_writers() -> 
 
 
 @pytest.mark.parametrize("tls", [{"mode": "managed"}, ISSUER])
-def test_a_certificate_of_somebody_else_is_not_used(tls: dict[str, Any]) -> None:
-    """Nor written over: the job says whose name it is."""
+def test_a_foreign_certificate_is_not_used(tls: dict[str, Any]) -> None:
+    """The foreign secret is not overwritten, either: the job reports whose name it is."""
     world = World(compute(), tls=tls)
     world.has_cert_manager = True
     world.others[SECRET]["metadata"] = {"name": "x-driver-tls", "namespace": "team", "uid": "mine"}
@@ -167,8 +167,8 @@ def test_a_certificate_of_somebody_else_is_not_used(tls: dict[str, Any]) -> None
     assert "There is a Secret x-driver-tls in namespace team that does not belong to Compute x" in world.message()
 
 
-def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
-    """cert-manager would leave it; the request goes first, or it would be filled again."""
+def test_an_issuer_issues_the_certificate_and_its_secret_goes_with_the_job() -> None:
+    """cert-manager would keep it; the request is deleted first, or it would fill the secret again."""
     world = World(compute(), tls=ISSUER)
     issued = world.others.pop(SECRET)
     world.settle()
@@ -193,8 +193,8 @@ def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
 
 
 @pytest.mark.parametrize("tls", [{"mode": "none"}, {"mode": "secret", "secretName": "ours"}])
-def test_where_nobody_issues_there_is_nothing_to_wait_for(tls: dict[str, Any]) -> None:
-    """Without TLS, and with the one certificate of the user's, which the job mounts."""
+def test_a_job_does_not_wait_if_no_certificate_is_issued(tls: dict[str, Any]) -> None:
+    """Without TLS, and with the user's one certificate, which the job mounts."""
     world = World(compute(), tls=tls)
     world.others.pop(SECRET, None)
     world.settle()
@@ -213,8 +213,8 @@ def job(store: str, name: str) -> Body:
 @pytest.mark.minio
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("operator")
-def test_two_jobs_of_a_store_have_two(store: Body, name: str, shared: Objects) -> None:
-    """Each of its own key, mounted by its own pods; another one is issued when it is lost, and it goes with the job."""
+def test_two_jobs_of_a_store_have_two_certificates(store: Body, name: str, shared: Objects) -> None:
+    """Each has a different key and is mounted by its job's pods; a lost one is issued again; both go with their job."""
     store["spec"]["tls"] = {"mode": "managed"}
     platform = serving(shared, store)
     jobs = [f"{name}-a", f"{name}-b"]
@@ -246,7 +246,7 @@ def test_two_jobs_of_a_store_have_two(store: Body, name: str, shared: Objects) -
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("operator")
 def test_a_foreign_secret_of_that_name_is_left_alone(store: Body, name: str, shared: Objects) -> None:
-    """It keeps what it has, and the job says so, until the name is free."""
+    """It stays as it is, and the job reports it, until the name is free."""
     store["spec"]["tls"] = {"mode": "managed"}
     platform = serving(shared, store)
     secret = f"{name}-j-driver-tls"

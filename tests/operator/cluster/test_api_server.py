@@ -1,4 +1,4 @@
-"""The API server that other tests rely on is a real one: it validates, authorizes, and tells who wrote."""
+"""The API server that other tests rely on is a real one: it validates, authorizes, and audits."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_schema_is_enforced(admin: client.ApiClient) -> None:
 
 
 def test_roles_are_enforced(admin: client.ApiClient) -> None:
-    """Somebody without a role may do nothing."""
+    """An account without a role may do nothing."""
     admin.set_default_header("Impersonate-User", "nobody")
     with pytest.raises(ApiException) as error:
         client.CoreV1Api(admin).list_namespaced_secret("default")

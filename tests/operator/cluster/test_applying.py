@@ -1,4 +1,4 @@
-"""A child is made and changed; what only has its name is not, whenever it comes."""
+"""A child is made and changed; an object that only has its name is not, whenever it comes."""
 
 from typing import Any
 
@@ -27,14 +27,12 @@ def child(**data: str) -> Manifest:
 
 
 def foreign(objects: Objects) -> Body:
-    """Somebody else's object of the child's name, as it is then."""
+    """Make a foreign object of the child's name; returns it as stored."""
     objects.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m-meta"}, "data": {"mine": "1"}})
     return objects.get("ConfigMap", "m-meta") or {}
 
 
-def test_a_child_is_made_changed_and_loses_what_is_no_longer_set(
-    objects: Objects, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_is_created_changed_and_loses_unset_fields(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(api: Api) -> None:
         for data in ({"a": "1", "b": "1"}, {"a": "2"}):
             found = await apply_child(api, child(**data), objects.namespace, HOLDER)
@@ -53,8 +51,10 @@ def test_a_child_is_made_changed_and_loses_what_is_no_longer_set(
     ],
     ids=["beyond 16 bits", "backslashes", "half a pair", "control characters"],
 )
-def test_any_text_reaches_the_server(objects: Objects, monkeypatch: pytest.MonkeyPatch, text: str, kept: str) -> None:
-    """A prefix with an emoji made every status of its store one that the server could not read."""
+def test_any_text_is_sent_to_the_server(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch, text: str, kept: str
+) -> None:
+    """Once a prefix with an emoji made each status of its store unreadable for the server."""
 
     async def check(api: Api) -> None:
         assert (await apply_child(api, child(a=text), objects.namespace, HOLDER))["data"] == {"a": kept}
@@ -63,10 +63,10 @@ def test_any_text_reaches_the_server(objects: Objects, monkeypatch: pytest.Monke
     with_api(objects, monkeypatch, check)
 
 
-def test_an_operator_that_dies_after_the_creation_is_followed_by_one_that_goes_on(
+def test_the_next_operator_continues_after_a_death_behind_the_creation(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fields of the first manifest are still ours to take away."""
+    """The next operator may remove fields of the first manifest."""
 
     async def check(api: Api) -> None:
         async def dies(*_: Any) -> Manifest:
@@ -82,7 +82,7 @@ def test_an_operator_that_dies_after_the_creation_is_followed_by_one_that_goes_o
     with_api(objects, monkeypatch, check)
 
 
-def test_an_object_that_comes_after_the_look_is_not_taken_over(
+def test_an_object_that_is_created_after_the_check_is_not_taken_over(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check(api: Api) -> None:
@@ -105,7 +105,7 @@ def test_an_object_that_comes_after_the_look_is_not_taken_over(
     with_api(objects, monkeypatch, check)
 
 
-def test_an_object_that_replaces_ours_after_the_look_is_not_taken_over(
+def test_an_object_that_replaces_the_child_after_the_check_is_not_taken_over(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check(api: Api) -> None:
@@ -135,19 +135,19 @@ WHOSE: dict[str, tuple[dict[str, str], list[Body], bool]] = {
     "without labels, but with our owner": ({}, [reference()], True),
     "of another owner": ({}, [reference(OTHER, "Deployment", "x")], False),
     "of a former owner of that name": (LABELS, [reference(OTHER)], False),
-    "of a release of Helm's with a label of ours": ({OWNER_LABEL: "m"}, [], False),
-    "of another resource of ours": ({**LABELS, OWNER_LABEL: "other"}, [], False),
-    "of another kind of ours": ({**LABELS, OWNER_KIND_LABEL: "Compactor"}, [], False),
+    "of a release of Helm's with one of our labels": ({OWNER_LABEL: "m"}, [], False),
+    "of another resource of this operator": ({**LABELS, OWNER_LABEL: "other"}, [], False),
+    "of a resource of another kind": ({**LABELS, OWNER_KIND_LABEL: "Compactor"}, [], False),
 }
 
 
 @pytest.mark.parametrize(("labels", "references", "ours"), WHOSE.values(), ids=WHOSE)
-def test_whose_an_object_is(labels: dict[str, str], references: list[Body], ours: bool) -> None:
+def test_the_owner_of_an_object_is_recognised(labels: dict[str, str], references: list[Body], ours: bool) -> None:
     assert belongs({"metadata": {"labels": labels, "ownerReferences": references}}, HOLDER) is ours
 
 
 def test_a_child_of_a_former_owner_is_waited_for(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes by itself, so nobody is told to do anything."""
+    """It is deleted by itself, so no message asks the user to do anything."""
 
     async def check(api: Api) -> None:
         former = child(a="1")

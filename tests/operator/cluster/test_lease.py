@@ -1,4 +1,4 @@
-"""One replica holds the Lease; nobody else does before it has let go, or could have."""
+"""One replica holds the Lease; no other one does before it was released or has ended."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tussock.statestore.base.system import RealSystem
 
 
 class Clock(RealSystem):
-    """A machine's clock, which goes on when a test says so."""
+    """A machine's clock, which the test moves."""
 
     seconds = 0.0
 
@@ -28,7 +28,7 @@ def lease_of(api: Api, objects: Objects, identity: str, clock: Clock | None = No
 
 
 async def take(*leases: Lease) -> None:
-    """Wait until one of them has it, and see that none of the others takes it within a second."""
+    """Wait until one of the candidates has the lease, and check that no other one takes it within a second."""
     tasks = [asyncio.create_task(lease.acquire()) for lease in leases]
     done, _ = await asyncio.wait(tasks, timeout=WAIT_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
     assert done, "nobody has taken the Lease"
@@ -41,7 +41,7 @@ async def take(*leases: Lease) -> None:
 
 
 async def is_refused(lease: Lease) -> bool:
-    """Whether one attempt was made, and was in vain."""
+    """Make one attempt; returns whether it failed."""
     return not await lease._try()
 
 
@@ -49,7 +49,7 @@ def holder(objects: Objects) -> Any:
     return (objects.get("Lease", "tussock") or {})["spec"]["holderIdentity"]
 
 
-def test_a_lease_has_one_holder_until_it_is_given_back(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_has_one_holder_until_it_is_released(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(api: Api) -> None:
         one, two = lease_of(api, objects, "one"), lease_of(api, objects, "two")
         await take(one)
@@ -64,7 +64,7 @@ def test_a_lease_has_one_holder_until_it_is_given_back(objects: Objects, monkeyp
     with_api(objects, monkeypatch, test)
 
 
-def test_of_several_that_come_at_once_one_succeeds(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_candidates_at_once_one_succeeds(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(api: Api) -> None:
         leases = [lease_of(api, objects, f"number-{number}") for number in range(8)]
         await take(*leases)
@@ -73,7 +73,7 @@ def test_of_several_that_come_at_once_one_succeeds(objects: Objects, monkeypatch
 
 
 def test_a_holder_that_falls_silent_is_replaced(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever has seen no renewal for as long as the Lease lasts, on its own clock; any renewal begins that anew."""
+    """A candidate takes over after `LEASE_SECONDS` without a renewal by its own clock; a renewal restarts that."""
 
     async def test(api: Api) -> None:
         clock = Clock()
@@ -93,7 +93,7 @@ def test_a_holder_that_falls_silent_is_replaced(objects: Objects, monkeypatch: p
 
 
 def test_a_holder_that_was_replaced_stops(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as one that slept for a minute: at its next look, and it never writes its name over another one's."""
+    """Such as one that slept for a minute: its next attempt stops it, and never overwrites another holder."""
 
     async def test(api: Api) -> None:
         one = lease_of(api, objects, "one")
@@ -105,7 +105,7 @@ def test_a_holder_that_was_replaced_stops(objects: Objects, monkeypatch: pytest.
     with_api(objects, monkeypatch, test)
 
 
-def test_a_holder_that_reaches_nobody_stops_before_others_may_begin() -> None:
+def test_a_holder_without_api_server_stops_before_others_may_begin() -> None:
     async def run() -> float:
         nowhere = kubernetes.Configuration(host=f"http://127.0.0.1:{free_port()}")
         async with Api(kubernetes.ApiClient(nowhere)) as api:

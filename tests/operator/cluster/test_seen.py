@@ -1,4 +1,4 @@
-"""What is known of the cluster: the newest state, whoever told it, and nothing of objects that are gone."""
+"""The operator's picture of the cluster: the newest state from any source, and nothing of objects that are gone."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ def version_of(seen: Seen, name: str = "x") -> str:
     return str(found["metadata"]["resourceVersion"]) if found else ""
 
 
-def test_the_newest_state_counts_in_whichever_order_it_is_told() -> None:
-    """An event that tells of an older state than the answer to our own write comes later, and changes nothing."""
+def test_the_newest_state_counts_in_any_order() -> None:
+    """An event may report an older state than the answer to the operator's own write; it comes later and is ignored."""
     seen = Seen()
     seen.put("Service", body(version=9))
     seen.put("Service", body(version=10))
@@ -45,8 +45,8 @@ def test_a_child_that_loses_its_labels_is_no_child_any_more() -> None:
     assert version_of(seen) == "2"
 
 
-def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
-    """The answer to an apply may be read after the event of the object's deletion."""
+def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
+    """The answer to an apply may come after the event of the object's deletion."""
     seen = Seen()
     seen.put("Service", body(version=1))
     seen.drop("Service", body(version=3))
@@ -58,7 +58,7 @@ def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
 
 
 def test_an_object_that_gets_its_labels_back_is_there_again() -> None:
-    """A watch by labels tells of their loss as of a deletion; the uid stays, and our own answer may come first."""
+    """A watch by labels reports their loss as a deletion; the uid stays, and the answer to a write may come first."""
     seen = Seen()
     seen.put("Service", body(version=1))
     seen.drop("Service", body(version=2))
@@ -73,7 +73,7 @@ def test_an_object_that_gets_its_labels_back_is_there_again() -> None:
     assert (version_of(seen), seen.children(OWNER)) == ("", {})
 
 
-def test_the_end_of_an_object_leaves_the_next_one_of_its_name() -> None:
+def test_the_end_of_an_object_spares_the_next_one_of_its_name() -> None:
     seen = Seen()
     seen.put("Service", body(version=5, uid="new"))
     seen.drop("Service", body(version=4, uid="old"))
@@ -88,8 +88,8 @@ def test_few_deletions_are_remembered() -> None:
     assert version_of(seen) == "1"
 
 
-def test_a_sweep_forgets_what_is_not_listed() -> None:
-    """Unless it was heard of after the list had been asked for."""
+def test_a_sweep_forgets_objects_that_are_not_listed() -> None:
+    """Objects that were reported after the list was requested stay."""
     seen = Seen()
     for name in ("gone", "there"):
         seen.put("Service", body(name))
@@ -101,8 +101,8 @@ def test_a_sweep_forgets_what_is_not_listed() -> None:
     assert [version_of(seen, name) for name in ("gone", "there", "new")] == ["", "1", "1"]
 
 
-def test_a_sweep_finds_what_was_never_heard_of() -> None:
-    """New objects, and newer states; of which the watch should have told by the next sweep."""
+def test_a_sweep_finds_unreported_objects() -> None:
+    """New objects, and newer states, which the watch should have reported by the next sweep."""
     seen = Seen()
     seen.put("Service", body("changed", version=1))
     found = seen.sweep("Service", None, [body("changed", version=2), body("new")], seen.uids("Service"))
@@ -110,7 +110,7 @@ def test_a_sweep_finds_what_was_never_heard_of() -> None:
 
 
 def test_values_of_secrets_are_not_kept() -> None:
-    """Nor the copy of them that `kubectl apply` keeps in an annotation."""
+    """The copy in the annotation of `kubectl apply` is not kept, either."""
     secret = body()
     secret["data"] = {"password": "c2VjcmV0"}
     last = "kubectl.kubernetes.io/last-applied-configuration"

@@ -1,4 +1,4 @@
-"""The queue of passes: once however often it is asked, never twice at a time, later after each failure."""
+"""The queue of passes: one pass for many wishes, never two at a time, later after each failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -46,8 +46,8 @@ async def test_many_wishes_are_one_pass() -> None:
 
 
 @in_loop
-async def test_a_resource_is_never_looked_at_twice_at_a_time() -> None:
-    """A wish that comes during a pass is a pass after it, so nothing that happened meanwhile is lost."""
+async def test_a_resource_never_has_two_passes_at_once() -> None:
+    """A wish during a pass causes another pass after it, so no change is lost."""
     running = most = passes = 0
 
     async def run(_: Key) -> None:
@@ -68,8 +68,8 @@ async def test_a_resource_is_never_looked_at_twice_at_a_time() -> None:
 
 
 @in_loop
-async def test_others_go_on_while_one_waits() -> None:
-    """As many side by side as there may be, and no more."""
+async def test_other_resources_go_on_while_one_waits() -> None:
+    """As many passes at once as allowed, and no more."""
     running = most = 0
 
     async def run(_: Key) -> None:
@@ -89,7 +89,7 @@ async def test_others_go_on_while_one_waits() -> None:
 
 
 @in_loop
-async def test_the_answer_of_a_pass_says_when_the_next_one_is() -> None:
+async def test_a_pass_returns_the_time_of_the_next() -> None:
     times: list[float] = []
 
     async def run(_: Key) -> float | None:
@@ -123,7 +123,7 @@ async def test_a_wish_brings_the_next_pass_forward() -> None:
 
 
 @in_loop
-async def test_a_pass_that_fails_is_repeated_and_hurts_nobody_else() -> None:
+async def test_a_failed_pass_is_repeated_without_harm_to_others() -> None:
     failures = good = 0
 
     async def run(key: Key) -> None:
@@ -144,7 +144,7 @@ async def test_a_pass_that_fails_is_repeated_and_hurts_nobody_else() -> None:
 
 
 @in_loop
-async def test_at_the_end_begun_passes_end_and_no_more_begin() -> None:
+async def test_at_the_end_running_passes_end_and_no_more_begin() -> None:
     began: list[Key] = []
     ended: list[Key] = []
 

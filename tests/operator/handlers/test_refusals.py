@@ -1,4 +1,4 @@
-"""How long an action is left alone that the API server refused, and what a person is told to do about it."""
+"""The pause of an action that the API server refused, and the way out that users are told."""
 
 import pytest
 
@@ -15,8 +15,8 @@ def service(port: int = 1) -> Apply:
     return Apply({"kind": "Service", "metadata": {"name": "x"}, "spec": {"port": port}})
 
 
-def test_pauses_double_whatever_else_happens() -> None:
-    """Passes in between ask for nothing; the pause belongs to the action, not to the pass."""
+def test_the_pauses_of_a_refused_action_double() -> None:
+    """Passes in between make no request; the pause belongs to the action, not to the pass."""
     refusals, now, pauses = Refusals(), 0.0, []
     for _ in range(8):
         assert refusals.refusal_of(KEY, service(), now) is None, "it is tried"
@@ -30,8 +30,8 @@ def test_pauses_double_whatever_else_happens() -> None:
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_another_content_is_tried_at_once_and_begins_anew() -> None:
-    """Somebody has corrected the spec; the same object of another resource is another action."""
+def test_a_changed_action_is_tried_at_once_with_a_new_pause() -> None:
+    """A user may have corrected the spec; the same object of another resource is another action."""
     refusals = Refusals()
     for _ in range(3):
         refusals.note(KEY, service(), ERROR, 0)
@@ -41,7 +41,7 @@ def test_another_content_is_tried_at_once_and_begins_anew() -> None:
     assert refusals.wait_seconds(KEY, 0) == 2
 
 
-def test_what_is_not_asked_for_any_more_is_forgotten() -> None:
+def test_an_action_that_is_no_longer_planned_is_forgotten() -> None:
     refusals = Refusals()
     actions = (service(), Delete(Ref("Pod", "p")), Work("w", {"a": 1}))
     for action in actions:
@@ -67,5 +67,5 @@ ADVICE = {
 
 @pytest.mark.parametrize(("said", "way_out"), ADVICE.items(), ids=ADVICE.values())
 def test_each_refusal_has_its_own_way_out(said: str, way_out: str) -> None:
-    """Story: of a quota the user was told to give rights to the operator."""
+    """Story: for a quota the message told users to give rights to the operator."""
     assert way_out in advice(ApiRefused(said, 422 if "immutable" in said else 403))

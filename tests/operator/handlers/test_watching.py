@@ -1,4 +1,4 @@
-"""Who is woken by what; and that what watches have missed is found."""
+"""Which events wake which resources; and that events that the watches missed are made up for."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def body(kind: str, name: str, spec: dict[str, Any] | None = None, **labels: str
 
 @pytest.fixture
 def seen() -> Seen:
-    """A store with a meta and a compactor, and another store with another secret."""
+    """The picture of a store with a meta and a compactor, and of another store with another secret."""
     found = Seen()
     bucket = {"objectStore": {"s3": {"credentialsSecret": {"name": "keys"}}}, "tls": {"secretName": "tls"}}
     found.put("StateStore", body("StateStore", "s", bucket))
@@ -64,7 +64,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[Key]]] = {
 
 
 @pytest.mark.parametrize(("changed", "woken"), CHANGES.values(), ids=CHANGES)
-def test_a_change_wakes_whom_it_concerns(changed: dict[str, Any], woken: set[Key], seen: Seen) -> None:
+def test_a_change_wakes_the_resources_that_it_concerns(changed: dict[str, Any], woken: set[Key], seen: Seen) -> None:
     assert concerned_keys(seen, changed["kind"], changed) == woken
 
 
@@ -78,8 +78,8 @@ def test_secrets_are_found_wherever_a_spec_names_them() -> None:
     assert secrets_of(spec) == {"a", "b", "c", "d"}
 
 
-def test_children_are_watched_by_our_label_alone() -> None:
-    """On the server's side, so that a big cluster costs no more than a small one; of secrets all but Helm's."""
+def test_children_are_watched_by_label() -> None:
+    """The server filters, so that a big cluster costs no more than a small one; of secrets all but Helm's."""
     kinds = watched_kinds(certificates=True)
     settings = kopf_settings(kinds, clusterwide=True)
     selectors = {selector.any_name: value for selector, value in settings.watching.label_selectors.items()}
@@ -99,7 +99,7 @@ class Clock(RealSystem):
         return self.seconds
 
 
-def test_a_process_is_well_while_its_loops_turn() -> None:
+def test_a_process_is_healthy_while_its_loops_turn() -> None:
     clock = Clock()
     health = Health(clock)
     clock.seconds = SILENCE_SECONDS - 1
@@ -114,7 +114,7 @@ def test_a_process_is_well_while_its_loops_turn() -> None:
 
 
 def world_of(api: Api, woken: list[Key]) -> World:
-    """What an operator knows that has seen nothing yet."""
+    """An operator's picture of the cluster before any event."""
     return World(
         api=api,
         seen=Seen(),
@@ -128,7 +128,7 @@ def world_of(api: Api, woken: list[Key]) -> World:
     )
 
 
-def test_a_sweep_asks_for_what_is_watched(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_lists_only_watched_objects(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases of Helm are neither watched nor swept.
 
     Story: the sweep listed what no watch tells of, such as other people's certificates, found that it had not been
@@ -156,7 +156,7 @@ def test_a_sweep_asks_for_what_is_watched(objects: Objects, monkeypatch: pytest.
     assert asyncio.run(sweep()) == ""
 
 
-def test_what_is_swept_is_what_is_watched() -> None:
+def test_sweeps_and_watches_cover_the_same_objects() -> None:
     for kind in watched_kinds(certificates=True):
         place = KINDS[kind].plural
         settings = kopf_settings(watched_kinds(certificates=True), clusterwide=True).watching
@@ -179,8 +179,8 @@ def test_a_long_list_comes_in_parts(objects: Objects, monkeypatch: pytest.Monkey
     assert [name for name in asyncio.run(names()) if name.startswith("c")] == ["c0", "c1", "c2", "c3", "c4"]
 
 
-def test_a_sweep_finds_what_watches_missed(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deletion that nobody told of wakes the owner; a change that is missed twice makes the process end."""
+def test_a_sweep_finds_events_that_watches_missed(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unreported deletion wakes the owner; a change that is missed twice ends the process."""
     space = objects.namespace
     labels = {
         "app.kubernetes.io/managed-by": "tussock-operator",
@@ -215,8 +215,8 @@ def test_a_sweep_finds_what_watches_missed(objects: Objects, monkeypatch: pytest
     assert "watch of ConfigMap" in twice
 
 
-def test_a_request_says_what_failed(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verb and object, and the server's own words; but not the values of a secret that was refused."""
+def test_a_failed_request_says_what_failed(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verb and object, and the server's own words; but not the values of a refused secret."""
     monkeypatch.setenv("KUBECONFIG", str(objects.kubeconfig))
     bad: dict[str, Any] = {
         "apiVersion": "v1",

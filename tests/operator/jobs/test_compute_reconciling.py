@@ -40,7 +40,7 @@ def image_of(pod: Body | None) -> str:
 
 
 class Kubelet:
-    """Says in the driver's pod what became of it."""
+    """Writes into the driver's pod what a kubelet would report."""
 
     def __init__(self, objects: Objects, job: str) -> None:
         self._objects = objects
@@ -53,7 +53,7 @@ class Kubelet:
         return str(eventually(f"Pod {self.pod_name}", self.pod)["metadata"]["uid"])
 
     def another(self, uid: str) -> str:
-        """Waits for a pod of another uid."""
+        """Wait for a pod of another uid; returns it."""
         return str(
             eventually("another driver", lambda: (pod := self.pod()) and pod["metadata"]["uid"] != uid and self.uid())
         )
@@ -72,7 +72,7 @@ class Kubelet:
         self._status({"phase": phase, "conditions": ready, "containerStatuses": [container]})
 
     def gone(self) -> None:
-        """Somebody deletes the pod. It goes at once, because no node has it."""
+        """Delete the pod as a user would. It goes at once, because no node has it."""
         self._objects.delete("Pod", self.pod_name)
 
     def _image(self) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Kubelet:
         self._objects.patch("Pod", self.pod_name, {"status": status}, "status")
 
 
-def test_a_job_is_made_and_says_when_it_runs(platform: str, name: str, shared: Objects) -> None:
-    """All children, with the store's address; then nothing is written while nothing changes."""
+def test_a_job_is_made_and_reports_that_it_runs(platform: str, name: str, shared: Objects) -> None:
+    """All children exist, with the store's address; later passes write nothing."""
     shared.apply(job(platform, name, executor={"replicas": 2}))
     kubelet = Kubelet(shared, name)
     kubelet.uid()
@@ -100,7 +100,7 @@ def test_a_job_is_made_and_says_when_it_runs(platform: str, name: str, shared: O
     eventually("its event", lambda: [event for event in shared.events(name) if event["reason"] == "Ready"])
 
     def writes() -> int:
-        """Of the job and its children; the store's status counts its jobs a moment later."""
+        """Writes on the job and its children; the store's status counts its jobs a moment later."""
         refs = [line["objectRef"] for line in shared.writes()]
         own = ("computes", "pods", "configmaps", "services", "roles", "rolebindings", "persistentvolumeclaims")
         return sum(ref["resource"] in own and ref.get("name", "").startswith(name) for ref in refs)
@@ -133,8 +133,8 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     assert len([event for event in shared.events(name) if event["note"] in told]) == 1
 
 
-def test_an_image_is_tried_before_the_driver_gives_way(platform: str, name: str, shared: Objects) -> None:
-    """With one that is not there the driver goes on; no event says that the pod that tries it was missing."""
+def test_an_image_is_tried_before_the_driver_is_replaced(platform: str, name: str, shared: Objects) -> None:
+    """With a missing image the driver goes on; no event says that the pod that tries it was missing."""
     shared.apply(job(platform, name))
     kubelet = Kubelet(shared, name)
     first = kubelet.uid()
@@ -158,7 +158,7 @@ def test_an_image_is_tried_before_the_driver_gives_way(platform: str, name: str,
 
 
 def test_a_driver_that_fails_is_started_again_after_a_pause(platform: str, name: str, shared: Objects) -> None:
-    """The status says what it failed of and when it starts again; the pause is kept, and the next one is longer."""
+    """The status has the cause and the next start; the pause is kept, and the next one is longer."""
     shared.apply(job(platform, name, restartPolicy={"backoffSeconds": 2, "maxBackoffSeconds": 60, "maxRestarts": 1}))
     kubelet = Kubelet(shared, name)
     first = kubelet.uid()
@@ -178,7 +178,7 @@ def test_a_driver_that_fails_is_started_again_after_a_pause(platform: str, name:
 
 
 def test_a_batch_that_ends_well_is_completed(platform: str, name: str, shared: Objects) -> None:
-    """And stays so, also when its pod is taken away."""
+    """The job stays completed, also when its pod is deleted."""
     shared.apply(job(platform, name, mode="Batch"))
     kubelet = Kubelet(shared, name)
     kubelet.uid()
@@ -191,7 +191,7 @@ def test_a_batch_that_ends_well_is_completed(platform: str, name: str, shared: O
 
 
 def test_executors_are_scaled_by_the_scale_subresource(platform: str, name: str, shared: Objects) -> None:
-    """As `kubectl scale` and autoscalers do: the same driver, another number in its file."""
+    """As with `kubectl scale` and autoscalers: the same driver, another number in its file."""
     shared.apply(job(platform, name, executor={"replicas": 1}))
     kubelet = Kubelet(shared, name)
     first = kubelet.uid()
@@ -206,7 +206,7 @@ def test_executors_are_scaled_by_the_scale_subresource(platform: str, name: str,
 
 
 def test_suspension_and_deletion_stop_the_driver(platform: str, name: str, shared: Objects) -> None:
-    """Both delete the pod and wait for it; the resource goes when the driver has gone."""
+    """Both delete the pod and wait for it; the resource goes when the driver has ended."""
     shared.apply(job(platform, name))
     kubelet = Kubelet(shared, name)
     kubelet.uid()
@@ -223,7 +223,7 @@ def test_suspension_and_deletion_stop_the_driver(platform: str, name: str, share
 
 
 def test_a_job_waits_for_its_store_and_its_program(name: str, shared: Objects, operator: OperatorProcess) -> None:
-    """It says what is missing, and starts nothing."""
+    """The condition names the missing one, and nothing starts."""
     shared.apply(job(f"{name}-store", name))
     said = shared.await_reason("Compute", name, "WaitingForStore")
     assert f"{name}-store" in said["message"]
@@ -260,7 +260,7 @@ def test_of_two_jobs_with_one_writer_id_the_second_is_refused(platform: str, nam
 def test_the_driver_s_pod_fits_the_restricted_profile(
     platform: str, name: str, shared: Objects, objects: Objects
 ) -> None:
-    """A namespace that enforces it takes the very same pod, and not one that runs as root."""
+    """A namespace that enforces the profile accepts the same pod, and refuses one that runs as root."""
     shared.apply(job(platform, name))
     pod = eventually("a driver", lambda: shared.get("Pod", f"{name}-driver"))
     shared.patch(

@@ -30,7 +30,7 @@ while True:
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_spark_needs_no_other_rights(objects: Objects, tmp_path: Path) -> None:
-    """It makes executors by the template, owned by the driver's pod, more if the file says so, and takes them away."""
+    """It makes executors by the template, owned by the driver's pod, more if the file says so, and deletes them."""
     build(("helm",))
     for one in Helm(ROOT / "charts/tussock").template({"crds": {"install": False}}):
         if one["kind"].startswith("ValidatingAdmission"):

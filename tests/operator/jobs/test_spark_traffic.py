@@ -1,4 +1,4 @@
-"""What driver and executors say to each other is for them alone: Spark itself, with a job's settings, and strangers.
+"""The traffic of driver and executors is closed to others: Spark itself, with a job's settings, and strangers.
 
 The driver makes executors at a real API server. The test starts them as a kubelet would, from what is in their pods.
 """
@@ -30,7 +30,7 @@ STRANGER_SECONDS = 90
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-def test_only_who_knows_the_secret_is_an_executor(objects: Objects, tmp_path: Path) -> None:
+def test_only_executors_with_the_secret_are_accepted(objects: Objects, tmp_path: Path) -> None:
     """With the secret's file an executor works; with another one, or without, it is refused."""
     world = World(compute(mode="Batch", executor={"replicas": 1}))
     world.settle()

@@ -1,4 +1,4 @@
-"""The manifests of jobs, as files that people read, and what holds for all of them."""
+"""The manifests of jobs: golden files, and rules for all of them."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def pods(case: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_manifests_are_those_of_the_file(case: str) -> None:
-    """Byte for byte; `tests/golden/write_computes.py` writes them anew where a change is meant."""
+    """Byte for byte; after an intended change run `tests/golden/write_computes.py`."""
     assert text_of(manifests_of(case)) == (FOLDER / f"{case}.yaml").read_text(encoding="utf-8")
 
 
@@ -48,7 +48,7 @@ def test_no_file_is_left_over() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_driver_may_handle_pods_and_nothing_else(case: str) -> None:
-    """And Spark is told to try nothing else; only the driver's pod has a token."""
+    """Spark's settings make it try nothing else; only the driver's pod has a token."""
     rule, own = one(case, "Role")["rules"]
     assert (own["resources"], own["resourceNames"], own["verbs"]) == (["computes"], ["totals"], ["drive"])
     assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
@@ -73,7 +73,7 @@ def test_pods_are_restricted(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_selectors_find_driver_and_executors_apart(case: str) -> None:
-    """The Service is the driver's; the policy is of both."""
+    """The Service selects the driver; the policy selects both."""
     driver, executor = (pod["metadata"]["labels"] for pod in pods(case).values())
     service = one(case, "Service")["spec"]["selector"]
     assert service.items() <= driver.items()
@@ -84,8 +84,8 @@ def test_selectors_find_driver_and_executors_apart(case: str) -> None:
         assert own.items() <= executor.items()
 
 
-def test_what_must_hold_wins_over_what_users_set() -> None:
-    """In Spark's settings, in the environment, and in pod templates, where it is told."""
+def test_required_settings_win_over_settings_of_users() -> None:
+    """In Spark's settings, in the environment, and in pod templates, where the change is reported."""
     settings = conf("production")
     assert settings["spark.master"].startswith("k8s")
     assert settings["spark.kubernetes.executor.disableConfigMap"] == "true"
@@ -108,7 +108,7 @@ def test_what_must_hold_wins_over_what_users_set() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_is_in_settings_or_arguments(case: str) -> None:
-    """Of a bucket, and of the user: his references stay references."""
+    """Neither a bucket's secret nor a user's: references of the user stay references."""
     text = "\n".join(files(case).values()) + json.dumps(one(case, "Pod")["spec"]["containers"][0]["args"])
     assert "secret-access-key" not in text
     assert "AWS_" not in text
@@ -121,7 +121,7 @@ def test_no_secret_is_in_settings_or_arguments(case: str) -> None:
 
 
 def test_the_number_of_executors_is_no_part_of_a_driver() -> None:
-    """All else that a driver is started with is: arguments, settings, program."""
+    """All other inputs of a driver are: arguments, settings, program."""
     store = store_with({"managed": {}})
 
     def hash_of(application: str = "", **spec: Any) -> str:
@@ -144,8 +144,8 @@ def test_the_number_of_executors_is_no_part_of_a_driver() -> None:
     assert len(others) == 7
 
 
-def test_an_executors_memory_limit_is_what_the_user_says() -> None:
-    """Spark computes the pod's memory as heap and overhead, so the overhead is what the limit leaves."""
+def test_an_executors_memory_limit_is_the_users() -> None:
+    """Spark computes the pod's memory as heap plus overhead, so the overhead is the rest of the limit."""
     executor = CASES["production"][1].spec.executor
     assert executor_overhead_bytes(executor) == 4 << 30
     settings = conf("production")
@@ -155,7 +155,7 @@ def test_an_executors_memory_limit_is_what_the_user_says() -> None:
 
 
 def test_an_identity_is_the_account_of_driver_and_executors() -> None:
-    """No account is made beside it, and the driver's rights are given to it."""
+    """No other account is made, and it gets the driver's rights."""
     assert "ServiceAccount" not in {manifest["kind"] for manifest in manifests_of("identity")}
     assert one("identity", "RoleBinding")["subjects"][0]["name"] == "bucket-user"
     assert [pod["spec"]["serviceAccountName"] for pod in pods("identity").values()] == ["bucket-user"] * 2
@@ -169,13 +169,13 @@ def test_a_store_on_a_volume_is_mounted_by_both() -> None:
 
 
 def test_settings_survive_the_file() -> None:
-    """As Java reads properties: blanks, backslashes, line ends, and signs that would end a key."""
+    """Java reads them back: blanks, backslashes, line ends, and characters that would end a key."""
     text = properties({"spark.a": "b c", "spark.b": " x\\y\nz", "spark.c=d:e": "1"})
     assert text == "spark.a=b c\nspark.b=\\ x\\\\y\\nz\nspark.c\\=d\\:e=1\n"
 
 
-def test_every_setting_that_we_insist_on_is_refused_by_the_schema_or_overruled() -> None:
-    """Whatever a user sets: the result is the same."""
+def test_every_required_setting_is_refused_by_the_schema_or_overruled() -> None:
+    """The result is the same, whatever a user sets."""
     store = store_with({"managed": {}})
     plain = spark_conf(compute_with(), store, "image")
     ours = [
@@ -199,8 +199,8 @@ def test_a_body_of_another_schema_is_refused_with_its_path() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sparks_traffic_is_for_driver_and_executors_alone(case: str) -> None:
-    """By a secret in a file of both; the settings and the variables only say where it is."""
+def test_sparks_traffic_is_authenticated_between_driver_and_executors(case: str) -> None:
+    """A secret in a file is in both pods; settings and variables only hold its path."""
     settings = conf(case)
     assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
     assert settings["spark.ui.killEnabled"] == settings["spark.network.crypto.saslFallback"] == "false"
@@ -214,7 +214,7 @@ def test_sparks_traffic_is_for_driver_and_executors_alone(case: str) -> None:
 
 
 def test_a_job_cannot_leave_its_traffic_open() -> None:
-    """Nor bring a secret of its own, which would be in a ConfigMap, and which Spark would take before the file's."""
+    """A job may not set a secret, which would be in a ConfigMap, and which Spark would prefer to that in the file."""
     asked = {
         "spark.authenticate": "false",
         "spark.authenticate.secret": "hunter2",
@@ -235,8 +235,8 @@ def test_a_job_cannot_leave_its_traffic_open() -> None:
         ("*", {}),
     ],
 )
-def test_prometheus_comes_to_metrics_only_and_from_where_it_is(namespace: str, selector: dict | None) -> None:
-    """Of jobs and of meta nodes; nobody comes to Spark's web page."""
+def test_only_prometheus_reaches_only_the_metrics(namespace: str, selector: dict | None) -> None:
+    """To those of jobs and of meta nodes; Spark's web page is closed to all."""
     store, defaults = store_with({"managed": {}}), DEFAULTS._replace(prometheus_namespace=namespace)
     found = list(compute_manifests(compute_with(), store, ADDRESSES, defaults).manifests)
     found += network_policies(store, defaults)

@@ -1,4 +1,4 @@
-"""The manifests of whole stores, as files that people read, and what holds for all of them."""
+"""The manifests of whole stores: golden files, and rules for all of them."""
 
 import base64
 import json
@@ -23,18 +23,18 @@ from tussock.operator.resources import InvalidResource
 
 @pytest.mark.parametrize("case", CASES)
 def test_manifests_are_those_of_the_file(case: str) -> None:
-    """Byte for byte; `tests/golden/write_manifests.py` writes them anew where a change is meant."""
+    """Byte for byte; after an intended change run `tests/golden/write_manifests.py`."""
     assert text_of(manifests_of(case)) == (FOLDER / f"{case}.yaml").read_text(encoding="utf-8")
 
 
 def test_no_file_is_left_over() -> None:
-    """Each file is of a case."""
+    """Each file belongs to a case."""
     assert {path.stem for path in FOLDER.iterdir()} == set(CASES)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_order_of_a_spec_changes_nothing(case: str) -> None:
-    """The API server may answer with fields in any order; that is no reason to restart pods."""
+    """The API server may return fields in any order; that is no reason to restart pods."""
 
     def reversed_fields(value: Any) -> Any:
         if isinstance(value, dict):
@@ -55,7 +55,7 @@ def test_the_order_of_a_spec_changes_nothing(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_meta_takes_its_configuration(case: str, tmp_path: Any) -> None:
-    """The service itself reads the file, and finds in it what the store says."""
+    """The service itself reads the file, and finds the store's settings in it."""
     store, _, _ = CASES[case]
     (found,) = [manifest for manifest in manifests_of(case) if manifest["kind"] == "ConfigMap"]
     (tmp_path / "meta.toml").write_text(found["data"]["meta.toml"])
@@ -68,7 +68,7 @@ def test_meta_takes_its_configuration(case: str, tmp_path: Any) -> None:
 
 
 def test_selectors_never_change() -> None:
-    """They cannot be changed in a Deployment; these are what they have always been."""
+    """A Deployment's selector cannot be changed, so these must stay."""
     assert selector(meta_with("m"), "meta") == {
         "app.kubernetes.io/name": "tussock",
         "app.kubernetes.io/component": "meta",
@@ -94,8 +94,8 @@ def test_selectors_find_their_own_pods_only(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_children_belong_to_somebody(case: str) -> None:
-    """All have the labels by which they are watched, and an owner, except data that outlives it."""
+def test_children_have_an_owner(case: str) -> None:
+    """All have the labels of the watches, and an owner, except data that outlives it."""
     store, _, _ = CASES[case]
     for manifest in manifests_of(case):
         meta = manifest["metadata"]
@@ -112,8 +112,8 @@ def test_children_belong_to_somebody(case: str) -> None:
             )
 
 
-def test_another_operator_restarts_nothing() -> None:
-    """An upgrade changes where the operator runs, and its defaults for others; templates with their own image stay."""
+def test_an_upgrade_of_the_operator_restarts_no_pod() -> None:
+    """An upgrade changes the operator's image and defaults; templates with their own image stay."""
     store, meta, compactor = CASES["production"]
     newer = DEFAULTS._replace(node_image="registry.example/tussock-node:9.9.9", namespace="elsewhere")
     for made in (
@@ -124,7 +124,7 @@ def test_another_operator_restarts_nothing() -> None:
 
 
 def test_the_version_is_no_label_of_a_pod() -> None:
-    """It is told on the workload; in the template it would be one more thing that changes."""
+    """The workload has it; in the template each upgrade would change it and restart pods."""
     (workload,) = [
         one for one in manifests_of("minimal") if one["metadata"]["name"] == "shop-minio" and "template" in one["spec"]
     ]
@@ -134,7 +134,7 @@ def test_the_version_is_no_label_of_a_pod() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_secrets_are_files(case: str) -> None:
-    """No variable takes its value from a secret, so that no dump of an environment has one."""
+    """No variable takes its value from a secret, so no dump of an environment has one."""
     for name, template in pod_templates(case).items():
         for container in template["spec"]["containers"]:
             for variable in container.get("env", ()):
@@ -142,8 +142,8 @@ def test_secrets_are_files(case: str) -> None:
             assert "envFrom" not in container
 
 
-def test_a_secrets_value_is_in_the_secret_only() -> None:
-    """As text or encoded, in whatever is made for a store."""
+def test_the_value_of_a_secret_is_only_in_the_secret() -> None:
+    """As text or encoded, in all manifests of a store."""
     store, _, _ = CASES["minimal"]
     secret = minio_secret(store, "the-user", "s3cret-passw0rd")
     everything = yaml.safe_dump_all([*manifests_of("minimal"), secret])
@@ -166,22 +166,22 @@ def test_a_secret_in_the_configuration_is_refused() -> None:
     "object_store",
     [{"volume": {"size": "1Gi"}}, {"gcs": {"bucket": "b"}}, {"s3": {"bucket": "b", "serviceAccount": "a"}}],
 )
-def test_credentials_that_are_not_there_cannot_be_handed_out(object_store: dict[str, Any]) -> None:
-    """The service would not start with it; `none` is right everywhere."""
+def test_missing_credentials_cannot_be_handed_out(object_store: dict[str, Any]) -> None:
+    """The service would not start with that mode; `none` works with any bucket."""
     store = store_with(object_store)
     with pytest.raises(InvalidResource, match="there is no key pair to hand out"):
         meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
     meta_manifests(meta_with(config={"credentials": {"mode": "none"}}), store, DEFAULTS)
 
 
-def test_an_image_that_nobody_names_is_told() -> None:
-    """With the three places where it may be named."""
+def test_an_image_that_is_set_nowhere_is_reported() -> None:
+    """The message lists the three places where it may be set."""
     with pytest.raises(InvalidResource, match=r"Meta shop has no image: set spec\.image, or images\.node"):
         meta_manifests(meta_with(), store_with({"managed": {}}), DEFAULTS._replace(node_image=""))
 
 
 def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
-    """It hands credentials out; of other providers everybody needs the secret."""
+    """It hands credentials out; with other providers all pods need the secret."""
 
     def holders(case: str) -> set[str]:
         return {name for name, one in pod_templates(case).items() if "TUSSOCK_BUCKET_CREDENTIALS" in json.dumps(one)}
@@ -191,8 +191,8 @@ def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
     assert holders("identity") == holders("volume") == set()
 
 
-def test_a_revoked_certificate_is_told_to_the_service() -> None:
-    """Beside what the store says of certificates; without any it makes no sense."""
+def test_revoked_certificates_are_in_the_configuration_of_the_service() -> None:
+    """Together with the store's settings for certificates; without these it makes no sense."""
     meta = meta_with(config={"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}})
     found = meta_manifests(meta, store_with({"managed": {}}), DEFAULTS).manifests
     (text,) = [one["data"]["meta.toml"] for one in found if one["kind"] == "ConfigMap"]
@@ -203,7 +203,7 @@ def test_a_revoked_certificate_is_told_to_the_service() -> None:
 
 
 def test_only_meta_has_the_pair_of_readers() -> None:
-    """It hands it out; the ConfigMap tells where it is, and nothing of it."""
+    """It hands the pair out; the ConfigMap has its path, and nothing of its content."""
     holders = {name for name, one in pod_templates("production").items() if "bucket-readers" in json.dumps(one)}
     assert holders == {"Deployment/shop-meta"}
     (found,) = [one for one in manifests_of("production") if one["kind"] == "ConfigMap"]
@@ -212,7 +212,7 @@ def test_only_meta_has_the_pair_of_readers() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "assume-role"])
-def test_a_pair_of_readers_that_nobody_is_handed_is_refused(mode: str) -> None:
+def test_a_pair_of_readers_that_is_never_handed_out_is_refused(mode: str) -> None:
     """In other modes it would be kept and never used."""
     keys = {"credentialsSecret": {"name": "keys"}, "readerCredentialsSecret": {"name": "readers"}}
     store = store_with({"s3": {"bucket": "b", "region": "eu-central-1", **keys}})
@@ -222,14 +222,14 @@ def test_a_pair_of_readers_that_nobody_is_handed_is_refused(mode: str) -> None:
 
 
 def test_an_identity_is_the_account_of_all_pods() -> None:
-    """And no account is made beside it."""
+    """No other account is made."""
     accounts = {one["spec"]["serviceAccountName"] for one in pod_templates("identity").values()}
     assert accounts == {"bucket-user"}
     assert "ServiceAccount" not in {manifest["kind"] for manifest in manifests_of("identity")}
 
 
 def test_compactors_stay_within_their_memory() -> None:
-    """What the slots are told to use is less than the container's limit, whichever of the two is given."""
+    """The slots are given less than the container's limit, whichever of the two the user sets."""
     store = store_with({"managed": {}})
     for spec in (
         {},
@@ -253,6 +253,6 @@ def test_quantities_are_read(text: str | int, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 GiB", "Gi", "-1", "1KiB"])
-def test_what_is_no_quantity_is_told(text: str) -> None:
+def test_a_wrong_quantity_is_reported(text: str) -> None:
     with pytest.raises(InvalidResource, match="not a quantity of memory"):
         bytes_of(text)

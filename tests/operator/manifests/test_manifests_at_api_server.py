@@ -1,4 +1,4 @@
-"""The API server takes every golden manifest, and its own admission every pod of them into a restricted namespace."""
+"""The API server accepts every golden manifest, and admits each of their pods to a restricted namespace."""
 
 import json
 from pathlib import Path
@@ -42,15 +42,15 @@ def api(api_server: Path) -> dynamic.DynamicClient:
 
 
 def apply(api: dynamic.DynamicClient, manifest: dict[str, Any]) -> Any:
-    """Server-side apply that is checked in every way and stores nothing."""
+    """Server-side apply with strict validation that stores nothing."""
     resource = api.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
     options = {"dry_run": "All", "field_manager": "tussock-operator", "field_validation": "Strict"}
     return resource.server_side_apply(body=manifest, namespace=NAMESPACE, force_conflicts=True, **options)
 
 
 @pytest.mark.parametrize("case", MANIFESTS)
-def test_manifests_are_taken(api: dynamic.DynamicClient, case: str) -> None:
-    """Strictly: no unknown field, none twice. Requests to cert-manager are left out, which is not there."""
+def test_manifests_are_accepted(api: dynamic.DynamicClient, case: str) -> None:
+    """Strictly: no unknown field, none twice. Requests to cert-manager are left out, which is missing here."""
     taken = 0
     for manifest in MANIFESTS[case]:
         if manifest["apiVersion"] not in NOT_BUILT_IN:
@@ -62,7 +62,7 @@ def test_manifests_are_taken(api: dynamic.DynamicClient, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_pods_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
-    """The admission of a namespace that enforces the restricted profile decides about each pod."""
+    """A namespace that enforces the restricted profile admits each pod."""
     for name, template in pod_templates(case).items():
         metadata = {**template["metadata"], "name": name.rpartition("/")[2]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
@@ -70,8 +70,8 @@ def test_pods_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", RESTORE_CASES)
-def test_restores_are_taken(api: dynamic.DynamicClient, case: str) -> None:
-    """Their settings, and their pods into the restricted namespace; nothing of ours gets lost on the way."""
+def test_manifests_of_restores_are_accepted(api: dynamic.DynamicClient, case: str) -> None:
+    """The restricted namespace accepts settings and pods of a restore, and the API server keeps every field."""
     for manifest in RESTORE_CASES[case]:
         found = apply(api, manifest).to_dict()
         assert differences(manifest, found) == []
@@ -79,15 +79,15 @@ def test_restores_are_taken(api: dynamic.DynamicClient, case: str) -> None:
 
 @pytest.mark.parametrize("case", compute_cases.CASES)
 def test_executors_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
-    """By the template as Spark reads it, to which Spark adds what is no matter of security."""
+    """By the template as Spark reads it; what Spark adds does not concern security."""
     (found,) = [one["data"] for one in compute_cases.manifests_of(case) if one["kind"] == "ConfigMap"]
     pod = json.loads(found["executor-pod.json"])
     named = {**pod, "metadata": {**pod["metadata"], "name": "executor"}}
     assert apply(api, named).spec.containers[0].securityContext.readOnlyRootFilesystem is True
 
 
-def test_admission_refuses_what_is_not_restricted(api: dynamic.DynamicClient) -> None:
-    """So that the test above can fail."""
+def test_admission_refuses_an_unrestricted_pod(api: dynamic.DynamicClient) -> None:
+    """The test above can therefore fail."""
     spec = dict(pod_templates("minimal")["Deployment/shop-meta"]["spec"])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "open"}, "spec": {**spec, "hostNetwork": True}}
     with pytest.raises(client.ApiException, match="violates PodSecurity"):
@@ -96,7 +96,7 @@ def test_admission_refuses_what_is_not_restricted(api: dynamic.DynamicClient) ->
 
 @pytest.mark.parametrize("case", MANIFESTS)
 def test_the_server_keeps_what_is_applied(api: dynamic.DynamicClient, case: str) -> None:
-    """No value comes back in another form that would look like an edit, and be put right again and again."""
+    """No value comes back in another form, which would look like an edit and be applied for ever."""
     for manifest in MANIFESTS[case]:
         if manifest["apiVersion"] not in NOT_BUILT_IN:
             assert differences(manifest, apply(api, manifest).to_dict()) == []

@@ -1,4 +1,4 @@
-"""Every pod fits the restricted security profile, also where a user's template asks for more."""
+"""Every pod fits the restricted security profile, even if a user's template asks for more."""
 
 import copy
 from typing import Any
@@ -51,7 +51,7 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_pods_fit_the_restricted_profile(case: str) -> None:
-    """And beyond it: their root file systems cannot be written, and no token of the API is in them."""
+    """Beyond the profile root file systems are read-only, and pods have no API token."""
     templates = pod_templates(case)
     assert len(templates) >= 2
     for name, template in templates.items():
@@ -62,8 +62,8 @@ def test_pods_fit_the_restricted_profile(case: str) -> None:
         assert spec["securityContext"]["runAsUser"] == 10001
 
 
-def test_a_hostile_template_changes_nothing_of_it() -> None:
-    """What it asks for is taken out, and each piece of that is told."""
+def test_a_hostile_template_cannot_weaken_the_security_of_a_pod() -> None:
+    """Forbidden fields are removed, and each removal is reported."""
     store = store_with({"managed": {}})
     rendered = meta_manifests(meta_with(podTemplate=HOSTILE), store, DEFAULTS)
     spec = rendered.manifests[-1]["spec"]["template"]["spec"]
@@ -92,8 +92,8 @@ def test_a_hostile_template_changes_nothing_of_it() -> None:
     }
 
 
-def test_what_the_profile_allows_is_left_to_the_user() -> None:
-    """Groups of a file server's volumes, and whether a container of his own writes to its root file system."""
+def test_users_may_set_what_the_profile_allows() -> None:
+    """Groups of a file server's volumes, and whether a user's container may write to its root file system."""
     template = {
         "spec": {
             "securityContext": {"supplementalGroups": [4000]},
@@ -133,7 +133,7 @@ def test_what_the_profile_allows_is_left_to_the_user() -> None:
     ],
 )
 def test_the_rules_find_each_violation(path: tuple[Any, ...], value: Any) -> None:
-    """So that no finding means that there is none."""
+    """The function finds each, so that no finding means that there is none."""
     spec: Any = copy.deepcopy(pod_templates("minimal")["Deployment/shop-meta"]["spec"])
     place = spec
     for step in path[:-1]:

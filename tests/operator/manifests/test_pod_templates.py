@@ -1,4 +1,4 @@
-"""A user's pod template over ours: what it can change, and what it cannot."""
+"""A user's pod template merged into the operator's: what it can change, and what it cannot."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ STORE = store_with({"managed": {}})
 
 
 def rendered(template: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The pod template of a `Meta` with that of a user, and what was kept."""
+    """The pod template of a `Meta` merged with the user's, and the overruled paths."""
     found = meta_manifests(meta_with(podTemplate=template), STORE, DEFAULTS)
     return found.manifests[-1]["spec"]["template"], found.kept
 
@@ -27,7 +27,7 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def test_lists_of_named_things_are_merged_by_name() -> None:
-    """Ours stay first and in order, the user's are added, `null` takes a field away."""
+    """The operator's items stay first and in order, the user's are added, `null` removes a field."""
     base = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "args": ["x"], "gone": 1}
     patch = {"env": [{"name": "C", "value": "3"}, {"name": "A", "value": "9"}], "args": ["y"], "gone": None}
     assert strategic_merge(base, patch) == {
@@ -37,15 +37,15 @@ def test_lists_of_named_things_are_merged_by_name() -> None:
     assert base["gone"] == 1
 
 
-def test_directives_are_passed_over() -> None:
-    """`$patch: replace` would take our containers away."""
+def test_patch_directives_are_ignored() -> None:
+    """`$patch: replace` would remove the operator's containers."""
     assert strategic_merge({"a": {"b": 1}}, {"$patch": "replace", "a": {"$patch": "delete", "c": 2}}) == {
         "a": {"b": 1, "c": 2}
     }
 
 
-def test_what_already_is_as_we_want_is_not_told() -> None:
-    """A user may write down what we set anyhow."""
+def test_a_value_equal_to_the_operators_is_not_reported() -> None:
+    """A user may repeat the operator's own values."""
     result, kept = insist({"a": {"b": 1, "c": 2}, "env": [{"name": "A", "value": "1"}]}, {"a": {"b": 1}})
     assert (result["a"], kept) == ({"b": 1, "c": 2}, ())
 
@@ -79,8 +79,8 @@ def test_what_already_is_as_we_want_is_not_told() -> None:
         ),
     ],
 )
-def test_ours_holds_and_the_path_is_told(template: dict[str, Any], path: str) -> None:
-    """A probe, a port, security, the command, our volumes, labels: each is kept, exactly as without the user."""
+def test_values_of_the_operator_win_and_the_path_is_reported(template: dict[str, Any], path: str) -> None:
+    """A probe, a port, security, the command, volumes, labels: each is as without the user's template."""
     found, kept = rendered(template)
     assert kept == (path,)
     if template != {"spec": {"containers": None}}:
@@ -102,16 +102,16 @@ def test_ours_holds_and_the_path_is_told(template: dict[str, Any], path: str) ->
         container(lifecycle={"preStop": {"sleep": {"seconds": 5}}}),
     ],
 )
-def test_the_rest_is_the_users(template: dict[str, Any]) -> None:
-    """It is there, nothing is told, and what it does not mention is as it was."""
+def test_other_fields_are_the_users(template: dict[str, Any]) -> None:
+    """The user's value is there, nothing is reported, and fields that it does not mention stay."""
     found, kept = rendered(template)
     assert kept == ()
     assert found != OURS
     assert strategic_merge(found, template) == found
 
 
-def test_a_user_never_changes_another_ones_manifests() -> None:
-    """Manifests share no parts that a merge could write to."""
+def test_a_template_never_changes_other_manifests() -> None:
+    """Manifests share no parts that a merge could change."""
     before = meta_manifests(meta_with(), STORE, DEFAULTS)
     rendered(container(env=[{"name": "MINE", "value": "1"}], livenessProbe=None))
     assert meta_manifests(meta_with(), STORE, DEFAULTS) == before
@@ -121,7 +121,7 @@ PLACING = {"nodeSelector": {"pool": "disks"}, "tolerations": [{"key": "disks", "
 
 
 def test_the_server_of_a_managed_object_store_takes_a_template() -> None:
-    """Placed as the user asks; its disk and its command stay ours, which is told."""
+    """It is placed as the user asks; its disk and its command stay, and that is reported."""
     stranger = {"name": "minio", "command": ["sh"]}
     template = {"spec": {**PLACING, "containers": [stranger]}}
     found = store_manifests(store_with({"managed": {"podTemplate": template}}), ["shop"], DEFAULTS, "7")
@@ -133,7 +133,7 @@ def test_the_server_of_a_managed_object_store_takes_a_template() -> None:
 
 
 def test_a_restore_runs_where_the_meta_nodes_may() -> None:
-    """It takes nothing else of their template: it is another program."""
+    """It takes no other part of their template: it is another program."""
     template = {"spec": {**PLACING, "containers": [{"name": "shipper", "image": "x"}]}}
     store = store_with({"managed": {}}, "copy", meta={"podTemplate": template})
     _, pod = restore_manifests(store, STORE, "nightly", DEFAULTS)

@@ -1,4 +1,4 @@
-"""The plan of a backup: once or by schedule, thinned by retention, made once whatever dies, deleted with its object."""
+"""The plan of a backup: once or by schedule, never made twice, deleted by retention and with its object."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from tussock.operator.resources.store import parse_store
 
 
 class Case:
-    """A `StateStoreBackup` and its store; `settle` does what the store would do, until nothing is left to do."""
+    """A `StateStoreBackup` and its store; `settle` acts as the store until nothing is left to do."""
 
     def __init__(self, *, age: float = 3600, **spec: Any) -> None:
         self.body = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}, **spec}, creationTimestamp=at(-age))
@@ -51,7 +51,7 @@ class Case:
         return works[0].arguments if works else None
 
     def pass_(self) -> Plan:
-        """One pass: the plan is carried out, and its status is written."""
+        """One pass: carry out the plan and write its status."""
         plan = self.plan()
         if (wanted := self.work(plan)) and not self.problem:
             assert self.held is not None
@@ -91,7 +91,7 @@ def ready_of(plan: Plan) -> tuple[str, str, str]:
     return found["Ready"]["status"], found["Degraded"]["status"], found["Ready"]["reason"]
 
 
-def test_one_backup_is_made_at_once_and_once() -> None:
+def test_a_backup_without_schedule_is_made_at_once_and_once() -> None:
     case = Case(comment="before the migration")
     plan = case.plan()
     assert isinstance(plan.actions[0], Hold)
@@ -111,7 +111,7 @@ def test_one_backup_is_made_at_once_and_once() -> None:
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
 @pytest.mark.parametrize("lost", ["status", "answer"])
 def test_a_crash_at_any_point_makes_no_second_backup(schedule: str, lost: str) -> None:
-    """The same name and id are asked for again, or the backup is found; so the store makes it once."""
+    """The same name and id are requested again, or the backup is found; so the store makes it once."""
     case = Case(**({"schedule": schedule} if schedule else {}))
     first = case.pass_()
     if lost == "status":
@@ -125,8 +125,8 @@ def test_a_crash_at_any_point_makes_no_second_backup(schedule: str, lost: str) -
     assert len(case.made) == 1
 
 
-def test_a_backup_that_somebody_deleted_is_not_made_again() -> None:
-    """By hand in the store: one of a schedule is passed over; a single one is told as missing."""
+def test_a_backup_that_a_user_deleted_is_not_made_again() -> None:
+    """A user deleted it in the store: one of a schedule is skipped; a single one is reported as missing."""
     case = Case(schedule="0 0 * * *", age=86400 * 3)
     case.settle()
     case.held = []
@@ -143,8 +143,8 @@ def test_a_backup_that_somebody_deleted_is_not_made_again() -> None:
 SCHEDULED_EMPTY = ("False", "False", "Scheduled")
 
 
-def test_a_schedule_makes_one_each_time() -> None:
-    """From the first time after the object was made, which is waited for to the second."""
+def test_a_schedule_makes_a_backup_each_time() -> None:
+    """The first time after the object's creation counts, and the plan waits for it to the second."""
     case = Case(schedule="*/10 * * * *", age=60)
     case.now = NOW + timedelta(seconds=5)
     case.body["metadata"]["creationTimestamp"] = at(1)
@@ -161,7 +161,7 @@ def test_a_schedule_makes_one_each_time() -> None:
     assert ready_of(plan) == ("True", "False", "Scheduled")
 
 
-def test_of_missed_times_the_newest_is_made_up_for() -> None:
+def test_only_the_newest_missed_time_is_made_up_for() -> None:
     case = Case(schedule="*/10 * * * *")
     case.settle()
     case.after(3600 * 5 + 7)
@@ -172,8 +172,8 @@ def test_of_missed_times_the_newest_is_made_up_for() -> None:
 @pytest.mark.parametrize("count", [None, 1, 3, 10])
 @pytest.mark.parametrize("seconds", [None, 60, 3 * 3600, 10**6])
 @pytest.mark.parametrize("there", [0, 1, 5])
-def test_retention_keeps_what_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
-    """An hour lies between two; the newest is kept by any rule, and foreign ones are never looked at."""
+def test_retention_keeps_backups_that_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
+    """An hour lies between two backups; each rule keeps the newest, and foreign ones are ignored."""
     all_of_them = [held(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
     gone = expired_backups(all_of_them, Retention(count=count, seconds=seconds), NOW)
     by_count = count or 0
@@ -182,8 +182,8 @@ def test_retention_keeps_what_either_rule_keeps(count: int | None, seconds: int 
     assert [found.name for found in gone] == [f"b{age}" for age in reversed(range(stays, there))]
 
 
-def test_a_schedule_is_thinned() -> None:
-    """Only its own backups; those of others stay, also one that merely has such a name."""
+def test_retention_deletes_backups_of_a_schedule() -> None:
+    """Only its own backups; foreign ones stay, even with such a name."""
     case = Case(schedule="*/10 * * * *", retention={"count": 2})
     foreign = [held("mine", "0" * 32, NOW), held(f"{case.name()}-20200101-0000", "1" * 32, NOW)]
     assert case.held is not None
@@ -198,8 +198,8 @@ def test_a_schedule_is_thinned() -> None:
 
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
 @pytest.mark.parametrize("had", [False, True])
-def test_suspended(schedule: str, had: bool) -> None:
-    """Nothing is made or thinned, what is there stays `Ready`; afterwards one missed time is made up for."""
+def test_a_suspended_schedule_does_nothing(schedule: str, had: bool) -> None:
+    """Nothing is made or deleted, and `Ready` stays; afterwards one missed time is made up for."""
     case = Case(**({"schedule": schedule, "retention": {"count": 1}} if schedule else {}))
     if had:
         case.settle()
@@ -216,7 +216,7 @@ def test_suspended(schedule: str, had: bool) -> None:
 
 
 def test_a_backup_waits_for_no_obstacle_of_a_store_that_serves() -> None:
-    """An operator that does not reach the bucket, or may not make some child, is no reason to leave backups out."""
+    """The operator may fail to reach the bucket, or to make a child, and backups are still made."""
     case = Case()
     assert case.store is not None
     case.store["status"]["obstacle"] = "The bucket does not answer."
@@ -230,8 +230,8 @@ GATES = ["no-store", "store-not-usable", "store-deleting", "paused", "no-meta", 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
 @pytest.mark.parametrize("is_due", [True, False])
-def test_gates(gate: str, schedule: str, is_due: bool) -> None:
-    """While the store cannot be asked nothing is tried: what is due tells what it waits for, the rest stays so."""
+def test_a_backup_waits_for_its_store(gate: str, schedule: str, is_due: bool) -> None:
+    """While the store can't be asked nothing is tried: a due backup gives the reason, the rest stays as it is."""
     case = Case(**({"schedule": schedule} if schedule else {}))
     if not is_due:
         case.settle()
@@ -268,8 +268,8 @@ def test_gates(gate: str, schedule: str, is_due: bool) -> None:
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("is_due", [True, False])
-def test_a_failure_is_told_and_tried_again(listed: bool, is_due: bool) -> None:
-    """A store that does not answer is wrong only while something is to be done there."""
+def test_a_failed_backup_is_reported_and_tried_again(listed: bool, is_due: bool) -> None:
+    """A store that does not answer matters only while there is something to do."""
     case = Case(schedule="*/10 * * * *")
     case.settle()
     if is_due:
@@ -296,7 +296,7 @@ def test_a_failure_is_told_and_tried_again(listed: bool, is_due: bool) -> None:
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
 def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
-    """Or stay; it is let go when a list from after its deletion shows none of its own."""
+    """With `Retain` all stay; the object is released once a list younger than its deletion shows no backup of it."""
     case = Case(deletionPolicy=policy, **({"schedule": schedule} if schedule else {}))
     assert case.held is not None
     case.held.append(held("foreign", "0" * 32, NOW))
@@ -311,7 +311,7 @@ def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
 
 
 def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
-    """A list from before the deletion lacks it, so that list is not believed."""
+    """A list from before the deletion lacks it, so that list is not trusted."""
     case = Case(deletionPolicy="Delete")
     case.delete()
     plan = case.plan()
@@ -326,7 +326,7 @@ def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
 @pytest.mark.parametrize("gap", ["no-store", "store-deleting", "no-meta", "problem"])
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_deletion_never_hangs(gap: str, is_over: bool) -> None:
-    """Without its store the object goes at once; a store that does not answer has until its deadline."""
+    """Without its store the object goes at once; a store that does not answer has time until the deadline."""
     case = Case(deletionPolicy="Delete")
     case.settle()
     assert case.store is not None
@@ -352,8 +352,8 @@ def test_a_deletion_never_hangs(gap: str, is_over: bool) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
-def test_backups_stay_unless_their_end_was_asked_for(schedule: str) -> None:
-    """An object that says nothing of it may be deleted without a loss."""
+def test_backups_stay_unless_their_deletion_was_asked_for(schedule: str) -> None:
+    """An object without a deletion policy may be deleted without a loss."""
     case = Case(**({"schedule": schedule} if schedule else {}))
     case.settle()
     case.delete()
@@ -364,7 +364,7 @@ def test_backups_stay_unless_their_end_was_asked_for(schedule: str) -> None:
 
 
 def test_names_fit_the_store() -> None:
-    """The longest name of an object gives a name that the store takes; another object gives another one."""
+    """The longest object name gives a name that the store accepts; another object gives another name."""
     found = Case().body
     found["metadata"]["name"] = "n" * 40
     name = backup_name(parse_backup(found), NOW)

@@ -1,4 +1,4 @@
-"""A store whose certificates cert-manager issues: what is asked of it, and what is told while they are not there."""
+"""A store whose certificates cert-manager issues: the requests, and the messages while certificates are missing."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,7 @@ FILES = {"ca.crt": "", "tls.crt": "", "tls.key": ""}
 
 
 def secrets(**other: dict[str, str]) -> dict[Ref, Any]:
-    """All of them; `other` has what is in some, by the identity."""
+    """All secrets; `other` replaces the content of some, by identity."""
     data = {name: other.get(name.removeprefix("shop-").removesuffix("-tls"), FILES) for name in NAMES}
     return {Ref("Secret", name): {"metadata": {"name": name}, "data": files} for name, files in data.items()}
 
@@ -36,12 +36,12 @@ def missing(others: Any, children: Any = None, *, has_cert_manager: bool = True)
 
 
 def test_nothing_is_missing_once_all_are_issued() -> None:
-    """With the files that nodes and clients read."""
+    """They have the files that nodes and clients read."""
     assert missing(secrets()) is None
 
 
-def test_without_cert_manager_the_store_says_so_and_asks_nothing_of_it() -> None:
-    """An object of a kind that is not there would be refused; nodes that run go on."""
+def test_without_cert_manager_the_store_reports_it_and_makes_no_request() -> None:
+    """An object of a missing kind would be refused; running nodes go on."""
 
     def planned(*, has_cert_manager: bool) -> Plan:
         facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), has_cert_manager=has_cert_manager)
@@ -58,8 +58,8 @@ def test_without_cert_manager_the_store_says_so_and_asks_nothing_of_it() -> None
     assert "Install cert-manager" in condition["message"]
 
 
-def test_an_issuer_gets_a_minute_before_something_is_wrong() -> None:
-    """Then the message has its name, the words of cert-manager, and where to look."""
+def test_an_issuer_has_a_minute_before_the_store_is_degraded() -> None:
+    """Then the message has the issuer's name, cert-manager's words, and where to look."""
     others = secrets()
     del others[Ref("Secret", "shop-meta-tls")]
     words = {"type": "Issuing", "status": "False", "message": "The certificate request has failed."}
@@ -77,16 +77,16 @@ def test_an_issuer_gets_a_minute_before_something_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("identity", ["meta", "compactor"])
-def test_an_issuer_that_keeps_its_ca_to_itself_is_told(identity: str) -> None:
-    """Nodes could not check each other."""
+def test_an_issuer_without_its_ca_in_the_secret_is_reported(identity: str) -> None:
+    """Nodes could not verify each other."""
     found = missing(secrets(**{identity: {"tls.crt": "", "tls.key": ""}}))
     assert found is not None
     assert found.reason == "CertificatesNotIssued"
     assert found.message.startswith(f"Secret shop-{identity}-tls has no key ca.crt: ClusterIssuer company does not")
 
 
-def test_the_first_end_is_told_as_cert_manager_knows_it() -> None:
-    """For the store's status; nothing where nothing is issued yet."""
+def test_the_status_has_the_first_expiry_that_cert_manager_reports() -> None:
+    """It goes into the store's status; nothing if no certificate is issued yet."""
     children = {
         **certificate("a", "2026-11-22T11:58:30Z", ends="2027-02-20T11:58:30Z"),
         **certificate("b", "2026-11-22T11:58:30Z", ends="2027-01-20T11:58:30Z"),
@@ -98,7 +98,7 @@ def test_the_first_end_is_told_as_cert_manager_knows_it() -> None:
 
 
 def test_secrets_carry_the_labels_of_the_store() -> None:
-    """So a renewed one is known to be the store's, and kubelets are told to look."""
+    """The operator then sees that a renewed one is the store's, and wakes the kubelets."""
     asked = [
         found for found in store_manifests(STORE, ["shop"], DEFAULTS, "").manifests if found["kind"] == "Certificate"
     ]

@@ -24,7 +24,7 @@ WAITS = progress_verdict(Reason.WAITING_FOR_META, "x")
 
 
 def store_body(verdict: Verdict | None = WAITS, **changes: Any) -> dict[str, Any]:
-    """A store as its own plan has left it: by default one without obstacles that waits for meta nodes."""
+    """A store with the status of its plan: by default without obstacles and waiting for meta nodes."""
     metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 1, **changes.pop("metadata", {})}
     body = {"kind": "StateStore", "metadata": metadata, "spec": {**SPEC, **changes}}
     if verdict is not None:
@@ -68,7 +68,7 @@ def plan_of_compactor(
 
 
 def made(found: Plan, ready_replicas: int | None = None) -> dict[Ref, Any]:
-    """The children that a plan applies, as they would be observed; the Deployment so far rolled out."""
+    """The children that a plan applies, as they would be observed; the Deployment has rolled out."""
     children: dict[Ref, Any] = {}
     for action in found.actions:
         if isinstance(action, Apply):
@@ -112,7 +112,7 @@ NOT_USABLE: dict[str, Verdict | None] = {
 
 @pytest.mark.parametrize("verdict", NOT_USABLE.values(), ids=NOT_USABLE)
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
-def test_nothing_starts_on_a_store_that_is_not_usable(plan: Any, verdict: Verdict | None) -> None:
+def test_no_component_starts_on_an_unusable_store(plan: Any, verdict: Verdict | None) -> None:
     """The message repeats the store's own."""
     found = plan(store_body(verdict))
     assert found.actions == ()
@@ -122,7 +122,7 @@ def test_nothing_starts_on_a_store_that_is_not_usable(plan: Any, verdict: Verdic
 
 @pytest.mark.parametrize("verdict", NOT_USABLE.values(), ids=NOT_USABLE)
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
-def test_what_runs_is_kept_whatever_the_store_says(plan: Any, verdict: Verdict | None) -> None:
+def test_running_components_are_kept_in_any_state_of_the_store(plan: Any, verdict: Verdict | None) -> None:
     children = made(plan())
     gone = children.pop(Ref("ServiceAccount", "m-meta" if plan is plan_of_meta else "m-compactor"))
     found = plan(store_body(verdict), children)
@@ -131,8 +131,8 @@ def test_what_runs_is_kept_whatever_the_store_says(plan: Any, verdict: Verdict |
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
-def test_what_a_store_tells_of_its_parts_is_no_obstacle_to_them(plan: Any) -> None:
-    """Of a quota that refused a Service, Meta told, the store repeated it, Meta waited for the store, and so on."""
+def test_a_problem_of_a_part_is_no_obstacle_to_the_parts(plan: Any) -> None:
+    """Once Meta reported a Service refused by a quota, the store repeated it, Meta waited for the store, and so on."""
     body = store_body(problem_verdict(Reason.APPLY_REFUSED, "Meta m: The API server refused a request."))
     body["status"]["obstacle"] = ""
     assert told(plan(body))[0] != "WaitingForStore"
@@ -185,8 +185,8 @@ OUTAGE: list[tuple[Verdict | None, int, PlatformFact, str, str]] = [
 ]
 
 
-def test_an_outage_of_the_bucket_makes_ready_go_once_and_come_once() -> None:
-    """Story: the readiness of pods comes and goes meanwhile, and `Ready` went with it, on a node three times."""
+def test_an_outage_of_the_bucket_changes_ready_once_each_way() -> None:
+    """Story: the readiness of pods comes and goes in an outage, and so did `Ready`, three times on one node."""
     status: Any = {}
     for verdict, ready_replicas, platform, reason, statuses in OUTAGE:
         body = store_body(verdict)
@@ -197,8 +197,8 @@ def test_an_outage_of_the_bucket_makes_ready_go_once_and_come_once() -> None:
         status = found.status
 
 
-def test_pods_that_cannot_run_are_told_before_a_leader_that_is_missed() -> None:
-    """And nothing serves from before."""
+def test_pods_that_cannot_run_are_reported_before_a_missing_leader() -> None:
+    """No earlier pod serves."""
     children = made(plan_of_meta(), 1)
     container = {"name": "meta", "image": "node:2", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     pod = {"kind": "Pod", "metadata": {"name": "m-1"}, "status": {"containerStatuses": [container]}}
@@ -210,10 +210,10 @@ def test_pods_that_cannot_run_are_told_before_a_leader_that_is_missed() -> None:
 @pytest.mark.parametrize("reason", [Reason.BUCKET_NOT_WRITABLE, Reason.BUCKET_ACCESS_DENIED, Reason.READERS_MAY_WRITE])
 @pytest.mark.parametrize("ready_replicas", [0, 1, 2])
 @pytest.mark.parametrize("platform", [None, PlatformFact("refused.", times=1), PlatformFact("", times=3)])
-def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
+def test_a_meta_without_its_bucket_reports_the_bucket(
     platform: PlatformFact | None, ready_replicas: int, reason: Reason
 ) -> None:
-    """Story: a full bucket read as `elect a leader`, and while it was away `Ready` went up and down with the pods."""
+    """Story: a full bucket was reported as `elect a leader`; in an outage `Ready` went up and down with the pods."""
     body = store_body(problem_verdict(reason, "s3://b is what it is: it is full."))
     found = plan_of_meta(body, made(plan_of_meta(), ready_replicas), platform)
     if platform is None and ready_replicas:
@@ -223,13 +223,13 @@ def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
     assert "it is full" in found.status["conditions"][0]["message"]
 
 
-def test_nodes_that_lead_have_their_bucket_whatever_the_operator_sees_of_it() -> None:
+def test_a_leading_node_proves_that_the_bucket_is_reachable() -> None:
     body = store_body(problem_verdict(Reason.BUCKET_UNREACHABLE, "s3://b does not answer."))
     assert told(plan_of_meta(body, made(plan_of_meta()), LED)) == ("Ready", "TFF")
 
 
 def test_a_leader_whose_pod_is_gone_is_not_shown() -> None:
-    """Neither by the address that it had, nor while nobody can be asked."""
+    """Neither under its old address, nor while no node can be asked."""
     children = {**made(plan_of_meta()), **pods("1", "2")}
     shown = plan_of_meta(children=children, platform=LED).status
     assert shown["leader"] in {ref.name for ref in children}
@@ -242,8 +242,8 @@ def test_a_leader_whose_pod_is_gone_is_not_shown() -> None:
     assert kept["committedEpoch"] == 17
 
 
-def test_what_an_operator_that_has_just_begun_knows_is_what_was_known() -> None:
-    """Story: each change of the operator's leader wrote every status twice, and an event each time."""
+def test_a_new_operator_keeps_what_the_status_knows() -> None:
+    """Story: each change of the operator's leader wrote every status twice, with an event each time."""
     children = made(plan_of_meta())
     for platform in (LED, PlatformFact("", times=3), PlatformFact("refused.", times=3)):
         body = resource("Meta", replicas=2)
@@ -253,7 +253,7 @@ def test_what_an_operator_that_has_just_begun_knows_is_what_was_known() -> None:
         assert found.status == body["status"]
 
 
-def test_a_mere_scaling_is_no_change_of_image() -> None:
+def test_scaling_is_no_change_of_image() -> None:
     children = made(plan_of_meta())
     before = plan_of_meta(children=children, platform=LED)
     assert told(before) == ("Ready", "TFF")
@@ -263,7 +263,7 @@ def test_a_mere_scaling_is_no_change_of_image() -> None:
     assert "image" not in message
 
 
-def test_no_store_at_all() -> None:
+def test_a_component_without_its_store_says_so() -> None:
     observed = Observed(MetaFacts(None, DEFAULTS, None), {}, others_of(None))
     found = plan_meta(parse_meta(resource("Meta")), observed, NOW)
     assert told(found) == ("WaitingForStore", "FTF")
@@ -271,14 +271,14 @@ def test_no_store_at_all() -> None:
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
-def test_the_same_again_does_nothing(plan: Any) -> None:
+def test_a_second_pass_does_nothing(plan: Any) -> None:
     found = plan(store_body(), made(plan()))
     assert found.actions == ()
     assert told(found) == ("Ready", "TFF")
     assert found.status["observedGeneration"] == 5
 
 
-def test_the_status_tells_what_the_platform_says() -> None:
+def test_the_status_has_the_facts_of_the_platform() -> None:
     children = {**made(plan_of_meta()), **pods("1", "2")}
     status = plan_of_meta(children=children, platform=LED).status
     told_of = {name: status[name] for name in ("leader", "term", "version", "committedEpoch", "committedTime")}
@@ -297,8 +297,8 @@ def test_meta_nodes_without_a_leader_do_not_serve() -> None:
     assert told(found) == ("RollingOut", "FTF")
 
 
-def test_meta_nodes_that_the_operator_cannot_ask_may_serve_all_the_same() -> None:
-    """Network policies, or an operator outside the cluster: the kubelet's probes know better."""
+def test_meta_nodes_that_the_operator_cannot_reach_may_serve() -> None:
+    """A network policy may be the cause, or an operator outside the cluster: the kubelet's probes know better."""
     found = plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("no route.", is_blind=True))
     assert told(found) == ("Ready", "TFF")
     assert "no route" in found.status["conditions"][0]["message"]
@@ -332,7 +332,7 @@ def test_pods_are_stamped_once_for_each_version_of_a_secret() -> None:
     assert second.annotations != first.annotations
 
 
-def test_a_pod_template_that_cannot_hold_is_told_with_the_change() -> None:
+def test_overruled_parts_of_a_pod_template_are_reported_once() -> None:
     """Once, when it is applied, and not in each pass."""
     template = {"spec": {"hostNetwork": True}}
     found = plan_of_meta(podTemplate=template)
@@ -357,7 +357,7 @@ def test_compactors_wait_for_all_meta_nodes(metas: dict[str, bool], words: str) 
     assert words in found.status["conditions"][0]["message"]
 
 
-def test_a_new_template_waits_and_a_new_number_does_not() -> None:
+def test_a_new_template_waits_for_meta_nodes_and_a_new_number_does_not() -> None:
     children = made(plan_of_compactor())
     waits = plan_of_compactor(children=children, metas={"s": False}, image="node:2")
     assert applied(waits) == []
@@ -368,8 +368,8 @@ def test_a_new_template_waits_and_a_new_number_does_not() -> None:
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
-def test_a_roll_is_looked_at_often_without_any_event(plan: Any) -> None:
-    """Nobody says that half a minute has passed in which a pod found no node."""
+def test_a_roll_is_checked_often_without_events(plan: Any) -> None:
+    """No event comes after the half minute in which a pod found no node."""
     assert plan(children=made(plan(), ready_replicas=0)).again_seconds == 15.0
     assert (
         plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.", is_blind=True)).again_seconds is None
@@ -388,7 +388,7 @@ def test_a_paused_store_changes_nothing(plan: Any) -> None:
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 @pytest.mark.parametrize(("reason", "goes"), [(Reason.DRAINING, False), (Reason.DELETING, True)])
-def test_nodes_go_when_jobs_of_a_deleted_store_have_drained(plan: Any, reason: Reason, goes: bool) -> None:
+def test_nodes_are_deleted_once_the_jobs_of_a_deleted_store_have_drained(plan: Any, reason: Reason, goes: bool) -> None:
     body = store_body(progress_verdict(reason, "x"), metadata={"deletionTimestamp": LATER})
     found = plan(body, made(plan()))
     name = "m-meta" if plan is plan_of_meta else "m-compactor"
@@ -396,7 +396,7 @@ def test_nodes_go_when_jobs_of_a_deleted_store_have_drained(plan: Any, reason: R
     assert told(found) == ("Deleting", "FTF")
 
 
-def test_what_was_known_last_is_kept_while_nobody_answers() -> None:
+def test_the_last_known_facts_stay_while_no_node_answers() -> None:
     children = made(plan_of_meta())
     known = plan_of_meta(children=children, platform=LED).status
     body = {**resource("Meta", replicas=2), "status": known}

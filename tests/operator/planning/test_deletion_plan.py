@@ -1,4 +1,4 @@
-"""How a store is taken down: steps in their order, and an end in any case."""
+"""The plan for taking a store down: its steps in order, and an end in any case."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ BUSY = EmptiedFact(done=False, message="the operator has deleted 1000 objects in
 
 
 def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StoreResource:
-    """A store that was deleted so long ago, with a deadline of 60 s."""
+    """A store that was deleted `seconds_ago`, with a deadline of 60 s."""
     deleted = datetime.fromtimestamp(NOW.timestamp() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     spec = {"objectStore": backend or S3, "deletionPolicy": policy, "deletionDeadlineSeconds": 60}
     metadata = {"name": "s", "namespace": "n", "uid": "1", "deletionTimestamp": deleted}
@@ -56,7 +56,7 @@ STEPS: dict[str, tuple[int, list[dict[str, Any]], EmptiedFact | None, Any, Reaso
 
 
 @pytest.mark.parametrize(("seconds", "pods", "emptied", "actions", "reason"), STEPS.values(), ids=STEPS)
-def test_the_next_step(
+def test_the_next_step_of_a_deletion(
     seconds: int, pods: list[dict[str, Any]], emptied: EmptiedFact | None, actions: Any, reason: Reason
 ) -> None:
     found = depart(store(seconds), pods, PARTS, emptied, NOW)
@@ -64,7 +64,7 @@ def test_the_next_step(
     assert found.verdict.degraded is (reason is Reason.DELETION_GAVE_UP)
 
 
-def test_who_is_waited_for_is_named() -> None:
+def test_the_deletion_names_what_it_waits_for() -> None:
     many = [pod(f"d{number}", "compute") for number in range(8)]
     assert "d0, d1, d2, d3, d4 and 3 more" in depart(store(1), many, {}, None, NOW).verdict.message
     given_up = depart(store(99), [pod("d", "compute")], {}, DONE, NOW).verdict.message
@@ -78,8 +78,8 @@ def test_who_is_waited_for_is_named() -> None:
 
 
 @pytest.mark.parametrize(("policy", "tells"), [("Delete", True), ("Retain", False)])
-def test_where_others_were_first_nothing_is_touched(policy: str, tells: bool) -> None:
-    """A store that was refused for their sake goes at once, whatever its policy is."""
+def test_a_store_that_never_had_its_prefix_touches_nothing(policy: str, tells: bool) -> None:
+    """A store that was refused because of another one goes at once, whatever its policy is."""
     found = depart(store(1, policy), [], {}, untouched_fact(store(1, policy), ["n/first"]), NOW)
     assert found.actions == (Release(),)
     assert ("s3://b belongs to StateStore n/first, and the operator changed nothing" in found.verdict.message) is tells
@@ -97,7 +97,7 @@ def test_where_others_were_first_nothing_is_touched(policy: str, tells: bool) ->
         ({"managed": {"ephemeral": True}}, "Retain", True),
     ],
 )
-def test_where_there_is_a_bucket_to_clean_up_in(backend: dict[str, Any], policy: str, nothing_to_clean: bool) -> None:
+def test_only_a_bucket_that_stays_is_cleaned_up(backend: dict[str, Any], policy: str, nothing_to_clean: bool) -> None:
     """A disk that goes with its claim need not be emptied."""
     one = store(5, policy, **backend)
     assert leaves_bucket(one) is nothing_to_clean
@@ -115,7 +115,7 @@ def test_where_there_is_a_bucket_to_clean_up_in(backend: dict[str, Any], policy:
         (S3, "Delete", False),
     ],
 )
-def test_backups_on_a_disk_that_goes_are_named(backend: dict[str, Any], policy: str, goes: bool) -> None:
+def test_backups_on_a_disk_that_is_deleted_are_named(backend: dict[str, Any], policy: str, goes: bool) -> None:
     def of(name: str, store: str) -> tuple[Ref, dict[str, Any]]:
         status = {"backups": [{"name": f"{name}-1"}, {"name": f"{name}-2"}]}
         return Ref("StateStoreBackup", name), {"spec": {"storeRef": {"name": store}}, "status": status}

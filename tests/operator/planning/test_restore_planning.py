@@ -1,4 +1,4 @@
-"""A store that begins with a backup: the pod that copies it, what is told meanwhile, and that nothing starts before."""
+"""A store that begins with a backup: the pod that copies it, its status, and that nothing starts before."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def ended(code: int, message: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", RESTORE_CASES)
 def test_manifests_are_those_of_the_file(case: str) -> None:
-    """Byte for byte; `tests/golden/write_manifests.py` writes them anew where a change is meant."""
+    """Byte for byte; after an intended change run `tests/golden/write_manifests.py`."""
     assert text_of(list(RESTORE_CASES[case])) == (RESTORES / f"{case}.yaml").read_text(encoding="utf-8")
 
 
@@ -72,7 +72,7 @@ def test_no_file_is_left_over() -> None:
 
 
 def test_the_backup_is_there_before_anything_starts() -> None:
-    """Pod, then Meta; then the pod and its settings go, and never come back."""
+    """Pod, then Meta; then the pod and its settings are deleted, and never come back."""
     case = Case({"backup": "nightly"})
     assert told(case.pass_())[:2] == ("Restoring", "False")
     assert set(case.children) == {POD, CONFIG}
@@ -93,8 +93,8 @@ def test_the_backup_is_there_before_anything_starts() -> None:
     assert not [action for action in case.pass_().actions if isinstance(action, Apply | Delete)]
 
 
-def test_a_pod_that_is_lost_is_replaced_and_takes_the_same_backup() -> None:
-    """Though the schedule has made a newer one meanwhile: the place holds a part of the one before."""
+def test_a_lost_pod_is_replaced_and_restores_the_same_backup() -> None:
+    """The schedule has made a newer one meanwhile, but the place holds a part of the first."""
     case = Case({"backup": "nightly"})
     case.pass_()
     case.others[Ref("StateStoreBackup", "nightly")]["status"]["backupName"] = "nightly-2"
@@ -105,7 +105,7 @@ def test_a_pod_that_is_lost_is_replaced_and_takes_the_same_backup() -> None:
     assert case.arguments()[2] == "nightly-1"
 
 
-def test_a_named_backup_is_taken() -> None:
+def test_a_named_backup_is_restored() -> None:
     case = Case({"backup": "nightly", "backupName": "nightly-0"})
     case.pass_()
     assert case.arguments()[2] == "nightly-0"
@@ -135,8 +135,8 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
     assert case.children == {}
 
 
-def test_data_that_were_there_are_gone_on_with() -> None:
-    """As where a store was deleted with `Retain`, and its manifest is applied again: no restore, nothing in the way."""
+def test_existing_data_are_served_without_a_restore() -> None:
+    """For example after a deletion with `Retain` and a second apply of the manifest: no restore, no obstacle."""
     case = Case({"backup": "nightly"})
     found = told(case.pass_(BucketFact(None, has_store=True)))
     assert found[:2] == ("WaitingForMeta", "False")
@@ -144,7 +144,7 @@ def test_data_that_were_there_are_gone_on_with() -> None:
     assert Ref("Meta", "new") in case.children
 
 
-def test_the_secret_of_the_source_is_looked_at_first() -> None:
+def test_the_secret_of_the_source_is_checked_first() -> None:
     """A pod would wait for a missing one without a word."""
     s3 = {"bucket": "old", "endpoint": "https://old", "credentialsSecret": {"name": "old-keys"}}
     case = Case({"backupName": "old-7", "objectStore": {"s3": s3}})
@@ -162,8 +162,8 @@ def test_the_secret_of_the_source_is_looked_at_first() -> None:
     assert POD in case.children
 
 
-def test_what_the_pod_said_is_told() -> None:
-    """A failed attempt in its own words; a pod that cannot begin, in those of Kubernetes."""
+def test_the_message_of_the_pod_is_reported() -> None:
+    """The message has the words of the failed attempt, or those of Kubernetes for a pod that cannot begin."""
     case = Case({"backup": "nightly"})
     case.pass_()
     case.pod_is("Running", **ended(1, "StoreNotEmpty: s3://b/new holds another store\n"))
@@ -178,8 +178,8 @@ def test_what_the_pod_said_is_told() -> None:
     assert case.pass_().status["restoredFrom"] == "nightly-1"
 
 
-def test_a_store_that_goes_ends_its_restore_first() -> None:
-    """The pod writes into the prefix that is about to be emptied, so it is deleted and waited for."""
+def test_the_deletion_of_a_store_ends_its_restore_first() -> None:
+    """The pod writes into the prefix that is to be emptied, so it is deleted and waited for."""
     case = Case({"backup": "nightly"})
     case.pass_()
     case.store["metadata"]["deletionTimestamp"] = at(-1)

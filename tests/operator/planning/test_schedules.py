@@ -1,4 +1,4 @@
-"""Cron schedules: time zones, clocks that are put forward and back, and what is no schedule."""
+"""Cron schedules: time zones, clocks that are put forward and back, and wrong schedules."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -67,7 +67,7 @@ def upcoming(text: str, zone: str, start: str, count: int) -> list[str]:
         ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00", ["2026-10-03T15:45", "2026-10-04T15:15"]),
     ],
 )
-def test_next_times(text: str, zone: str, start: str, expected: list[str]) -> None:
+def test_the_next_times_of_a_schedule(text: str, zone: str, start: str, expected: list[str]) -> None:
     assert upcoming(text, zone, start, len(expected)) == expected
 
 
@@ -90,8 +90,8 @@ TEXTS = ("*/7 * * * *", "30 2 * * *", "0 0 * * 0", "15 1-3 * * *", "@hourly", "5
     zone=st.sampled_from(ZONES),
     minutes=st.integers(0, 3 * 365 * 24 * 60),
 )
-def test_latest_and_next_agree(text: str, zone: str, minutes: int) -> None:
-    """Nothing is between the newest time and the next one, and a run that has begun is the newest from then on."""
+def test_the_latest_and_the_next_time_agree(text: str, zone: str, minutes: int) -> None:
+    """No time lies between the latest and the next one, and a run that has begun counts as the latest."""
     schedule = parse_schedule(text, zone)
     now = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
     latest, following = schedule.latest_time(now), schedule.next_time(now)
@@ -112,6 +112,6 @@ def test_latest_and_next_agree(text: str, zone: str, minutes: int) -> None:
         ("0 0 31 2 *", "UTC", "never comes"),
     ],
 )
-def test_what_is_no_schedule_is_refused(text: str, zone: str, says: str) -> None:
+def test_a_wrong_schedule_is_refused(text: str, zone: str, says: str) -> None:
     with pytest.raises(InvalidResource, match=says):
         parse_schedule(text, zone)

@@ -1,7 +1,7 @@
-"""Statuses and the schema say the same: a plan writes no key that the schema lacks, and each of its keys is written.
+"""Statuses match the schema: a plan writes no key that the schema lacks, and writes each of its keys.
 
-The API server refuses a whole status for one unknown key, and a key that nobody writes is a promise to users that
-nobody keeps.
+The API server refuses a whole status for one unknown key, and a key that is never written is an empty promise to
+users.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def keys_of(value: Any, path: str = "") -> Iterator[str]:
 
 
 def statuses_of_stores() -> Iterator[Status]:
-    """One that serves, and one that began with a backup."""
+    """Statuses of a store that serves, and of one that began with a backup."""
     meta = body("Meta", "s", {"storeRef": {"name": "s"}})
     told = {"version": "0.1.0", "leader": "s-meta-1", "committedEpoch": 7, "committedTime": at(0), "replicas": 2}
     meta["status"].update(told)
@@ -70,7 +70,7 @@ def statuses_of_stores() -> Iterator[Status]:
 
 
 def statuses_of_metas() -> Iterator[Status]:
-    """With a leader, and when nobody can ask any more."""
+    """Statuses of a Meta with a leader, and of one that cannot be asked any more."""
     parent, one = parse_store(store()), body("Meta", "s", {"storeRef": {"name": "s"}, "replicas": 2})
     made = meta_manifests(parse_meta(one), parent, DEFAULTS).manifests
     pod = {"kind": "Pod", "metadata": {"name": "s-meta-1"}, "status": {"podIP": "10.0.0.2"}}
@@ -83,7 +83,7 @@ def statuses_of_metas() -> Iterator[Status]:
 
 
 def statuses_of_compactors() -> Iterator[Status]:
-    """Before it has a workload, and with one."""
+    """Statuses of a compactor without a workload, and with one."""
     others = {Ref("StateStore", "s"): store()}
     facts = CompactorFacts(parse_store(store()), DEFAULTS, {"s": True}, LED)
     one = parse_compactor(body("Compactor", "s", {"storeRef": {"name": "s"}}))
@@ -94,7 +94,7 @@ def statuses_of_compactors() -> Iterator[Status]:
 
 
 def statuses_of_computes() -> Iterator[Status]:
-    """A stream that runs, has committed and fails; and a batch by schedule."""
+    """Statuses of a stream that runs, has committed and fails; and of a batch by schedule."""
     stream = World(compute())
     yield stream.settle().status
     stream.run()
@@ -106,7 +106,7 @@ def statuses_of_computes() -> Iterator[Status]:
 
 
 def statuses_of_backups() -> Iterator[Status]:
-    """By a schedule, with a backup of the last time."""
+    """Statuses of a backup by schedule, with a backup of the last time."""
     made = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}, "schedule": "0 * * * *"})
     backup = parse_backup(made)
     name = backup_name(backup, NOW)
@@ -125,13 +125,13 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_each_key_that_a_plan_writes_is_in_the_schema_and_the_other_way_round(kind: str) -> None:
+def test_plans_write_exactly_the_keys_of_the_schema(kind: str) -> None:
     written = {key for status in WRITTEN[kind]() for key in keys_of(status)}
     assert written == set(keys_of_schema(declared(kind)))
 
 
-def test_a_status_with_another_key_is_refused_as_a_whole(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Definitions that are older than the operator: it says what to do, and does not take it for a server that is away.
+def test_a_status_with_an_unknown_key_is_refused(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With definitions older than the operator, the message says what to do, and does not blame the server.
 
     So no test of a real API server passes over such a key.
     """

@@ -1,4 +1,4 @@
-"""The plan of a `StateStore`: obstacles in their order, what is started when, and how the whole is told."""
+"""The plan of a `StateStore`: obstacles in their order, the start of its parts, and its status."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,14 +41,14 @@ def secret(name: str = "keys", data: dict[str, str] | None = None) -> dict[Ref, 
 
 
 def own_secret(name: str, data: dict[str, str] | None = None) -> dict[Ref, Any]:
-    """One that the operator has made for the store."""
+    """A secret that the operator has made for the store."""
     found = secret(name, data)
     found[Ref("Secret", name)]["metadata"]["ownerReferences"] = [{"kind": "StateStore", "name": "s", "uid": "1"}]
     return found
 
 
 def component(kind: str, verdict: Verdict | None, name: str = "s", generation: int = 1) -> dict[Ref, Any]:
-    """A `Meta` or `Compactor` of the store, as its own plan has left it."""
+    """A `Meta` or `Compactor` of the store, with the status that its plan gives it."""
     body: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "generation": 1}}
     body["spec"] = {"storeRef": {"name": "s"}}
     if verdict is not None:
@@ -107,7 +107,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], Any, StoreFacts, str, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "others", "facts", "reason", "statuses"), OBSTACLES.values(), ids=OBSTACLES)
-def test_an_obstacle_is_told_and_nothing_is_started(
+def test_an_obstacle_is_reported_and_nothing_is_started(
     spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
 ) -> None:
     found = plan(store(**spec), facts, others)
@@ -117,7 +117,7 @@ def test_an_obstacle_is_told_and_nothing_is_started(
 
 
 def test_nothing_is_started_before_the_status_says_that_the_prefix_is_held() -> None:
-    """An operator that dies between the two must not forget whose the prefix is; the next pass starts the parts."""
+    """An operator that dies in between must not forget the owner of the prefix; the next pass starts the parts."""
     new = replace_status(store(), {})
     first = plan(new, replace(GOOD, holds_prefix=True))
     assert told(first) == ("Reconciling", "FTF")
@@ -131,14 +131,14 @@ def test_nothing_is_started_before_the_status_says_that_the_prefix_is_held() -> 
 
 
 def test_a_store_of_an_earlier_operator_holds_its_prefix() -> None:
-    """Its status has no such field; that its meta nodes have told their version says the same."""
+    """Its status has no such field; the version that its meta nodes reported shows the same."""
     found = plan(replace_status(store(), {"version": "0.1.0"}))
     assert {"Meta", "Compactor"} <= applied(found)
     assert found.status["prefixHeld"] is True
 
 
 def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
-    """It was told that somebody else had the name, and that the user should delete the secret."""
+    """It was once reported that the name is taken, and that the user should delete the secret."""
     former = own_secret("s-ca")
     reference = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "name": "s", "uid": "0"}
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = [reference]
@@ -149,8 +149,8 @@ def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
     assert told(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
 
 
-def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
-    """Until it has looked at the bucket itself; what stood in the way does so till then, and starts nothing."""
+def test_a_new_operator_takes_the_status_of_a_store_as_it_was() -> None:
+    """That holds until it has looked at the bucket itself; until then an obstacle stays one, and nothing is started."""
     meta = component("Meta", ready_verdict("x"))
     others = {**secret(), **meta, **component("Compactor", ready_verdict("x"))}
     for bucket in (BucketFact(None), BucketFact(Reason.BUCKET_UNREACHABLE, "away.")):
@@ -167,18 +167,18 @@ def replace_status(one: StoreResource, status: dict[str, Any]) -> StoreResource:
 
 
 @pytest.mark.parametrize(("spec", "others", "facts", "reason", "statuses"), OBSTACLES.values(), ids=OBSTACLES)
-def test_what_runs_is_kept_in_spite_of_an_obstacle(
+def test_running_components_are_kept_in_spite_of_an_obstacle(
     spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
 ) -> None:
-    """The store is told to serve as long as its meta nodes do; their objects are still kept as they should be."""
+    """The store serves as long as its meta nodes do; their objects are still corrected."""
     meta = component("Meta", ready_verdict("x"))
     found = plan(store(**spec), facts, {**others, **meta}, meta)
     assert told(found) == (reason, "T" + statuses[1:])
     assert not any(isinstance(action, Delete) and action.ref.kind == "Meta" for action in found.actions)
 
 
-def test_nothing_in_the_way_makes_the_components() -> None:
-    """As the user wrote them: what a section leaves out is left to the API server and to autoscalers."""
+def test_a_store_without_obstacles_gets_its_components() -> None:
+    """As the user wrote them: fields that a section leaves out stay with the API server and autoscalers."""
     found = plan(store())
     assert told(found) == ("WaitingForMeta", "FTF")
     made = {action.manifest["kind"]: action.manifest for action in found.actions if isinstance(action, Apply)}
@@ -187,7 +187,7 @@ def test_nothing_in_the_way_makes_the_components() -> None:
     assert found.actions[0] == Hold()
 
 
-def test_a_section_that_is_gone_takes_its_object() -> None:
+def test_a_removed_section_deletes_its_object() -> None:
     both = {**component("Meta", ready_verdict("x")), **component("Compactor", ready_verdict("x"))}
     made = plan(store())
     children = {
@@ -199,8 +199,8 @@ def test_a_section_that_is_gone_takes_its_object() -> None:
     assert [action for action in found.actions if isinstance(action, Delete)] == [Delete(Ref("Compactor", "s"))]
 
 
-def test_the_same_again_does_nothing() -> None:
-    """Level-triggered: once everything is as planned, the plan is empty but for the finalizer, which is held."""
+def test_a_second_pass_does_nothing() -> None:
+    """Once everything is as planned, the plan is empty but for the finalizer, which is kept."""
     first = plan(store())
     children = {
         Ref(action.manifest["kind"], action.manifest["metadata"]["name"]): action.manifest
@@ -242,7 +242,7 @@ PARTS: dict[str, tuple[Verdict | None, Verdict | None, str, str]] = {
 
 
 @pytest.mark.parametrize(("meta", "compactor", "reason", "statuses"), PARTS.values(), ids=PARTS)
-def test_a_store_is_as_its_parts_are(
+def test_the_status_of_a_store_follows_its_parts(
     meta: Verdict | None, compactor: Verdict | None, reason: str, statuses: str
 ) -> None:
     others = {**secret(), **component("Meta", meta), **component("Compactor", compactor)}
@@ -251,8 +251,8 @@ def test_a_store_is_as_its_parts_are(
     assert found.status["observedGeneration"] == 3
 
 
-def test_a_store_that_does_not_serve_looks_at_its_bucket_again_soon() -> None:
-    """Story: a full bucket was found by a write that the next pass asked for, and that came half a minute later."""
+def test_a_store_that_does_not_serve_checks_its_bucket_soon() -> None:
+    """Story: a full bucket was found by a write that the next pass asked for, half a minute later."""
     leaderless = component("Meta", progress_verdict(Reason.NO_LEADER, "The leader is gone."))
     assert plan(store(), others={**secret(), **leaderless}).again_seconds == 10.0
     assert (
@@ -272,15 +272,15 @@ def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
     assert found.status["conditions"][0]["message"] == "Meta s has changed; the operator is checking it."
 
 
-def test_a_meta_of_the_section_is_on_its_way() -> None:
-    """And is not asked for: the user has written the section."""
+def test_a_meta_of_the_section_is_waited_for() -> None:
+    """The operator does not report it as missing: the user has written the section."""
     found = plan(store(meta={}), GOOD)
     assert told(found) == ("WaitingForMeta", "FTF")
     assert found.status["conditions"][0]["message"] == "The operator is creating Meta s."
 
 
-def test_a_status_of_another_release_is_no_hindrance() -> None:
-    """Its reason is none of ours: what stood in the way does so until somebody has looked again."""
+def test_a_status_of_another_release_keeps_its_obstacle() -> None:
+    """Its reason is unknown to this release: the obstacle stays one until the operator has looked again."""
     before = plan(store(), replace(GOOD, bucket=BucketFact(Reason.BUCKET_UNREACHABLE, "away."))).status
     for condition in before["conditions"]:
         condition["reason"] = "OfTheNextRelease"
@@ -291,14 +291,14 @@ def test_a_status_of_another_release_is_no_hindrance() -> None:
 
 
 def test_a_paused_store_changes_nothing() -> None:
-    """Whatever differs, and whatever obstacle there is; whether it serves is told."""
+    """No difference and no obstacle changes that; the status still shows whether the store serves."""
     found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready_verdict("x")))
     assert found.actions == (Hold(),)
     assert told(found) == ("Paused", "TFF")
 
 
 def test_a_managed_object_store_comes_first() -> None:
-    """Its secret is drawn, then its server started; the bucket is asked only when that serves."""
+    """Its secret is drawn, then its server started; the bucket is checked only when that serves."""
     one = store(objectStore={"managed": {}})
     found = plan(one, replace(GOOD, bucket=None), {})
     assert Work(MAKE_MINIO_SECRET, {}) in found.actions
@@ -312,7 +312,7 @@ def test_a_managed_object_store_comes_first() -> None:
 
 
 def test_a_managed_object_store_restarts_with_another_secret() -> None:
-    """Such as one that was drawn anew after somebody had deleted the first; meanwhile it is left alone."""
+    """A new one may be drawn after a user deleted the first; meanwhile the server is left alone."""
     one = store(objectStore={"managed": {}})
 
     def server(others: Any, children: Any = None) -> dict[str, Any] | None:
@@ -337,13 +337,13 @@ def test_a_managed_object_store_restarts_with_another_secret() -> None:
     assert second["spec"]["template"] != first["spec"]["template"]
 
 
-def test_certificates_are_asked_for_by_the_names_of_all_meta_nodes() -> None:
+def test_certificates_are_requested_for_the_names_of_all_meta_nodes() -> None:
     others = {**secret(), **component("Meta", ready_verdict("x"), name="other")}
     found = plan(store(tls={}), replace(GOOD, certificates_due=True), others)
     assert Work(ISSUE_CERTIFICATES, {"metas": ["other", "s"]}) in found.actions
 
 
-def test_numbers_are_sums() -> None:
+def test_numbers_in_the_status_are_sums() -> None:
     others = {**secret(), **component("Meta", ready_verdict("x")), **component("Compactor", ready_verdict("x"))}
     others |= component("Compactor", ready_verdict("x"), name="more")
     for ref, numbers in {

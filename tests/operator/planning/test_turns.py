@@ -1,4 +1,4 @@
-"""An upgrade of the operator changes a few stores at a time; what users ask for waits for nobody."""
+"""An upgrade of the operator changes a few stores at a time; changes by users wait for no turn."""
 
 from typing import Any
 
@@ -35,13 +35,15 @@ WAITING = [store(f"ns/{name}", pending=True) for name in "cab"]
     ],
     ids=["one", "two", "all", "busy", "busy of two", "ill last", "ill alone", "others done", "its second Meta"],
 )
-def test_so_many_stores_are_changed_at_a_time(stores: list[StoreTurn], parallel: int, turn: list[str]) -> None:
+def test_a_bounded_number_of_stores_is_changed_at_a_time(
+    stores: list[StoreTurn], parallel: int, turn: list[str]
+) -> None:
     waiting = [one.name for one in stores if one.pending]
     assert sorted(name for name in waiting if not predecessors(name, stores, parallel)) == turn
 
 
-def test_each_store_has_its_turn_and_never_more_than_so_many_at_once() -> None:
-    """Whatever order they are looked at in; the one that waits is told for whom."""
+def test_each_store_has_its_turn_within_the_bound() -> None:
+    """In any order of the passes; the waiting store reports which one it waits for."""
     stores = {f"ns/{number}": store(f"ns/{number}", pending=True) for number in range(5)}
     done: list[str] = []
     while any(one.pending or one.changing for one in stores.values()):
@@ -63,7 +65,7 @@ STORE = store_with({"managed": {}})
 
 
 def made(image: str, generation: int = 1, **edited: Any) -> dict[Ref, Manifest]:
-    """What the cluster has, of nodes that were made with that image."""
+    """The objects of nodes that were made with that image."""
     store = replace(STORE, metadata=replace(STORE.metadata, generation=generation))
     manifests = meta_manifests(META, store, DEFAULTS._replace(node_image=image)).manifests
     found = {ref_of(one): mark(one) for one in manifests}
@@ -71,8 +73,8 @@ def made(image: str, generation: int = 1, **edited: Any) -> dict[Ref, Manifest]:
     return found
 
 
-def test_only_what_nobody_else_asks_for_waits() -> None:
-    """Another image by the operator's settings does; not a change of a spec, a hand's edit, or the first start."""
+def test_only_changes_by_the_upgrade_wait() -> None:
+    """Another image by the operator's settings waits; a change of a spec, a manual edit and the first start do not."""
     wanted = meta_manifests(META, STORE, DEFAULTS).manifests
     generation = STORE.metadata.generation
     assert is_asked_by_operator(wanted, made("former", generation))
@@ -105,6 +107,6 @@ def test_only_what_nobody_else_asks_for_waits() -> None:
     ],
     ids=["unseen", "just applied", "begun", "old pod left", "crashes by itself", "stalled"],
 )
-def test_a_change_that_makes_no_progress_holds_up_nobody(status: dict[str, Any], changing: bool) -> None:
+def test_a_change_without_progress_blocks_no_other(status: dict[str, Any], changing: bool) -> None:
     workload = {"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status}
     assert is_changing(workload) is changing

@@ -1,4 +1,4 @@
-"""`kubectl tussock release`: what was deleted without an operator goes, and nothing else."""
+"""`kubectl tussock release` lets resources go that were deleted without an operator, and nothing else."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def make(objects: Objects, kind: str, name: str, *finalizers: str, **spec: Any) 
 
 
 def release(objects: Objects, *arguments: str) -> str:
-    """What the command printed."""
+    """Run the command; returns its output."""
     options = ("--kubeconfig", str(objects.kubeconfig))
     return subprocess.run(
         [sys.executable, "-m", "tussock.operator.plugin", "release", *arguments, *options],
@@ -41,8 +41,8 @@ def left(objects: Objects) -> set[tuple[str, str]]:
     return {(kind, body["metadata"]["name"]) for kind in BODIES for body in objects.list(kind)}
 
 
-def test_what_was_deleted_goes_and_what_was_not_stays(objects: Objects) -> None:
-    """Of one store with its parts, then of the namespace; finalizers of others hold as before."""
+def test_only_deleted_resources_are_released(objects: Objects) -> None:
+    """For one store with its parts, then for the namespace; foreign finalizers stay."""
     for kind in BODIES:
         make(objects, kind, "s")
     make(objects, "Compute", "stays")
@@ -68,7 +68,7 @@ def test_what_was_deleted_goes_and_what_was_not_stays(objects: Objects) -> None:
 
 
 def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
-    """As after an uninstall with the definitions: in all namespaces, with a word about what stays in the bucket."""
+    """As after an uninstall with the definitions: in all namespaces, with a hint at the data in the bucket."""
     make(objects, "StateStore", "s")
     objects.patch("StateStore", "s", {"status": {"url": "s3://b/p"}}, "status")
     uid = (objects.get("StateStore", "s") or {})["metadata"]["uid"]

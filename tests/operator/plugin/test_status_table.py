@@ -7,13 +7,13 @@ from tussock.operator.plugin.tables import status_text
 
 
 def row(text: str, kind: str) -> list[str]:
-    """The cells of the line of that kind; the last one is the message."""
+    """The cells of the row of that kind; the last one is the message."""
     [line] = [line for line in text.splitlines() if line.split()[0] == kind]
     return line.split(maxsplit=6)
 
 
-def test_what_was_committed_is_told_by_its_time() -> None:
-    """An epoch is a number of 18 digits, which nobody can read; `epochs` has these."""
+def test_the_committed_epoch_is_shown_as_a_time() -> None:
+    """An epoch has 18 digits and is unreadable; `epochs` shows it."""
     status: dict[str, Any] = {"committedEpoch": 117659587302195200, "committedTime": at(-5)}
     shop = store()
     shop["status"] |= status
@@ -23,8 +23,8 @@ def test_what_was_committed_is_told_by_its_time() -> None:
     assert "117659587302195200" not in text
 
 
-def test_what_is_to_be_deleted_says_so_though_its_status_is_from_before() -> None:
-    """Story: with the operator gone, a store that waited for it was `True Ready "The store serves"`."""
+def test_a_resource_under_deletion_is_shown_as_such() -> None:
+    """Story: with the operator gone, a store that waited for it was shown as `True Ready "The store serves"`."""
     shop, meta = store(), body("Meta", "s", {"storeRef": {"name": "s"}})
     shop["metadata"]["deletionTimestamp"] = at(-60)
     text = status_text([shop], [meta])

@@ -1,4 +1,4 @@
-"""Buckets of Google, containers of Azure and claims of users are looked at before a store starts.
+"""Buckets of Google, containers of Azure and claims of users are checked before a store starts.
 
 What these clouds answer when something is wrong is canned: there is no server of theirs to ask here. What is done with
 a marker and with objects is in `test_prefixes.py`.
@@ -79,10 +79,10 @@ WRONG: list[tuple[str, Target, Answer, Answer, Reason | None]] = [
 
 
 @pytest.mark.parametrize(("target", "read", "write", "reason"), [pytest.param(*case, id=name) for name, *case in WRONG])
-def test_each_thing_that_may_be_wrong_has_its_reason(
+def test_each_problem_of_a_bucket_has_its_reason(
     cloud: CannedCloud, target: Target, read: Answer, write: Answer, reason: Reason | None
 ) -> None:
-    """The message names the bucket, and says nothing of the secret."""
+    """The message names the bucket, and nothing of the secret."""
     cloud.read, cloud.write = read, write
     at = target(cloud.url)
     found = check_cloud(at, OURS, "", SYSTEM, write=True)
@@ -92,8 +92,8 @@ def test_each_thing_that_may_be_wrong_has_its_reason(
 
 
 @pytest.mark.parametrize("target", [gcs_target, azure_target])
-def test_where_nobody_listens_the_bucket_cannot_be_reached(target: Target) -> None:
-    """Cleaning up says so, too, and does not end for it."""
+def test_an_endpoint_without_a_server_is_unreachable(target: Target) -> None:
+    """Clean-up reports it, too, and does not end because of it."""
     at = target(f"http://127.0.0.1:{free_port()}")
     assert check_cloud(at, OURS, "", SYSTEM, write=True).reason is Reason.BUCKET_UNREACHABLE
     emptied = clean_cloud(at, OURS, SYSTEM, delete=True)
@@ -102,15 +102,15 @@ def test_where_nobody_listens_the_bucket_cannot_be_reached(target: Target) -> No
 
 
 @pytest.mark.parametrize("target", [gcs_target, azure_target])
-def test_what_is_wrong_is_told_in_the_same_words_each_time(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: the text held how long the attempts had taken, and each probe of an outage was a write of the status."""
+def test_a_problem_of_a_bucket_has_the_same_text_each_time(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: the text held the duration of the attempts, so each probe in an outage was a write of the status."""
     monkeypatch.setattr("tussock.operator.probes.cloud.ANSWER_SECONDS", 0.5)
     at = target(f"http://127.0.0.1:{free_port()}")
     [found] = {check_cloud(at, OURS, "", SYSTEM, write=True) for _ in range(3)}
     assert "error sending request" in found.message
 
 
-def test_a_bucket_that_is_gone_has_nothing_to_clean(cloud: CannedCloud) -> None:
+def test_a_missing_bucket_needs_no_clean_up(cloud: CannedCloud) -> None:
     cloud.read = Answer(404, "ContainerNotFound", "The specified container does not exist.")
     assert clean_cloud(azure_target(cloud.url), OURS, SYSTEM, delete=True).done
 
@@ -124,7 +124,7 @@ def test_a_bucket_that_is_gone_has_nothing_to_clean(cloud: CannedCloud) -> None:
     ],
     ids=["gcs-text", "gcs-half-a-key", "azure-text"],
 )
-def test_a_secret_that_holds_something_else_is_told(target: CloudTarget) -> None:
+def test_a_secret_with_wrong_content_is_reported(target: CloudTarget) -> None:
     found = check_cloud(target, OURS, "", SYSTEM, write=True)
     assert found.reason is Reason.BUCKET_ACCESS_DENIED
     assert "Correct the secret" in found.message
@@ -142,7 +142,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any], Reason | None]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "reason"), CLAIMS.values(), ids=CLAIMS)
-def test_a_claim_has_to_let_all_nodes_write(
+def test_a_claim_must_be_writable_from_all_nodes(
     spec: dict[str, Any], status: dict[str, Any], reason: Reason | None
 ) -> None:
     claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], **spec}, "status": status}
@@ -153,7 +153,7 @@ def test_a_claim_has_to_let_all_nodes_write(
 
 @pytest.mark.usefixtures("operator")
 def test_a_bucket_of_google_is_waited_for_until_it_can_be_used(shared: Objects, name: str, cloud: CannedCloud) -> None:
-    """No secret, a wrong one, no bucket: one after the other is put right, and the store begins."""
+    """No secret, a wrong one, no bucket: each is mended in turn, then the store begins."""
     key = {"name": f"{name}-key"}
     spec = {"objectStore": {"gcs": {"bucket": "warehouse", "prefix": name, "credentialsSecret": key}}}
     apply_store(shared, name, spec)
@@ -181,12 +181,12 @@ def test_a_claim_that_is_missing_is_waited_for(shared: Objects, name: str) -> No
 
 
 def apply_store(shared: Objects, name: str, spec: dict[str, Any]) -> None:
-    """A store with meta nodes."""
+    """Apply a store with meta nodes."""
     about = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "metadata": {"name": name}}
     shared.apply({**about, "spec": {"tls": {"mode": "none"}, "meta": {}, **spec}})
 
 
 def apply_secret(shared: Objects, name: str, key: str) -> None:
-    """The secret of a service account of Google's."""
+    """Apply the secret of a Google service account."""
     about = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
     shared.apply({**about, "stringData": {"credentials.json": key}})

@@ -1,4 +1,4 @@
-"""The operator understands what a driver answers, and that some do not answer."""
+"""The operator reads the driver's answers, and copes with drivers that do not answer."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ def address(watch: Watch) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_driver_tells_what_it_has_committed(watch: Watch, address: str) -> None:
+def test_the_newest_commit_of_a_driver_is_read(watch: Watch, address: str) -> None:
     watch.status = Status(is_started=True, committed_epoch=12, committed_batch=3, committed_ms=1_700_000_000_123)
     assert asyncio.run(ask_driver(address)) == DriverFact(12, 3, 1_700_000_000_123)
     watch.status = Status()
@@ -52,7 +52,7 @@ def test_a_driver_that_does_not_answer_is_no_error() -> None:
 
 
 def test_the_newest_commit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is run again after a restart is in an older epoch, and is no news; another writer's may be."""
+    """A batch that is repeated after a restart has an older epoch, and is no news; another writer's may be."""
     monkeypatch.setenv(NOTES_FOLDER, str(tmp_path))
     assert commits.latest_commit() is None
     commits.note_commit("w", 3, 12)
@@ -68,7 +68,7 @@ def told(commit: commits.Commit | None) -> tuple[str, int, int] | None:
     return commit and commit[:3]
 
 
-def test_a_commit_that_cannot_be_noted_is_one_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_succeeds_though_it_cannot_be_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NOTES_FOLDER, str(tmp_path / "gone"))
     commits.note_commit("w", 3, 12)
     assert commits.latest_commit() is None
@@ -77,7 +77,7 @@ def test_a_commit_that_cannot_be_noted_is_one_all_the_same(tmp_path: Path, monke
     assert commits.latest_commit() is None
 
 
-def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_for_notes_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NOTES_FOLDER, raising=False)
     monkeypatch.chdir(tmp_path)
     commits.note_commit("w", 3, 12)
@@ -86,7 +86,7 @@ def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pyte
 
 
 class Asked:
-    """Stands in for `Probes`: notes about whom it was asked."""
+    """Stands in for `Probes`: notes which drivers it was asked about."""
 
     def __init__(self) -> None:
         self.about: list[object] = []
@@ -95,8 +95,8 @@ class Asked:
         self.about.append(about)
 
 
-def test_of_two_drivers_the_one_is_asked_whose_node_is_not_lost() -> None:
-    """A pod on a lost node is `Running` for as long as it is there, and answers nobody."""
+def test_of_two_drivers_the_one_on_a_living_node_is_asked() -> None:
+    """A pod on a lost node stays `Running`, and does not answer."""
     seen, probes = Seen(), Asked()
     job = compute()
     labels = {"tussock.dev/owner-kind": "Compute", "tussock.dev/owner": "x", "tussock.dev/role": "driver"}

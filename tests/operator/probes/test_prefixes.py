@@ -1,4 +1,4 @@
-"""A prefix is taken by one StateStore, and what is given back is deleted only where it is provably that one's.
+"""A prefix belongs to one StateStore, and its clean-up deletes only objects that are provably that store's.
 
 The same on MinIO, by the client for buckets of S3, and on a bucket in memory, behind the library for the other clouds.
 """
@@ -41,11 +41,11 @@ STORE = {
 """One object of each kind that a store has."""
 BACKUP = f"backup/nightly.{'d' * 32}"
 FOREIGN = {"mine/x", "log/1.delta", "log/app.log", "tmp/report.csv", "backup/dump.sql", "sst/readme", f"sub/{ENTRY}"}
-"""Other people's, some in folders that a store has, too."""
+"""Foreign objects, some in folders that a store has, too."""
 
 
 class Place(Protocol):
-    """A prefix, and what the operator does there."""
+    """A prefix, and the operator's actions on it."""
 
     def check(self, owner: Owner, adopt: str = "", *, write: bool = False) -> BucketFact: ...
     def clean(self, owner: Owner, *, delete: bool = True) -> EmptiedFact: ...
@@ -114,8 +114,8 @@ def place(request: pytest.FixtureRequest) -> Place:
     return InMemory() if request.param == "memory" else OnMinio(request.getfixturevalue("minio"))
 
 
-def test_a_prefix_is_its_first_owners_alone(place: Place) -> None:
-    """Looking again changes nothing; who comes later is told whose it is, and what to write if that one is gone."""
+def test_a_prefix_belongs_to_its_first_owner(place: Place) -> None:
+    """A second look changes nothing; a later store learns the owner, and what to write if that owner is gone."""
     assert place.check(OURS, write=True) == BucketFact(None)
     assert place.check(OURS) == place.check(OURS, write=True) == BucketFact(None)
     found = place.check(THEIRS, write=True)
@@ -126,8 +126,8 @@ def test_a_prefix_is_its_first_owners_alone(place: Place) -> None:
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_of_owners_that_come_at_once_one_has_it(place: Place, attempt: int) -> None:
-    """As operators of several clusters do: no answer says that two may start."""
+def test_of_several_owners_at_once_one_gets_the_prefix(place: Place, attempt: int) -> None:
+    """As operators of several clusters do: never do two answers allow a start."""
     owners = [Owner(f"{attempt}-{number}", "far", f"s{number}") for number in range(8)]
     barrier = Barrier(len(owners))
 
@@ -142,8 +142,8 @@ def test_of_owners_that_come_at_once_one_has_it(place: Place, attempt: int) -> N
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_a_prefix_is_given_back_with_or_without_the_store(place: Place, delete: bool) -> None:
-    """What is no store's stays, also in folders that a store has; again is no error."""
+def test_a_prefix_is_released_with_or_without_the_data(place: Place, delete: bool) -> None:
+    """Foreign objects stay, also in folders that a store has; a second clean-up is no error."""
     place.check(OURS)
     place.put([*STORE, *FOREIGN])
     for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_prefix_is_given_back_with_or_without_the_store(place: Place, delete: 
 
 
 def test_no_object_is_left_out_of_thousands(place: Place) -> None:
-    """More than two requests' worth in one folder: the 1,001st object of each request was skipped once."""
+    """More than two pages in one folder: once the 1,001st object of each page was skipped."""
     place.check(OURS)
     place.put(f"sst/{number:032x}.data" for number in range(2_010))
     while not (found := place.clean(OURS)).done:
@@ -161,7 +161,7 @@ def test_no_object_is_left_out_of_thousands(place: Place) -> None:
 
 
 def test_without_a_marker_nothing_is_deleted(place: Place) -> None:
-    """Stores whose operator has no credentials have none: whoever is deleted on such a prefix may be a stranger."""
+    """A store whose operator has no credentials has no marker: what is deleted on its prefix may be another store."""
     place.put(STORE)
     found = place.clean(OURS)
     assert (found.done, found.hopeless) == (False, True)
@@ -179,7 +179,7 @@ def test_under_the_marker_of_another_nothing_is_deleted(place: Place) -> None:
     assert place.names() == {OWNER_MARKER, *STORE}
 
 
-def test_a_marker_that_cannot_be_understood_is_anothers(place: Place) -> None:
+def test_an_unreadable_marker_counts_as_foreign(place: Place) -> None:
     place.put([OWNER_MARKER], b"{")
     place.put(STORE)
     assert place.clean(OURS).hopeless
@@ -194,8 +194,8 @@ def test_a_marker_that_cannot_be_understood_is_anothers(place: Place) -> None:
     assert place.check(OURS, name[1]) == BucketFact(None, has_store=True)
 
 
-def test_a_store_that_was_there_is_gone_on_with_and_not_deleted(place: Place) -> None:
-    """Nobody has said whose it is, so its objects stay and the message says what would have let them go."""
+def test_an_existing_store_is_served_and_not_deleted(place: Place) -> None:
+    """Its owner is unknown, so its objects stay and the message says how to allow their deletion."""
     place.put(STORE)
     assert place.check(OURS) == place.check(OURS) == BucketFact(None, has_store=True)
     found = place.clean(OURS)
@@ -204,7 +204,7 @@ def test_a_store_that_was_there_is_gone_on_with_and_not_deleted(place: Place) ->
     assert place.names() == STORE
 
 
-def test_a_store_that_was_there_and_was_adopted_goes(place: Place) -> None:
+def test_an_existing_store_that_was_adopted_is_deleted(place: Place) -> None:
     place.put(STORE)
     place.check(OURS)
     assert place.check(OURS, OURS.uid) == BucketFact(None, has_store=True)
@@ -213,7 +213,7 @@ def test_a_store_that_was_there_and_was_adopted_goes(place: Place) -> None:
 
 
 def test_garbage_alone_is_no_store(place: Place) -> None:
-    """What a deletion that was broken off has left has no log any more."""
+    """The leftovers of an interrupted deletion have no log any more."""
     place.put([f"{SST}.data"])
     assert place.check(OURS) == BucketFact(None)
     assert place.clean(OURS).done
@@ -221,7 +221,7 @@ def test_garbage_alone_is_no_store(place: Place) -> None:
 
 
 def test_the_data_of_a_former_owner_are_adopted_by_its_uid(place: Place) -> None:
-    """And by no other word; from then on the former one is the stranger."""
+    """No other value adopts them; from then on the former store is the foreign one."""
     place.check(THEIRS)
     place.put(STORE)
     assert place.check(OURS, "3").reason is Reason.PREFIX_IN_USE
@@ -233,8 +233,8 @@ def test_the_data_of_a_former_owner_are_adopted_by_its_uid(place: Place) -> None
 
 
 @pytest.mark.parametrize("backups", [1, 9])
-def test_backups_keep_all_that_they_need(place: Place, backups: int) -> None:
-    """SSTs and log entries that they name are among the others; the message names them."""
+def test_backups_keep_all_objects_that_they_need(place: Place, backups: int) -> None:
+    """Their SSTs and log entries stay, too; the message names the backups."""
     place.check(OURS)
     held = {f"backup/nightly-{number}.{number:032x}" for number in range(backups)}
     place.put([*STORE, *held])
@@ -245,6 +245,6 @@ def test_backups_keep_all_that_they_need(place: Place, backups: int) -> None:
     assert place.names() == STORE | held
 
 
-def test_a_marker_of_an_older_operator_shows_as_much_as_it_did() -> None:
+def test_a_marker_of_an_older_operator_is_still_valid() -> None:
     marker = marker_in(b'{"uid": "1", "namespace": "data", "name": "shop"}')
     assert (marker.owner, marker.found) == (OURS, "nothing")

@@ -1,4 +1,4 @@
-"""What probes find out of real meta nodes, over TLS with the certificates that the operator issues; and how often."""
+"""Probes of real meta nodes, over TLS with the certificates that the operator issues; results and rate."""
 
 import asyncio
 import base64
@@ -69,7 +69,7 @@ class Platform:
             process.wait_for(event="serving")
 
     def certificates(self, role: str) -> Certificates:
-        """What a client of that role shows."""
+        """The files that a client of that role shows."""
         files = self.files / f"s-client-{role}-tls"
         return Certificates(*((files / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key")))
 
@@ -85,8 +85,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield Platform(tmp_path_factory.mktemp("platform"), stack)
 
 
-def test_every_replica_leads_to_the_leader_and_its_numbers(platform: Platform) -> None:
-    """The newest epoch, its time, the term and the version; whoever of the replicas is asked."""
+def test_any_replica_gives_the_facts_of_the_leader(platform: Platform) -> None:
+    """The newest epoch, its time, the term and the version, no matter which replica is asked."""
     shown = platform.certificates("reader")
     eventually("a leader", lambda: ask(platform.addresses[0], shown, server_name(STORE)).leader)
     with connect(f"tussock://{','.join(platform.addresses)}", **platform.options("writer")) as store:
@@ -109,8 +109,8 @@ def _at_epoch(platform: Platform, address: str, epoch: int) -> object:
     return fact if fact.committed_epoch == epoch else None
 
 
-def test_a_leader_that_has_died_leaves_what_a_follower_knows(platform: Platform) -> None:
-    """Story: for 40 s the status had the dead leader, and the age of what was committed before its death."""
+def test_after_the_death_of_a_leader_the_facts_are_a_followers(platform: Platform) -> None:
+    """Story: for 40 s the status had the dead leader, and the age of its last commit."""
     shown = platform.certificates("reader")
     fact = eventually("a leader", lambda: _led(platform, shown))
     leading = platform.addresses.index(fact.leader)
@@ -130,15 +130,15 @@ def _led(platform: Platform, shown: Certificates) -> PlatformFact | None:
     return fact if fact.leader else None
 
 
-def test_nodes_that_refuse_are_told_from_those_that_no_network_leads_to(platform: Platform) -> None:
-    """What the operator alone cannot reach may serve all others."""
+def test_refusing_nodes_are_distinguished_from_unreachable_ones(platform: Platform) -> None:
+    """A node that only the operator cannot reach may serve all other clients."""
     assert not ask("127.0.0.1:1", None, "").is_blind
     assert not ask(platform.addresses[0], None, "").is_blind, "it speaks TLS only, and is there"
     assert ask("nobody.invalid:7370", None, "").is_blind
 
 
-def test_a_certificate_that_is_not_trusted_is_a_problem_in_words(platform: Platform) -> None:
-    """As is nobody at the address; neither raises."""
+def test_an_untrusted_certificate_is_reported_as_a_problem(platform: Platform) -> None:
+    """An address without a server is reported, too; neither raises."""
     shown = platform.certificates("reader")
     stranger = shown._replace(ca=new_authority("stranger", datetime.now(UTC), 3600).certificate.encode())
     assert ask(platform.addresses[0], stranger, server_name(STORE)).problem
@@ -149,8 +149,8 @@ def test_a_certificate_that_is_not_trusted_is_a_problem_in_words(platform: Platf
 OWNER = Key("Meta", "n", "m")
 
 
-def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> None:
-    """A pass never waits: it takes what is known, and is made again when that has changed."""
+def test_a_fact_is_probed_now_and_then_and_wakes_its_resource() -> None:
+    """A pass never waits: it takes known facts, and is repeated when they change."""
     answers = iter(["first", "first", "second"])
     woken: list[Key] = []
     asked = 0
@@ -181,8 +181,8 @@ def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> Non
     run_in_virtual_time(passes())
 
 
-def test_a_fact_about_something_else_is_not_taken() -> None:
-    """Such as another version of a secret: what was found with the old one says nothing."""
+def test_a_fact_about_another_question_is_ignored() -> None:
+    """For example another version of a secret: facts found with the old one don't count."""
 
     async def run() -> str:
         return "found"
@@ -197,8 +197,8 @@ def test_a_fact_about_something_else_is_not_taken() -> None:
     run_in_virtual_time(passes())
 
 
-def test_a_probe_that_fails_keeps_what_was_known() -> None:
-    """And is asked again after the same while, not at once."""
+def test_a_failed_probe_keeps_the_last_fact() -> None:
+    """It is repeated after the usual time, not at once."""
     asked = 0
 
     async def run() -> str:
@@ -224,7 +224,7 @@ S3_WITH_KEYS = {"objectStore": {"s3": {"bucket": "b", "credentialsSecret": {"nam
 
 
 class Asking:
-    """Stands in for `Probes`: notes how often it is asked, and knows what it is given."""
+    """Stands in for `Probes`: counts its calls, and returns given facts."""
 
     def __init__(self, latest: object = None) -> None:
         self.every_seconds: list[float] = []
@@ -237,8 +237,8 @@ class Asking:
         self.every_seconds.append(every_seconds)
 
 
-def test_a_bucket_of_the_operators_own_is_looked_at_when_its_server_is_ready() -> None:
-    """Looked at before, it would count as unreachable for seconds in which the server comes up."""
+def test_a_managed_bucket_is_checked_once_its_server_is_ready() -> None:
+    """Checked earlier, it would count as unreachable while the server starts."""
     body = {"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": {"objectStore": {"managed": {}}}}
     probes, seen = Asking(), Seen()
     # What is asked needs no more of a world.
@@ -251,8 +251,8 @@ def test_a_bucket_of_the_operators_own_is_looked_at_when_its_server_is_ready() -
     assert probes.every_seconds == [1.0]
 
 
-def test_without_a_leader_the_bucket_is_tried_by_writing_and_soon() -> None:
-    """A bucket that has become full can be read, and its marker is there: only a write shows it."""
+def test_without_a_leader_the_bucket_is_soon_tested_by_a_write() -> None:
+    """A full bucket can be read, and has its marker: only a write shows that it is full."""
     store = parse_store({"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": S3_WITH_KEYS})
     probes, seen = Asking(BucketFact(None)), Seen()
     world = cast(World, SimpleNamespace(probes=probes, seen=seen))

@@ -1,4 +1,4 @@
-"""A server that is slow, or says too much, costs the operator a moment of its own and nothing of anybody else's."""
+"""A server that is slow, or says too much, costs the operator a moment, and no other resource anything."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ OWNER = Owner("1", "n", "s")
 
 @contextmanager
 def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that treats each connection as `serve` says; `host:port`."""
+    """A server that handles each connection with `serve`; yields `host:port`."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def handle(connection: socket.socket) -> None:
@@ -43,7 +43,7 @@ def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def trickle(header: bytes) -> Callable[[socket.socket], None]:
-    """After the header a byte now and then, each of which a timeout of the socket's takes for life."""
+    """Send a byte now and then after the header, so that a timeout of the socket never ends it."""
 
     def serve(connection: socket.socket) -> None:
         connection.sendall(header)
@@ -63,7 +63,7 @@ TRICKLES = {
 
 @pytest.mark.parametrize("header", TRICKLES.values(), ids=TRICKLES)
 def test_a_bucket_that_trickles_ends_with_the_deadline(header: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: timeouts were for each read, so one endpoint kept a thread of the operator for as long as it liked."""
+    """Story: timeouts counted for each read, so one endpoint kept a thread of the operator for any time."""
     monkeypatch.setattr(bucket, "CALL_SECONDS", 0.5)
     with server(trickle(header)) as address:
         found = check(
@@ -86,8 +86,8 @@ def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatc
     assert found.reason is Reason.BUCKET_UNREACHABLE
 
 
-def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> None:
-    """Story: the text held the address of a Python object, another one at each probe, and each was a write."""
+def test_a_problem_of_a_server_has_the_same_text_each_time() -> None:
+    """Story: the text held the address of a Python object, which differs at each probe, and each was a write."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     found = {
@@ -106,8 +106,8 @@ def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> No
         pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://LOCATION/status\r\n\r\n", id="elsewhere"),
     ],
 )
-def test_a_driver_is_believed_no_long_answer_and_no_other_address(answer: bytes) -> None:
-    """Who answers is a program of a user's: it must not fill the operator's memory, nor send it anywhere."""
+def test_a_drivers_long_answers_and_redirects_are_ignored(answer: bytes) -> None:
+    """The server is a user's program: it must not fill the operator's memory, nor redirect it."""
     with (
         server(lambda other: other.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + STATUS)) as there,
         server(lambda connection: connection.sendall(answer.replace(b"LOCATION", there.encode()))) as address,
@@ -117,7 +117,7 @@ def test_a_driver_is_believed_no_long_answer_and_no_other_address(answer: bytes)
 
 
 def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
-    """Story: after eight probes of one slow endpoint, the buckets of all other tenants were looked at no more."""
+    """Story: after eight probes of one slow endpoint, the buckets of other tenants were not checked any more."""
     release = threading.Event()
 
     async def passes() -> str | None:
@@ -145,8 +145,8 @@ def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
     assert asyncio.run(passes()) == "found"
 
 
-def test_a_call_that_does_not_end_has_no_second_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given up or not: its thread is busy, and counts among those of its namespace."""
+def test_a_hanging_call_is_not_repeated_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even after it was given up: its thread is busy, and counts for its namespace."""
     monkeypatch.setattr("tussock.operator.probes.cache.PROBE_SECONDS", 0.02)
     release, calls = threading.Event(), []
 

@@ -1,4 +1,4 @@
-"""The operator's image holds no Arrow, Polars or NumPy: nothing that it runs may import them."""
+"""The operator's image has no Arrow, Polars or NumPy, so no module of the operator may import them."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ for module in pkgutil.walk_packages(tussock.operator.__path__, "tussock.operator
 
 
 def test_operator_needs_no_tables() -> None:
-    """Every module of the operator is imported in a process that has none of the three."""
+    """A process without the three packages imports every module of the operator."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "tussock.operator.planning.words.model" in done.stdout

@@ -1,4 +1,4 @@
-"""Processes of the operator die, wait for each other, and find again what they have left."""
+"""Processes of the operator die, wait for each other, and continue the work of earlier ones."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def start(process: OperatorProcess) -> None:
 
 
 def test_killing_the_leader_moves_the_work(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """A second replica waits, and puts a child right when the dead one's lease is over."""
+    """A second replica waits, and corrects a child once the dead one's lease has ended."""
     space = objects.namespace
     one, two = (
         OperatorProcess(objects.kubeconfig, tmp_path, space, lease=space, identity=name) for name in ("one", "two")
@@ -52,7 +52,7 @@ def test_killing_the_leader_moves_the_work(objects: Objects, minio: MinioServer,
     assert two.stop() == 0
 
 
-def test_a_leader_that_ends_gives_the_lease_back(objects: Objects, tmp_path: Path) -> None:
+def test_a_leader_that_ends_releases_the_lease(objects: Objects, tmp_path: Path) -> None:
     """The other replica leads before the lease would have ended."""
     space = objects.namespace
     one, two = (
@@ -67,7 +67,7 @@ def test_a_leader_that_ends_gives_the_lease_back(objects: Objects, tmp_path: Pat
 
 
 def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path: Path) -> None:
-    """Somebody else may lead from now on, so nothing that has begun is ended."""
+    """Another replica may lead from now on, so it abandons all work that has begun."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     start(process)
     # Other namespaces have their leases in the same one.
@@ -85,10 +85,10 @@ def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path:
 
 
 @pytest.mark.parametrize("writes", [1, 3, 6, 9])
-def test_an_operator_that_is_killed_in_the_middle_goes_on(
+def test_the_work_of_a_killed_operator_is_continued(
     writes: int, objects: Objects, minio: MinioServer, tmp_path: Path
 ) -> None:
-    """Killed after so many writes, by whatever comes then: the next one makes what is missing, and nothing twice."""
+    """Killed after a number of writes, wherever it is then: the next one makes what is missing, nothing twice."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     start(process)
     objects.apply(store_on(minio, objects, "s"))
@@ -104,8 +104,8 @@ def test_an_operator_that_is_killed_in_the_middle_goes_on(
     assert again.stop() == 0
 
 
-def test_what_happened_while_no_operator_ran(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """A store that was created, and one that was deleted meanwhile; a child that was edited, and one deleted."""
+def test_changes_while_no_operator_ran_are_made_up_for(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
+    """A store that was created, and one that was deleted; a child that was edited, and one deleted."""
     first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     start(first)
     for name in ("s", "gone"):
@@ -128,7 +128,7 @@ def test_what_happened_while_no_operator_ran(objects: Objects, minio: MinioServe
 
 
 def test_an_operator_that_starts_anew_writes_nothing(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """An upgrade of the operator, or a crash, touches nothing that is as it should be, and no status or event.
+    """An upgrade of the operator, or a crash, writes no object that is as it should be, and no status or event.
 
     Story: each change of the operator's leader took every store to `Reconciling` and back.
     """
@@ -151,8 +151,8 @@ def test_an_operator_that_starts_anew_writes_nothing(objects: Objects, minio: Mi
 
 
 @pytest.mark.slow
-def test_an_api_server_that_is_killed_and_comes_back(api_server: Path, minio: MinioServer, tmp_path: Path) -> None:
-    """It puts right what was edited; with a restart if it could not renew its lease for longer than that lasts."""
+def test_an_operator_survives_a_restart_of_the_api_server(api_server: Path, minio: MinioServer, tmp_path: Path) -> None:
+    """It corrects the edits, with a restart if it could not renew its lease in time."""
     server = ApiServer(tmp_path / "api")
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""The pods of a managed store, run as processes: what the manifests say is what MinIO, meta and compactor need.
+"""The pods of a managed store, run as processes: the manifests give MinIO, meta and compactor what they need.
 
 All that a cluster would add is names of hosts and addresses. So certificates, credentials from files, the STS, the
 configuration file and the probes' paths are real.
@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 
 
 class Platform:
-    """The templates of the case `minimal`, and where their paths and ports are here."""
+    """The templates of the case `minimal`, and where their paths and ports are on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Platform:
         mounted_files(self.templates[pod], self.folder / pod, sources, self.names(pod))
 
     def probe(self, pod: str, name: str) -> int:
-        """The status with which a probe of the pod is answered; 0 while nobody answers."""
+        """The status of the pod's answer to a probe; 0 if it does not answer."""
         container = main_container(self.templates[pod])
         asked = container[name]["httpGet"]
         port = next(one["containerPort"] for one in container["ports"] if one["name"] == asked["port"])
@@ -110,7 +110,7 @@ class Platform:
 def test_a_managed_store_runs_as_its_manifests_say(
     minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Probes answer, rows are written, compacted and read, and each process ends in order when it is told to."""
+    """Probes succeed, rows are written, compacted and read, and each process ends in order when told to."""
     for name in minio.environment:
         monkeypatch.delenv(name, raising=False)
     platform = Platform(tmp_path)

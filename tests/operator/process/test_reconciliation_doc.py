@@ -1,4 +1,4 @@
-"""The tables of `docs/operator/reconciliation.md` say what the code does."""
+"""The tables of `docs/operator/reconciliation.md` match the code."""
 
 import re
 from pathlib import Path

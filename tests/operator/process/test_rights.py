@@ -1,4 +1,4 @@
-"""The operator works with just the rights that the chart gives it, and says which one is missing."""
+"""The operator needs only the rights that the chart gives it, and reports each missing one."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Rules = list[dict[str, Any]]
 
 
 def rules_of_the_chart() -> Rules:
-    """What `_rules.tpl` defines: its YAML is the same for every release."""
+    """The rules in `_rules.tpl`: their YAML is the same for every release."""
     text = re.sub(r"\{\{/\*.*?\*/\}\}", "", RULES.read_text(), flags=re.DOTALL)
     found: Rules = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "", text))
     assert all({"apiGroups", "resources", "verbs"} <= rule.keys() for rule in found)
@@ -27,7 +27,7 @@ def rules_of_the_chart() -> Rules:
 
 
 def without(resource: str, *verbs: str) -> Rules:
-    """The chart's rules, but for some verbs on one resource."""
+    """The chart's rules without some verbs on one resource."""
     found: Rules = []
     for rule in rules_of_the_chart():
         found.append({**rule, "resources": [name for name in rule["resources"] if name != resource]})
@@ -92,7 +92,7 @@ def account(objects: Objects, tmp_path: Path) -> Callable[[Rules], Account]:
 def test_the_rights_of_the_chart_are_enough(
     account: Callable[[Rules], Account], objects: Objects, minio: MinioServer
 ) -> None:
-    """From a store without anything to its deletion, certificates included, no request is forbidden."""
+    """From an empty namespace to the deletion of the store, certificates included, no request is forbidden."""
     operator = account(rules_of_the_chart()).operator
     operator.start()
     store = store_on(minio, objects, "s")
@@ -116,7 +116,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("resource", "verb", "told_by"), MISSING)
-def test_a_missing_right_is_told_and_heals(
+def test_a_missing_right_is_reported_and_heals(
     resource: str,
     verb: str,
     told_by: str,
@@ -124,7 +124,7 @@ def test_a_missing_right_is_told_and_heals(
     objects: Objects,
     minio: MinioServer,
 ) -> None:
-    """A condition names verb and object; with the right given, the store begins, and the process has never ended."""
+    """A condition has verb and object; with the right given, the store begins, and the process has not ended."""
     given = account(without(resource, verb))
     given.operator.start()
     objects.apply(store_on(minio, objects, "s"))
@@ -137,10 +137,10 @@ def test_a_missing_right_is_told_and_heals(
 
 
 @pytest.mark.parametrize(("resource", "verb"), [("services", "watch"), ("statestores/status", "patch")])
-def test_a_missing_right_to_see_or_to_say_is_in_the_log(
+def test_a_missing_right_to_read_or_report_is_logged(
     resource: str, verb: str, account: Callable[[Rules], Account], objects: Objects, minio: MinioServer
 ) -> None:
-    """Where no condition can tell of it. The process waits, and does not die of it."""
+    """No condition can report it. The process waits, and does not end."""
     given = account(without(resource, verb))
     given.operator.start()
     objects.apply(store_on(minio, objects, "s"))

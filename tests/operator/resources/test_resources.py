@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], Resource]]] = {
     "statestorebackups": (BackupSpec, parse_backup),
 }
 RAW = {"podTemplate", "config", "env", "resources", "emptyDir"}
-"""Parts that are passed on as they are."""
+"""Parts that are passed on unchanged."""
 
 ONLY_IN_TYPES = {
     # A store that nobody shares cannot be the source of another one's restore; the type is the same everywhere.
@@ -60,7 +60,7 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def differences(schema: Schema, struct: type[msgspec.Struct], path: str) -> Iterator[str]:
-    """Fields that only one of both has, and defaults that are not the same."""
+    """Fields that only one of the two has, and defaults that differ."""
     properties = schema["properties"]
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     for name in sorted(properties.keys() ^ fields.keys()):
@@ -83,7 +83,7 @@ def differences(schema: Schema, struct: type[msgspec.Struct], path: str) -> Iter
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_types_are_those_of_the_schema(plural: str) -> None:
+def test_types_match_the_schema(plural: str) -> None:
     """Every field is in both, with the same default, and required in both or in neither."""
     found = set(differences(schema_of(plural), KINDS[plural][0], plural))
     assert found == {known for known in ONLY_IN_TYPES if known.startswith(plural)}
@@ -95,8 +95,8 @@ def accepted() -> list[Any]:
 
 
 @pytest.mark.parametrize("entry", accepted())
-def test_what_a_user_writes_reads_like_what_the_server_keeps(entry: dict[str, Any]) -> None:
-    """Without its defaults and with them, as a plain dict and as the body that kopf hands over."""
+def test_a_users_body_parses_like_the_servers(entry: dict[str, Any]) -> None:
+    """With and without defaults, as a plain dict and as the body that kopf passes."""
     parse = KINDS[f"{entry['kind'].lower()}s"][1]
     metadata = {"name": entry["name"], "namespace": "data", "uid": "u", "generation": 3}
     written, stored = ({"metadata": metadata, "spec": entry[name]} for name in ("spec", "stored"))
@@ -106,8 +106,8 @@ def test_what_a_user_writes_reads_like_what_the_server_keeps(entry: dict[str, An
     assert parse(stored) == parse(kopf.Body(written)) == found
 
 
-def test_a_body_that_does_not_fit_is_told_with_its_field() -> None:
-    """It was stored under another schema; the message says which object, where, and what."""
+def test_a_wrong_body_is_reported_with_its_field() -> None:
+    """It was stored under another schema; the message has the object, the path, and the problem."""
     body = {"metadata": {"name": "m", "namespace": "data"}, "spec": {"storeRef": {"name": "s"}, "replicas": "three"}}
     with pytest.raises(InvalidResource, match=r"Meta data/m does not fit .* `\$\.spec\.replicas`"):
         parse_meta(body)
@@ -129,7 +129,7 @@ def test_bucket_is_named_by_its_url(object_store: dict[str, Any], url: str) -> N
 
 
 @pytest.mark.parametrize("object_store", [{}, {"managed": {}, "s3": {"bucket": "b"}}])
-def test_one_way_to_keep_objects(object_store: dict[str, Any]) -> None:
-    """None or two are refused, also where the server did not."""
+def test_a_store_has_exactly_one_object_store(object_store: dict[str, Any]) -> None:
+    """None or two are refused, also if the server accepted them."""
     with pytest.raises(InvalidResource, match="give exactly one of s3, gcs, azure, volume, managed"):
         bucket_url(msgspec.convert(object_store, ObjectStoreSpec))

@@ -1,4 +1,4 @@
-"""Backups as their objects ask for them: a real API server, the operator, and the pod of a meta node as a process.
+"""Backups by their objects: a real API server, the operator, and the pod of a meta node as a process.
 
 The store is on a volume with TLS of the operator's making, so the certificate that it shows and the role that this has
 are real, too. Only names of hosts are a proxy's.
@@ -35,7 +35,7 @@ SERVER_NAME = "shop-meta.backups.svc"
 
 
 class Shop:
-    """The store `shop`, whose meta node runs as the operator's Deployment says."""
+    """The store `shop`, whose meta node runs as the operator's Deployment specifies."""
 
     def __init__(self, objects: Objects, operator: OperatorProcess, proxy: ClusterProxy, folder: Path) -> None:
         self.objects = objects
@@ -81,7 +81,7 @@ class Shop:
         return connect(f"tussock://{HOST}:{self.port}", tls_server_name=SERVER_NAME, **options)
 
     def write(self, value: bytes) -> int:
-        """One more epoch; its number."""
+        """Commit one more epoch; returns its number."""
         with self.client() as store:
             table = store.table("kv")
             epoch = store.new_epoch()
@@ -131,7 +131,7 @@ def shop(definitions: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_a_backup_is_made_listed_and_deleted_with_its_object(shop: Shop) -> None:
-    """Under the name in the status; the store's other backups stay where they are."""
+    """It has the name in the status; the store's other backups stay."""
     epoch = shop.write(b"one")
     tend(f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME, [NewBackup("mine", "0" * 32, "")])
     shop.objects.apply(backup_of_shop("once", comment="before the migration", deletionPolicy="Delete"))
@@ -150,8 +150,8 @@ def test_a_backup_is_made_listed_and_deleted_with_its_object(shop: Shop) -> None
 
 
 @pytest.mark.slow
-def test_a_schedule_makes_backups_and_thins_them(shop: Shop) -> None:
-    """Of three that it made before, retention leaves two; the next minute brings one more, and takes one more away."""
+def test_a_schedule_makes_backups_and_deletes_old_ones(shop: Shop) -> None:
+    """Of three earlier backups retention leaves two; the next minute adds one and deletes one."""
     spec = {"schedule": "* * * * *", "retention": {"count": 2}, "deletionPolicy": "Delete"}
     shop.objects.apply(backup_of_shop("hourly", **spec, suspend=True))
     shop.objects.await_reason("StateStoreBackup", "hourly", "Suspended")
@@ -186,7 +186,7 @@ def test_a_schedule_makes_backups_and_thins_them(shop: Shop) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["asked", "made"])
 def test_an_operator_that_is_killed_makes_no_second_backup(moment: str, shop: Shop) -> None:
-    """`kill -9` when the object has come, or when the store has its backup and the status does not say so yet."""
+    """`kill -9` when the object exists, or when the store has its backup and the status does not say so yet."""
     name = f"killed-{moment}"
     shop.objects.apply(backup_of_shop(name))
     if moment == "made":
@@ -203,7 +203,7 @@ def test_an_operator_that_is_killed_makes_no_second_backup(moment: str, shop: Sh
 
 
 def test_a_backup_that_is_asked_for_twice_is_made_once(shop: Shop) -> None:
-    """As by an operator that died before it heard the answer; epochs that came between are not in it."""
+    """Like an operator that died before the answer came; later epochs are not in the backup."""
     wanted = NewBackup("twice", "2" * 32, "")
     place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
     first = tend(*place, [wanted])
@@ -216,8 +216,8 @@ def test_a_backup_that_is_asked_for_twice_is_made_once(shop: Shop) -> None:
     assert tend(*place, drop=["twice", "twice"]).problem == ""
 
 
-def test_only_the_certificate_of_an_admin_may_make_one(shop: Shop) -> None:
-    """The role is the meta service's to check; the list is still answered, and the problem says what is missing."""
+def test_only_the_certificate_of_an_admin_may_make_a_backup(shop: Shop) -> None:
+    """The meta service checks the role; the list is still answered, and the problem says what is missing."""
     place = (f"{HOST}:{shop.port}", shop.certificates("client-writer"), SERVER_NAME)
     found = tend(*place, [NewBackup("refused", "3" * 32, "")])
     assert "admin" in found.problem
@@ -226,7 +226,7 @@ def test_only_the_certificate_of_an_admin_may_make_one(shop: Shop) -> None:
 
 
 def test_a_new_store_begins_with_a_backup(shop: Shop, tmp_path: Path) -> None:
-    """Its pod copies the backup, and only then there are meta nodes; what was written later is not in the copy."""
+    """Its pod copies the backup, and only then meta nodes start; later rows are not in the copy."""
     shop.write(b"kept")
     shop.objects.apply(backup_of_shop("first"))
     shop.objects.await_reason("StateStoreBackup", "first", "Completed")
@@ -259,8 +259,8 @@ def test_a_new_store_begins_with_a_backup(shop: Shop, tmp_path: Path) -> None:
 DELETED = {"metadata": {"deletionTimestamp": "now"}}
 
 
-def test_a_failure_is_told_and_tried_again(shop: Shop) -> None:
-    """A name that is taken by somebody else cannot be used; the condition tells, until the name is free again."""
+def test_a_failed_backup_is_reported_and_tried_again(shop: Shop) -> None:
+    """A foreign backup has the name; the condition says so until the name is free."""
     body = shop.objects.apply(backup_of_shop("taken", suspend=True))
     name = backup_name(parse_backup(body), None)
     place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
@@ -274,7 +274,7 @@ def test_a_failure_is_told_and_tried_again(shop: Shop) -> None:
 
 
 def plugin(shop: Shop, *arguments: str, namespace: str = "") -> tuple[int, str, str]:
-    """Exit code, output and errors of `kubectl tussock`, for the namespace of the store."""
+    """Exit code, output and errors of `kubectl tussock`, in the namespace of the store."""
     options = ("--namespace", namespace or shop.objects.namespace, "--kubeconfig", str(shop.objects.kubeconfig))
     ran = subprocess.run(
         [sys.executable, "-m", "tussock.operator.plugin", *arguments, *options],
@@ -287,8 +287,8 @@ def plugin(shop: Shop, *arguments: str, namespace: str = "") -> tuple[int, str, 
     return ran.returncode, ran.stdout, ran.stderr
 
 
-def test_the_plugin_makes_a_backup_and_tells_how_things_are(shop: Shop) -> None:
-    """By the objects alone: what is wrong, what is committed, and what backups hold; errors are one line."""
+def test_the_plugin_makes_a_backup_and_shows_the_status(shop: Shop) -> None:
+    """It uses only the objects: problems, the committed epoch, and the backups; errors are one line."""
     epoch = shop.write(b"plugin")
     code, out, error = plugin(shop, "backup", "shop", "by-hand", "--comment", "for a look")
     assert (code, error) == (0, "")
@@ -313,7 +313,7 @@ def test_the_plugin_makes_a_backup_and_tells_how_things_are(shop: Shop) -> None:
 
 
 def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
-    """With the certificate of an admin; it waits for the compactors, and says so when there are none."""
+    """It has the certificate of an admin, waits for the compactors, and reports their absence."""
     place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
     shop.write(b"compacted")
     shop.write(b"twice")

@@ -1,4 +1,4 @@
-"""A store that is deleted goes in order, leaves what is to stay, and never hangs."""
+"""A deleted store is taken down in order, leaves what is to stay, and never hangs."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def names_in(minio: MinioServer, prefix: str) -> set[str]:
 
 
 def marker_in(minio: MinioServer, prefix: str) -> str:
-    """The uid that the marker below a prefix has; empty without one."""
+    """The uid in the marker below a prefix; empty without a marker."""
     if "tussock-owner" not in names_in(minio, prefix):
         return ""
     return str(json.loads(client_of(minio).get_object(BUCKET, f"{prefix}tussock-owner").read())["uid"])
@@ -49,7 +49,7 @@ def marker_in(minio: MinioServer, prefix: str) -> str:
 def test_data_stay_or_go_by_policy(
     policy: str, left: set[str], store: Body, shared: Objects, minio: MinioServer
 ) -> None:
-    """The marker goes in both cases, so that another store may have the prefix; what is no store's stays."""
+    """The marker goes in both cases, so that another store may have the prefix; foreign objects stay."""
     store["spec"]["deletionPolicy"] = policy
     name = serving(shared, store)
     prefix = f"shared/{name}/"
@@ -99,8 +99,8 @@ def make_pod(shared: Objects, name: str, labels: dict[str, str], finalizers: Seq
     )
 
 
-def test_a_bucket_that_is_gone_does_not_keep_a_store(store: Body, shared: Objects) -> None:
-    """After the deadline the store goes, and an event tells what was left."""
+def test_a_missing_bucket_does_not_block_the_deletion_of_a_store(store: Body, shared: Objects) -> None:
+    """The store goes after the deadline, and an event says what was left."""
     name = serving(shared, store)
     # As if the bucket's server had been taken away; the field cannot be changed on a store that lives.
     store["spec"]["deletionDeadlineSeconds"] = 10
@@ -132,12 +132,12 @@ def with_identity(store: Body) -> Body:
 
 
 @pytest.mark.parametrize("first_has_secret", [True, False])
-def test_a_refused_store_takes_nothing_along(
+def test_the_deletion_of_a_refused_store_touches_nothing(
     first_has_secret: bool, store: Body, shared: Objects, minio: MinioServer
 ) -> None:
-    """Of two stores on one prefix the second is refused, and deleted as whoever reads its message may do.
+    """Of two stores on one prefix the second is refused, and its user deletes it as the message advises.
 
-    The first one has no marker: its operator was never given credentials, or somebody has removed it a moment ago.
+    The first store has no marker: its operator was never given credentials, or a user has just removed the marker.
     """
     name, prefix = store["metadata"]["name"], f"shared/{store['metadata']['name']}/"
     second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"], "deletionPolicy": "Delete"}}
@@ -156,8 +156,10 @@ def test_a_refused_store_takes_nothing_along(
     assert f"belongs to StateStore {shared.namespace}/{name}, and the operator changed nothing" in note
 
 
-def test_a_store_without_a_marker_says_what_it_leaves(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """The operator has no credentials, and cannot show whose the objects are."""
+def test_a_deleted_store_without_a_marker_reports_what_it_leaves(
+    store: Body, shared: Objects, minio: MinioServer
+) -> None:
+    """The operator has no credentials, and cannot prove whose the objects are."""
     store["spec"] |= {"objectStore": with_identity(store), "deletionPolicy": "Delete"}
     name = serving(shared, store)
     fill(minio, *(f"shared/{name}/{path}" for path in STORE))
@@ -169,7 +171,7 @@ def test_a_store_without_a_marker_says_what_it_leaves(store: Body, shared: Objec
 
 
 def test_backups_keep_the_data_of_a_store(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """`Delete` says that they do, and which they are."""
+    """With `Delete`, an event says so and names them."""
     store["spec"]["deletionPolicy"] = "Delete"
     name = serving(shared, store)
     held = {*STORE, f"backup/nightly.{'b' * 32}"}
@@ -182,8 +184,10 @@ def test_backups_keep_the_data_of_a_store(store: Body, shared: Objects, minio: M
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
-def test_a_pod_on_a_lost_node_keeps_no_bucket(policy: str, store: Body, shared: Objects, minio: MinioServer) -> None:
-    """It never ends. The bucket is cleaned up all the same, the event names it, and the store can be made again."""
+def test_a_pod_on_a_lost_node_does_not_block_the_clean_up(
+    policy: str, store: Body, shared: Objects, minio: MinioServer
+) -> None:
+    """The pod never ends. The bucket is cleaned up, the event names the pod, and the store can be made again."""
     store["spec"] |= {"deletionPolicy": policy, "deletionDeadlineSeconds": 10}
     name = serving(shared, store)
     fill(minio, *(f"shared/{name}/{path}" for path in STORE))

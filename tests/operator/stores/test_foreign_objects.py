@@ -1,4 +1,4 @@
-"""Objects of other people that have the names of children: none is changed, used or deleted, and the rest goes on."""
+"""Foreign objects that have the names of children: none is changed, used or deleted, and the rest goes on."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def workload(kind: str, name: str, **more: Any) -> Body:
 
 
 def body(version: str, kind: str, name: str, **more: Any) -> Body:
-    """An object of Alice's, who has the name for other purposes."""
+    """A foreign object that has the name for other purposes."""
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"owner": "alice"}}, **more}
 
 
@@ -34,7 +34,7 @@ def service(name: str) -> Body:
 
 
 def made(shared: Objects, found: Body) -> Body:
-    """The object as the API server has it."""
+    """Create the object; returns it as the API server has it."""
     shared.apply(found, "alice")
     return current(shared, found)
 
@@ -55,12 +55,12 @@ OF_META = {
     ),
 }
 HELD_BY = {"ConfigMap": {"Deployment"}, "ServiceAccount": {"Deployment"}}
-"""What would use the foreign object, and is therefore not made."""
+"""The children that would use the foreign object, and are therefore not made."""
 
 
 @pytest.mark.parametrize("kind", OF_META)
 def test_a_foreign_child_of_a_meta_is_left_alone(kind: str, store: Body, shared: Objects) -> None:
-    """It keeps all that it has; the condition names it; the others are made, but for those that would use it."""
+    """It stays as it is; the condition names it; the other children are made, but for those that would use it."""
     name = f"{store['metadata']['name']}-meta"
     before = made(shared, OF_META[kind](name))
     shared.apply(store)
@@ -76,7 +76,7 @@ def test_a_foreign_child_of_a_meta_is_left_alone(kind: str, store: Body, shared:
     assert current(shared, before) == before
 
 
-def test_it_goes_on_when_the_name_is_free(store: Body, shared: Objects) -> None:
+def test_the_operator_continues_once_the_name_is_free(store: Body, shared: Objects) -> None:
     name = store["metadata"]["name"]
     shared.apply(service(f"{name}-meta"))
     shared.apply(store)
@@ -87,7 +87,7 @@ def test_it_goes_on_when_the_name_is_free(store: Body, shared: Objects) -> None:
 
 
 def test_a_foreign_object_is_handed_over_by_its_labels(store: Body, shared: Objects) -> None:
-    """The message says which."""
+    """The message says which labels."""
     name = store["metadata"]["name"]
     shared.apply(OF_META["ConfigMap"](f"{name}-meta"))
     shared.apply(store)
@@ -103,8 +103,8 @@ def owners(shared: Objects, kind: str, name: str) -> list[str]:
     return [reference["name"] for reference in found["metadata"].get("ownerReferences", ())]
 
 
-def test_a_child_that_lost_all_its_labels_is_still_ours(store: Body, shared: Objects) -> None:
-    """Its owner reference says so."""
+def test_a_child_that_lost_its_labels_is_still_a_child(store: Body, shared: Objects) -> None:
+    """The owner reference identifies it."""
     name = serving(shared, store)
     before = (shared.get("ConfigMap", f"{name}-meta") or {})["metadata"]
     shared.patch("ConfigMap", f"{name}-meta", {"metadata": {"labels": dict.fromkeys(before["labels"])}})
@@ -119,7 +119,7 @@ def test_a_child_that_lost_all_its_labels_is_still_ours(store: Body, shared: Obj
 
 @pytest.mark.parametrize("secret", ["ca", "meta-tls", "client-reader-tls"])
 def test_a_foreign_secret_is_neither_read_nor_written(secret: str, store: Body, shared: Objects) -> None:
-    """No certificate is issued, so nothing starts; and the store's end is not the secret's."""
+    """No certificate is issued, so nothing starts; the deletion of the store leaves the secret."""
     name = store["metadata"]["name"]
     keys = {"tls.key": "alice's own", "note": "keep"}
     before = made(shared, body("v1", "Secret", f"{name}-{secret}", stringData=keys))
@@ -144,7 +144,7 @@ OF_MINIO = {
 
 @pytest.mark.parametrize("kind", OF_MINIO)
 def test_a_foreign_minio_is_left_alone(kind: str, name: str, shared: Objects) -> None:
-    """The names are those of a well-known chart. No server of ours starts on somebody else's disk or password."""
+    """The names are those of a well-known chart. The operator starts no server on a foreign disk or password."""
     before = made(shared, OF_MINIO[kind](f"{name}-minio"))
     spec = {"objectStore": {"managed": {}}, "deletionPolicy": "Delete", "tls": {"mode": "none"}, "meta": {}}
     shared.apply(body("tussock.dev/v1alpha1", "StateStore", name, spec=spec))
@@ -160,8 +160,8 @@ def test_a_foreign_minio_is_left_alone(kind: str, name: str, shared: Objects) ->
     assert current(shared, before) == before
 
 
-def test_no_node_mounts_somebody_elses_volume(name: str, shared: Objects) -> None:
-    """A claim of the name that a store on a volume gives its own: with `Delete` it would even go with the store."""
+def test_no_node_mounts_a_foreign_volume(name: str, shared: Objects) -> None:
+    """A claim with the name of a store's volume: with `Delete` it would even go with the store."""
     before = made(shared, claim(f"{name}-store"))
     volume = {"objectStore": {"volume": {"size": "1Gi"}}, "deletionPolicy": "Delete"}
     spec = {**volume, "tls": {"mode": "none"}, "meta": {}}
@@ -196,7 +196,7 @@ OF_JOB = {
 
 @pytest.mark.parametrize("kind", OF_JOB)
 def test_a_foreign_child_of_a_job_is_left_alone(kind: str, store: Body, shared: Objects) -> None:
-    """Nobody is given rights by somebody else's Role, and nobody else's account is given ours."""
+    """No account gets rights from a foreign Role, and no foreign account gets the driver's."""
     job = f"{store['metadata']['name']}-job"
     before = made(shared, OF_JOB[kind](f"{job}-driver"))
     serving(shared, store)
@@ -212,8 +212,8 @@ def test_a_foreign_child_of_a_job_is_left_alone(kind: str, store: Body, shared: 
     assert current(shared, before) == before
 
 
-def test_a_meta_of_the_users_own_is_not_taken_over(store: Body, shared: Objects) -> None:
-    """A store whose spec has a section for one of the same name says so, and it serves."""
+def test_a_users_meta_is_not_taken_over(store: Body, shared: Objects) -> None:
+    """A store with a section for one of the same name reports it, and serves."""
     name = store["metadata"]["name"]
     own = {"apiVersion": "tussock.dev/v1alpha1", "kind": "Meta", "metadata": {"name": name}}
     shared.apply({**own, "spec": {"storeRef": {"name": name}, "replicas": 3}}, "alice")
@@ -225,7 +225,7 @@ def test_a_meta_of_the_users_own_is_not_taken_over(store: Body, shared: Objects)
     shared.delete("Meta", name)
 
 
-def test_what_was_set_once_goes_from_a_created_child(store: Body, shared: Objects) -> None:
+def test_a_field_that_is_no_longer_set_is_removed_from_a_child(store: Body, shared: Objects) -> None:
     """An object is made by another request than it is changed by; the server counts both as one manager's fields."""
     store["spec"]["meta"]["podTemplate"] = {"spec": {"nodeSelector": {"disk": "fast"}}}
     name = serving(shared, store)

@@ -1,4 +1,4 @@
-"""What the API server refuses for good, against a real one: it is told, waited for, and stops nothing else."""
+"""Lasting refusals of a real API server: each is reported, tried ever more rarely, and stops nothing else."""
 
 import time
 from pathlib import Path
@@ -13,19 +13,19 @@ pytestmark = [pytest.mark.minio, pytest.mark.timeout(300)]
 
 WATCHED_SECONDS = 8.0
 WRITES_MAX = 12
-"""In so many seconds: tries of what is refused, each later than the one before, and nothing that follows from them."""
+"""Within the time watched: ever rarer tries of what is refused, and no write that follows from them."""
 
 
 @pytest.fixture
 def own(objects: Objects, tmp_path: Path) -> Objects:
-    """A namespace with an operator of its own, whose every write is one for the test's store."""
+    """A namespace with a separate operator, whose every write is one for the test's store."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()
     return objects
 
 
 def quota(services: int) -> Body:
-    """A namespace's quota of Services, as its controller would have looked at it: there is none here."""
+    """Set a namespace's quota of Services, with the status of its controller, which is missing here."""
     hard = {"services": str(services)}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": hard}}
 
@@ -38,7 +38,7 @@ def give_quota(objects: Objects, services: int) -> None:
 
 
 def at_rest(objects: Objects, name: str) -> set[tuple[str, str]]:
-    """The reasons of store and Meta over some seconds, in which next to nothing is written, and no event made."""
+    """The reasons of store and Meta over some seconds, with next to no writes, and no event."""
     before, seen = writes_and_events(objects, name), set()
     until = time.monotonic() + WATCHED_SECONDS
     while time.monotonic() < until:
@@ -54,8 +54,8 @@ def writes_and_events(objects: Objects, name: str) -> tuple[int, int]:
     return len(objects.writes()), len(objects.events(name))
 
 
-def test_a_quota_that_refuses_a_child_comes_to_rest(own: Objects, minio: MinioServer) -> None:
-    """It is told once, and tried again later and later.
+def test_a_quota_that_refuses_a_child_causes_few_writes(own: Objects, minio: MinioServer) -> None:
+    """It is reported once, and tried again later and later.
 
     Story: Meta told of a Service that a quota refused; the store repeated it in its own status; Meta took that for an
     obstacle of the store and waited; the store then waited for Meta, so Meta tried again: 40 writes a second, and
@@ -76,8 +76,8 @@ def test_a_quota_that_refuses_a_child_comes_to_rest(own: Objects, minio: MinioSe
     own.await_reason("StateStore", name, "Ready")
 
 
-def test_an_object_of_somebody_else_that_cannot_be_taken_comes_to_rest(own: Objects, minio: MinioServer) -> None:
-    """Its selector is another one, and cannot be changed: that is told, in whatever words, and not repeated."""
+def test_a_foreign_object_that_cannot_be_changed_causes_few_writes(own: Objects, minio: MinioServer) -> None:
+    """Its selector differs and cannot be changed: the server's message is reported, and not repeated."""
     labels = {"app": "of-somebody"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": template}
@@ -96,11 +96,11 @@ def test_an_object_of_somebody_else_that_cannot_be_taken_comes_to_rest(own: Obje
         found = own.get("Deployment", "s-meta")
         return found is not None and found["spec"]["selector"]["matchLabels"] != labels
 
-    eventually("a Deployment of ours", is_ours)
+    eventually("a Deployment of the operator", is_ours)
 
 
 def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: MinioServer) -> None:
-    """Story: the server answers 500 for it, which read as a server that is away: no condition, and no other child."""
+    """Story: the server answers 500, which looked like an unavailable server: no condition, and no other child."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}
     webhook = {
         "name": "away.example.org",
@@ -125,7 +125,7 @@ def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: 
 
 
 def on_volume(objects: Objects, name: str, storage_class: str) -> str:
-    """A store on a claim of 1 GiB whose nodes serve; the name of the claim, which has been bound."""
+    """A store on a claim of 1 GiB whose nodes serve; returns the name of the claim, which is bound."""
     volume = {"size": "1Gi", "storageClassName": storage_class}
     spec = {"objectStore": {"volume": volume}, "tls": {"mode": "none"}, "meta": {}, "compactor": {}}
     serving(
@@ -149,8 +149,8 @@ def size_of(objects: Objects, claim: str) -> str:
     return str((objects.get("PersistentVolumeClaim", claim) or {})["spec"]["resources"]["requests"]["storage"])
 
 
-def test_a_claim_that_somebody_made_larger_is_left_so(own: Objects) -> None:
-    """And grows when the spec asks for more.
+def test_a_claim_that_a_user_enlarged_stays_large(own: Objects) -> None:
+    """It grows when the spec asks for more.
 
     Story: it was applied again with its old size, which is refused for ever, and nothing after it was done: a policy
     that somebody had deleted stayed away, and more meta nodes never came.

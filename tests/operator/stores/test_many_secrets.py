@@ -1,4 +1,4 @@
-"""Secrets of other people, against a real API server: they are not the operator's memory."""
+"""Foreign secrets, at a real API server, do not fill the operator's memory."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PEAK_BYTES_MAX = 320 * MEBIBYTE
 
 
 def test_a_cluster_full_of_secrets_is_listed_in_parts(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """Story: all Secrets of the cluster came in one answer, and those of Helm alone ended the operator at its start."""
+    """Story: all Secrets of the cluster came in one answer, and Helm's alone killed the operator at its start."""
     text = "x" * (700 << 10)
     kinds = {"helm.sh/release.v1": HELM, "Opaque": OTHERS}
     names = [(f"{kind[:4].lower()}-{number}", kind) for kind, many in kinds.items() for number in range(many)]
@@ -36,7 +36,7 @@ def test_a_cluster_full_of_secrets_is_listed_in_parts(objects: Objects, minio: M
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has ever had."""
+    """The highest memory use of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [kibibytes] = [line.split()[1] for line in lines if line.startswith("VmHWM")]
     return int(kibibytes) << 10

@@ -1,4 +1,4 @@
-"""A namespace that is deleted takes its stores along at once, though what they need for cleaning up goes first."""
+"""The deletion of a namespace deletes its stores at once, though what their clean-up needs goes first."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from support.operator.stores_in_cluster import serving, store_on
 pytestmark = pytest.mark.minio
 
 
-def test_a_store_does_not_wait_for_credentials_that_nobody_can_bring_back(
+def test_a_store_does_not_wait_for_credentials_that_are_gone_for_good(
     objects: Objects, minio: MinioServer, tmp_path: Path
 ) -> None:
-    """Within its deadline it says what is left in the bucket, and goes; a managed one has nothing that could stay."""
+    """Within its deadline it reports what stays in the bucket, and goes; a managed store has nothing to leave."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()
     own, far = store_on(minio, objects, "own"), store_on(minio, objects, "far")

@@ -1,4 +1,4 @@
-"""What can be wrong before a store can begin: each has its own reason, and heals without anybody's help."""
+"""Obstacles before a store can begin: each has its own reason, and ends without a restart."""
 
 import io
 import json
@@ -32,8 +32,8 @@ def expect_nothing_started(shared: Objects, name: str, reason: str, *words: str)
     assert shared.get("Meta", name) is None
 
 
-def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """No secret, no key in it, a wrong password, no bucket: one after the other is put right, and the store begins."""
+def test_each_wrong_secret_and_bucket_has_its_reason(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """No secret, no key in it, a wrong password, no bucket: each is mended in turn, then the store begins."""
     name = store["metadata"]["name"]
     keys = f"{name}-keys"
     s3 = store["spec"]["objectStore"]["s3"]
@@ -57,12 +57,12 @@ def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects
     assert minio.password not in seen
 
 
-def test_pair_for_readers_is_missed_and_mounted(
+def test_a_pair_for_readers_is_checked_and_mounted(
     store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess
 ) -> None:
-    """No Secret of readers, no key in it, a pair that nobody knows, one that may write: each is told.
+    """No Secret of readers, no key in it, an unknown pair, one that may write: each is reported.
 
-    Then meta nodes mount it, and nobody shows what is in it.
+    Then meta nodes mount it, and its content appears nowhere.
     """
     name = store["metadata"]["name"]
     readers, password = f"{name}-readers", f"only-for-reading-{name}"
@@ -98,15 +98,15 @@ def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServe
     assert minio.password not in operator.log()
 
 
-def test_an_endpoint_where_nobody_listens(store: Body, shared: Objects) -> None:
+def test_an_endpoint_without_a_server_is_reported(store: Body, shared: Objects) -> None:
     name, port = store["metadata"]["name"], free_port()
     store["spec"]["objectStore"]["s3"]["endpoint"] = f"http://127.0.0.1:{port}"
     shared.apply(store)
     expect_nothing_started(shared, name, "BucketUnreachable", f"127.0.0.1:{port}", "refused")
 
 
-def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """A user whose policy allows reading alone: the marker cannot be written."""
+def test_a_bucket_that_can_only_be_read_is_reported(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """A user with a policy for reading alone: the marker cannot be written."""
     name = store["metadata"]["name"]
     user, password = f"reader-{name}", "only-for-reading"
     make_reader(minio, user, password)
@@ -116,7 +116,7 @@ def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: Min
 
 
 def make_reader(minio: MinioServer, user: str, password: str) -> None:
-    """A user of MinIO that may only read."""
+    """Make a user of MinIO that may only read."""
     host = minio.endpoint.removeprefix("http://")
     admin = MinioAdmin(endpoint=host, credentials=StaticProvider(minio.user, minio.password), secure=False)
     admin.user_add(user, password)
@@ -126,8 +126,8 @@ def make_reader(minio: MinioServer, user: str, password: str) -> None:
     admin.policy_set("reads-and-lists", user)
 
 
-def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:
-    """The second starts nothing and says whose the prefix is; it begins when the first has gone."""
+def test_the_second_of_two_stores_on_one_prefix_is_refused(store: Body, shared: Objects) -> None:
+    """The second starts nothing and names the owner; it begins when the first has gone."""
     name = serving(shared, store)
     second = {**store, "metadata": {"name": f"{name}-b"}}
     shared.apply(second)
@@ -137,7 +137,7 @@ def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:
     eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 90)
 
 
-def test_a_store_without_a_key_keeps_nobody_out(store: Body, shared: Objects, minio: MinioServer) -> None:
+def test_a_store_without_a_key_blocks_no_other(store: Body, shared: Objects, minio: MinioServer) -> None:
     """A StateStore without a key to the bucket blocks no prefix; one that holds its prefix does.
 
     The keyless one is refused as soon as it has a key. The holder keeps its prefix while its own key is gone.
@@ -169,7 +169,7 @@ def test_a_store_without_a_key_keeps_nobody_out(store: Body, shared: Objects, mi
     expect_nothing_started(shared, f"{name}-late", "PrefixInUse", f"{shared.namespace}/{name}")
 
 
-def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> None:
+def test_a_prefix_below_that_of_another_store_is_refused(store: Body, shared: Objects) -> None:
     name = serving(shared, store)
     second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"]}}
     s3 = store["spec"]["objectStore"]["s3"]
@@ -178,8 +178,8 @@ def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> N
     expect_nothing_started(shared, f"{name}-b", "PrefixInUse", name)
 
 
-def test_one_name_in_two_places_is_no_prefix_in_use(name: str, shared: Objects) -> None:
-    """Containers of Azure are named within an account; a bucket of Amazon is one, however it is asked."""
+def test_equal_names_of_different_buckets_are_no_prefix_in_use(name: str, shared: Objects) -> None:
+    """Azure's containers are named within an account; a bucket of Amazon is one, whatever its endpoint."""
 
     def apply(number: int, **store: Body) -> str:
         spec = {"objectStore": store, "tls": {"mode": "none"}, "meta": {}}
@@ -202,8 +202,8 @@ def test_one_name_in_two_places_is_no_prefix_in_use(name: str, shared: Objects) 
     shared.await_reason("StateStore", apply(4, s3={**s3, "endpoint": endpoint}), "PrefixInUse")
 
 
-def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """Only the marker in the bucket tells, and it tells what to write where that other one is gone for good.
+def test_a_prefix_of_a_store_of_another_cluster_is_refused(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """Only the marker in the bucket shows it, and the message says what to write if that cluster is gone for good.
 
     The manifest is the one with which the store began, from a backup that is not there any more either.
     """
@@ -228,7 +228,7 @@ def put(minio: MinioServer, path: str, data: bytes) -> None:
 
 
 def test_certificates_are_issued_before_anything_starts(store: Body, shared: Objects) -> None:
-    """The default: nodes speak TLS with certificates of the operator's own, of which none is issued twice."""
+    """By default nodes speak TLS with certificates of the operator, none of which is issued twice."""
     name = store["metadata"]["name"]
     store["spec"]["tls"] = {}
     shared.apply(store)
@@ -243,7 +243,7 @@ def test_certificates_are_issued_before_anything_starts(store: Body, shared: Obj
     assert kept[f"{name}-ca"] == secrets[f"{name}-ca"]
 
 
-def test_an_object_store_of_the_operators_own(shared: Objects, name: str) -> None:
+def test_a_managed_object_store_is_started_first(shared: Objects, name: str) -> None:
     """User and password are drawn once; meta nodes wait until the server runs."""
     shared.apply(
         {

@@ -1,7 +1,7 @@
 """The operator keeps children as they should be, against a real API server.
 
-No kubelet runs there, so what a cluster's own controllers would say of workloads and pods is written by the tests,
-through the status that the API has for it.
+No kubelet runs there, so the tests write what a cluster's own controllers would report of workloads and pods, through
+the API's status subresource.
 """
 
 import time
@@ -53,14 +53,14 @@ def edit_image(shared: Objects, name: str) -> None:
 
 
 def remove_labels(shared: Objects, name: str) -> None:
-    """Without our label, the watch says that the child is gone."""
+    """Remove Tussock's labels, whereupon the watch reports a deletion."""
     label = {"app.kubernetes.io/managed-by": None}
     shared.patch("Deployment", f"{name}-meta", {"metadata": {"labels": label}})
 
 
 @pytest.mark.parametrize("edit", [edit_replicas, edit_image, remove_labels])
 def test_an_edited_child_is_put_right(edit: Any, store: Body, shared: Objects) -> None:
-    """Within seconds, with one event; what others have added to it stays."""
+    """Within seconds, with one event; fields of other managers stay."""
     name = serving(shared, store)
     before = shared.patch("Deployment", f"{name}-meta", {"metadata": {"labels": {"team": "blue"}}})
     edit(shared, name)
@@ -90,10 +90,10 @@ def test_a_deleted_child_is_back(kind: str, store: Body, shared: Objects) -> Non
 
 
 def test_nothing_is_written_when_nothing_differs(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """Passes are made, since foreign annotations wake them, and the audit log has no write of ours.
+    """Passes are made, since foreign annotations wake the operator, and the audit log has none of its writes.
 
-    With an operator of its own: each pass is one over this store, and each write one for it. One child has lost its
-    labels and got them back, which its watch tells of as of its end and its beginning.
+    The operator watches this namespace only, so each pass is one over this store, and each write one for it. One child
+    has lost its labels and got them back, which its watch reports as a deletion and a creation.
     """
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()
@@ -120,7 +120,7 @@ def _labels(objects: Objects, deployment: str) -> Body:
 
 
 def await_calm(objects: Objects) -> None:
-    """Wait until nothing has been written for three seconds: the last probe has answered."""
+    """Wait until nothing has been written for three seconds: the last probe has returned."""
     writes, since = -1, time.monotonic()
 
     def is_calm() -> bool:
@@ -133,7 +133,7 @@ def await_calm(objects: Objects) -> None:
 
 
 def test_compactors_are_scaled_by_their_own_object(store: Body, shared: Objects) -> None:
-    """A store that says nothing of replicas leaves them to `kubectl scale` and autoscalers."""
+    """A store whose section has no replicas leaves them to `kubectl scale` and autoscalers."""
     name = serving(shared, store)
     shared.patch("Compactor", name, {"spec": {"replicas": 3}}, "scale")
 
@@ -175,7 +175,7 @@ def _image(shared: Objects, name: str) -> str:
 
 
 def test_a_paused_store_is_left_alone(store: Body, shared: Objects) -> None:
-    """Hand edits stay until it goes on."""
+    """Manual edits stay until the pause ends."""
     name = serving(shared, store)
     store["spec"]["paused"] = True
     shared.apply(store)
@@ -199,15 +199,15 @@ def _replicas(shared: Objects, name: str) -> int:
     return int(child["spec"]["replicas"])
 
 
-def test_a_section_that_is_taken_out_takes_its_component_along(store: Body, shared: Objects) -> None:
+def test_removing_a_section_deletes_its_component(store: Body, shared: Objects) -> None:
     name = serving(shared, store)
     del store["spec"]["compactor"]
     shared.apply(store)
     eventually("no Compactor", lambda: shared.get("Compactor", name) is None)
 
 
-def test_pods_are_told_of_a_new_secret(store: Body, shared: Objects) -> None:
-    """The annotation changes with the secret, within seconds, and holds nothing of its values."""
+def test_pods_get_an_annotation_for_a_new_secret(store: Body, shared: Objects) -> None:
+    """The annotation changes with the secret, within seconds, and holds none of its values."""
     name = serving(shared, store)
     pod = make_pod(shared, name, f"{name}-meta-1")
     eventually("a stamp", lambda: _stamp(shared, pod))
@@ -223,7 +223,7 @@ def _stamp(shared: Objects, pod: str) -> str:
 
 
 def make_pod(shared: Objects, owner: str, name: str) -> str:
-    """A pod as a ReplicaSet would make it from the template of the meta nodes; nothing ever runs it."""
+    """Make a pod from the template of the meta nodes as a ReplicaSet would; no kubelet runs it."""
     template = (shared.get("Deployment", f"{owner}-meta") or {})["spec"]["template"]
     shared.apply(
         {
@@ -236,7 +236,7 @@ def make_pod(shared: Objects, owner: str, name: str) -> str:
     return name
 
 
-def test_a_bad_image_stops_the_roll_and_says_so(store: Body, shared: Objects) -> None:
+def test_a_bad_image_stops_the_rollout_and_is_reported(store: Body, shared: Objects) -> None:
     """`Degraded` names image and pod; the old pods serve, so `Ready` stays; a good image heals it."""
     name = serving(shared, store)
     store["spec"]["images"] = {"node": "nowhere/node:9"}

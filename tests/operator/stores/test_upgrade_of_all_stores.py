@@ -1,4 +1,4 @@
-"""Another operator, with another image for everybody: one store after the other, at a real API server."""
+"""An upgrade of the operator with a new default image: one store after the other, at a real API server."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ FORMER, NEXT = "localhost/tussock-node:test", "localhost/tussock-node:next"
 
 
 def image(objects: Objects, workload: str) -> str:
-    """Of the pods that a Deployment asks for."""
+    """The image of a Deployment's pods."""
     body = objects.get("Deployment", workload) or {}
     return str(body["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
 def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """The second waits until the first has rolled, says so, and stays ready; what its own spec asks for waits not."""
+    """The second waits until the first has rolled out, says so, and stays ready; a change of its spec does not wait."""
     first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     first.keep()
     for name in "ab":

@@ -1,4 +1,4 @@
-"""Credentials of the bucket that are files: read again when they change, in the service and in all its clients."""
+"""Credentials of the bucket in files: read again when they change, in the service and in all its clients."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 class SecretFolder:
-    """A folder as Kubernetes mounts a secret: files that lead through one link, which is turned to change them all."""
+    """A folder like a secret mounted by Kubernetes: files behind one link, which is turned to change them all."""
 
     def __init__(self, path: Path, key: str, secret: str) -> None:
         self.path = path
@@ -75,13 +75,13 @@ class Users:
 
 
 def without_keys(minio: MinioServer, folder: SecretFolder) -> dict[str, str]:
-    """What a process needs beside the files."""
+    """The environment of a process without keys."""
     found = {name: value for name, value in minio.environment.items() if "KEY" not in name}
     return {**found, FOLDER_VARIABLE: str(folder.path)}
 
 
-def test_settings_are_read_through_the_link_that_changes_them_together(tmp_path: Path) -> None:
-    """Whatever the files' own links say at that moment, an id and its key are of one pair."""
+def test_settings_are_read_through_one_link(tmp_path: Path) -> None:
+    """An id and its key are of one pair, whatever the links of single files point to at that moment."""
     folder = SecretFolder(tmp_path / "secret", "key-1", "secret-1")
     assert settings_in(str(folder.path)) == dict(zip(NAMES, ("key-1", "secret-1"), strict=True))
     (folder.path / NAMES[0]).unlink()
@@ -91,7 +91,7 @@ def test_settings_are_read_through_the_link_that_changes_them_together(tmp_path:
 
 
 def test_folder_without_files_is_refused(tmp_path: Path) -> None:
-    """At the start, by its name and with what belongs there."""
+    """The start fails, and names the folder and the files that belong there."""
     (tmp_path / ".hidden").write_text("x")
     with pytest.raises(InvalidOption, match="no file; put the bucket's credentials there"):
         setting_files(str(tmp_path))
@@ -99,10 +99,8 @@ def test_folder_without_files_is_refused(tmp_path: Path) -> None:
         setting_files(str(tmp_path / "absent"))
 
 
-def test_settings_that_cannot_work_are_told_without_their_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of every provider, since each has its own way to fail."""
+def test_wrong_settings_are_reported_without_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every provider, since each fails in another way."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     (tmp_path / "AZURE_STORAGE_ACCOUNT_KEY").write_text("s3cret!")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
@@ -115,14 +113,14 @@ def test_settings_that_cannot_work_are_told_without_their_values(
 
 @pytest.mark.parametrize("value", ["", "maybe"])
 def test_a_setting_that_cannot_be_read_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library tells the value alone."""
+    """The library names only the value."""
     monkeypatch.setenv("AWS_ALLOW_HTTP", value)
     with pytest.raises(InvalidOption, match=rf'"{value}" as boolean \(of .*AWS_ALLOW_HTTP.*\); check'):
         open_bucket("s3://bucket/x")
 
 
 def test_key_of_google_cloud_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JSON as Google hands it out, with its line ends; a text that is none is refused at the start."""
+    """The JSON as Google hands it out, with its line ends; other text is refused at the start."""
     key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     account = {"type": "service_account", "client_email": "a@b.example", "private_key_id": "1"}
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
@@ -136,8 +134,8 @@ def test_key_of_google_cloud_is_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert "s3cret" not in str(raised.value)
 
 
-def test_library_is_told_when_to_ask_again() -> None:
-    """When they are to be renewed, or 5 minutes before they expire, whichever is first; never for what lasts."""
+def test_the_library_gets_the_time_of_the_next_renewal() -> None:
+    """At the time for renewal, or 5 minutes before the expiry, whichever is first; never for lasting ones."""
     system = FakeSystem()
     at = system.now_ms()
 
@@ -152,8 +150,8 @@ def test_library_is_told_when_to_ask_again() -> None:
     assert asked_after(at + 301_000, 20_000) == 1_000
 
 
-def test_service_hands_out_what_its_files_say(tmp_path: Path) -> None:
-    """Also after they changed; and its clients are told to come back."""
+def test_service_hands_out_the_credentials_in_its_files(tmp_path: Path) -> None:
+    """Also after they changed; clients are told when to ask again."""
     folder = SecretFolder(tmp_path / "secret", "key-1", "secret-1")
     system = FakeSystem()
     settings = load_settings({"store": "s3://b/x", "credentials.mode": "static"}, {})
@@ -166,7 +164,7 @@ def test_service_hands_out_what_its_files_say(tmp_path: Path) -> None:
     assert ask(Role.WRITER, ()).secret_access_key == "secret-2"
 
 
-def test_pair_of_the_environment_is_not_asked_for_again() -> None:
+def test_pair_of_the_environment_is_not_renewed() -> None:
     """It cannot change while the service runs."""
     settings = load_settings({"store": "s3://b/x", "credentials.mode": "static"}, {})
     ask = credential_source(settings, dict(zip(NAMES, ("key", "secret"), strict=True)), FakeSystem())
@@ -176,7 +174,7 @@ def test_pair_of_the_environment_is_not_asked_for_again() -> None:
 
 @pytest.mark.minio
 def test_new_pair_asks_the_sts_anew(minio: MinioServer, tmp_path: Path) -> None:
-    """What the STS gave to a pair that was replaced is not handed out any more, long as it would last."""
+    """Credentials that the STS gave to a replaced pair are not handed out any more, however long they are valid."""
     users = Users(minio)
     folder = SecretFolder(tmp_path / "secret", *users.add("sts-1"))
     system = FakeSystem()
@@ -194,7 +192,7 @@ def test_new_pair_asks_the_sts_anew(minio: MinioServer, tmp_path: Path) -> None:
 
 
 class SilentService:
-    """Stands in for a connection: answers once, then never again."""
+    """Stands in for a connection: it answers once, then never again."""
 
     session_id = "s"
 
@@ -209,8 +207,8 @@ class SilentService:
         return self._answers.pop()
 
 
-def test_service_that_is_away_stops_nobody_who_has_credentials() -> None:
-    """The former ones serve as long as they work; with those that are about to expire, the whole deadline is waited."""
+def test_clients_with_credentials_survive_an_outage_of_the_service() -> None:
+    """The former ones serve while they are valid; with expiring ones the client waits for the whole deadline."""
     system = FakeSystem()
     lasting, ending = SilentService(0), SilentService(system.now_ms() + 30_000)
     ask = credentials_of(cast(MetaConnection, lasting), system)
@@ -226,7 +224,7 @@ def test_service_that_is_away_stops_nobody_who_has_credentials() -> None:
 
 @pytest.mark.minio
 def test_bucket_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket that is open goes on with the new pair when the former is taken away."""
+    """An open bucket continues with the new pair when the former one is revoked."""
     users = Users(minio)
     folder = SecretFolder(tmp_path / "secret", *users.add("bucket-1"))
     for name in NAMES:
@@ -248,7 +246,7 @@ def test_bucket_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatc
 @pytest.mark.minio
 @pytest.mark.slow
 def test_platform_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Service, client and compactor go on with a new pair; the former is taken away after half a minute."""
+    """Service, client and compactor continue with a new pair; the former one is revoked after half a minute."""
     users = Users(minio)
     folder = SecretFolder(tmp_path / "secret", *users.add("platform-1"))
     for name in minio.environment:

@@ -1,4 +1,4 @@
-"""Credentials of the bucket that the service hands out: who gets which, how long, and where they never show."""
+"""Credentials of the bucket that the service hands out: to which role, for how long, and where they never show."""
 
 import dataclasses
 import logging
@@ -33,15 +33,15 @@ def source(minio: MinioServer, store: str, system: RealSystem, **flags: str) -> 
 
 
 def bucket_with(minio: MinioServer, store: str, answer: pb.GetCredentialsResponse):
-    """The bucket, as somebody who was handed these sees it."""
+    """The bucket, opened with these credentials."""
     handed = BucketCredentials(answer.access_key_id, answer.secret_access_key, answer.session_token, answer.expires_ms)
     options = {name: value for name, value in minio.environment.items() if "KEY" not in name}
     return open_bucket(store, options=options, credentials=lambda: handed, deadline_seconds=5)
 
 
 @pytest.mark.minio
-def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
-    """Readers read them, also in log entries, and writers and compactors add some; all else is out of reach."""
+def test_handed_out_credentials_may_touch_only_ssts(minio: MinioServer) -> None:
+    """Readers may read SSTs, also in log entries, and writers and compactors may add some; all else is refused."""
     url = minio.fresh_url()
     own = open_bucket(url)
     own.put("sst/a.data", b"a")
@@ -83,7 +83,7 @@ def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
 
 @pytest.mark.minio
 def test_credentials_are_renewed_in_time(minio: MinioServer) -> None:
-    """The same ones for half of their time, to all with the same rights; then new ones, long before they expire."""
+    """Callers with the same rights get the same ones for half of their time; then new ones, long before the expiry."""
     system = FakeSystem()
     system.wall_ms = RealSystem().now_ms()
     ask = source(minio, minio.fresh_url(), system, mode="assume-role", duration_seconds="7200")
@@ -100,8 +100,8 @@ def test_credentials_are_renewed_in_time(minio: MinioServer) -> None:
 
 
 @pytest.mark.minio
-def test_sts_that_refuses_is_told_without_a_secret(minio: MinioServer) -> None:
-    """A wrong key, and nobody there: the service's log says where, and not with what."""
+def test_refusal_of_the_sts_is_logged_without_a_secret(minio: MinioServer) -> None:
+    """With a wrong key, or without an STS, the service's log has the address and no secret."""
     for flags in ({"access_key_id": "nobody"}, {"sts_endpoint": "http://127.0.0.1:1"}):
         wrong = {"credentials.mode": "assume-role", **{f"credentials.{name}": text for name, text in flags.items()}}
         settings = load_settings(
@@ -115,15 +115,15 @@ def test_sts_that_refuses_is_told_without_a_secret(minio: MinioServer) -> None:
 
 
 def test_mode_without_a_key_is_refused() -> None:
-    """At the start, and not when the first client asks."""
+    """The start fails, not the first client's request."""
     settings = load_settings({"store": "s3://b/x", "credentials.mode": "static"}, {})
     with pytest.raises(InvalidOption, match="there is no key"):
         credential_source(settings, {}, FakeSystem())
     assert credential_source(load_settings({"store": "s3://b/x"}, {}), {}, FakeSystem()) is None
 
 
-def test_static_readers_are_not_handed_what_writes() -> None:
-    """The pair of the service may empty the bucket; readers get one of their own, or none."""
+def test_static_readers_get_no_keys_that_write() -> None:
+    """The service's keys may empty the bucket, so readers get a separate pair, or none."""
     keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
     given = {"store": "s3://b/x", "credentials.mode": "static"}
     ask = credential_source(load_settings(given, {}), keys, FakeSystem())
@@ -145,7 +145,7 @@ def test_static_readers_are_not_handed_what_writes() -> None:
 
 
 def test_readers_pair_is_read_from_files_again(tmp_path: Path) -> None:
-    """A rotation restarts nothing: what the files say is handed out, and asked for again soon."""
+    """A rotation needs no restart: the present files are handed out, and clients ask again soon."""
     keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
     given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": str(tmp_path)}
     settings, system = load_settings(given, {}), FakeSystem()
@@ -174,16 +174,16 @@ def test_readers_pair_is_read_from_files_again(tmp_path: Path) -> None:
         ({"credentials.mode": "none"}, "only the mode `static`"),
     ],
 )
-def test_readers_pair_has_one_place(other: dict[str, str], told: str) -> None:
-    """Files or settings, and a mode that hands them out."""
+def test_readers_pair_is_set_in_one_place(other: dict[str, str], told: str) -> None:
+    """Either files or settings, and only in a mode that hands them out."""
     secret = {"TUSSOCK_META_CREDENTIALS__READER_SECRET_ACCESS_KEY": "s"} if told == "which holds" else {}
     given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": "/etc/readers"}
     with pytest.raises(InvalidOption, match=told):
         load_settings({**given, **other}, secret)
 
 
-def test_credentials_do_not_show() -> None:
-    """Not in a representation, which ends up in logs and traces."""
+def test_credentials_are_not_in_their_representation() -> None:
+    """They are not in the representation, which ends up in logs and traces."""
     one = BucketCredentials("AKIA", "s3cret", "t0ken", 5)
     assert repr(one) == "BucketCredentials('AKIA', expires_ms=5)"
     assert dataclasses.astuple(one) == ("AKIA", "s3cret", "t0ken", 5, 0)
@@ -191,7 +191,7 @@ def test_credentials_do_not_show() -> None:
 
 @pytest.mark.minio
 @pytest.mark.parametrize("mode", ["static", "assume-role"])
-def test_client_needs_no_credentials_of_its_own(
+def test_client_needs_no_own_credentials(
     minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     """It knows the service's address and its own token; endpoint, region and keys come from there, and stay secret."""
@@ -215,7 +215,7 @@ def test_client_needs_no_credentials_of_its_own(
                 store.commit_epoch(epoch, writer="job", batch_id=1)
             with connect(process.url, token=tokens["reader"]) as store:
                 if mode == "static":
-                    # Readers have a pair of their own, or none: the service's may empty the bucket.
+                    # Readers have a separate pair, or none: the service's may empty the bucket.
                     with pytest.raises(AccessDenied, match="no keys of the bucket"):
                         store.table("kv").get(b"a")
             if mode == "static":
@@ -230,8 +230,8 @@ def test_client_needs_no_credentials_of_its_own(
 
 
 @pytest.mark.minio
-def test_client_asks_again_before_they_expire(minio: MinioServer) -> None:
-    """Credentials that are about to expire are asked for again; those that last are not, however much is done."""
+def test_client_renews_credentials_before_they_expire(minio: MinioServer) -> None:
+    """Expiring credentials are renewed; lasting ones are not, however much is done."""
     left = {"seconds": 3600}
     asked = []
 

@@ -21,7 +21,7 @@ DAYS = "2"
 
 
 class Certificates:
-    """A CA in a folder, and what it signs."""
+    """A CA in a folder, and the certificates that it signs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ async def ask(url: str, client: ssl.SSLContext) -> tuple[int, str]:
 
 
 def test_replaced_certificate_serves_the_next_connection(certificates: Certificates) -> None:
-    """Certificates are rotated without a restart; a pair that does not fit leaves the former in force."""
+    """Certificates are rotated without a restart; a pair that does not match leaves the former one in force."""
     system = FakeSystem()
     context = http_tls(certificates.path("server.pem"), certificates.path("server.key"), "", system)
     client = ssl.create_default_context(cafile=certificates.path("ca.pem"))
@@ -99,8 +99,8 @@ def test_replaced_certificate_serves_the_next_connection(certificates: Certifica
     serve(context, Authenticator(system), questions)
 
 
-def test_status_needs_a_certificate_where_the_service_does(certificates: Certificates) -> None:
-    """A prober needs none; the status is for those whose certificate has a role; one of another CA gets nowhere."""
+def test_status_needs_a_certificate_if_the_service_does(certificates: Certificates) -> None:
+    """Probes need none; the status needs one whose role allows it; one of another CA is refused."""
     system = FakeSystem()
     paths = [certificates.path(name) for name in ("server.pem", "server.key", "ca.pem")]
     context = http_tls(*paths, system)

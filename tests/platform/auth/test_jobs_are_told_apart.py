@@ -1,4 +1,4 @@
-"""Jobs of one store at the meta service: each has a name, limits and log lines of its own, and can be shut out alone.
+"""Jobs of one store at the meta service: each has its name, limits and log lines, and can be shut out alone.
 
 The certificates are those that the operator issues.
 """
@@ -37,7 +37,7 @@ def issued() -> dict[str, dict[str, bytes]]:
 
 
 class Service:
-    """A node with the store's certificate, and calls to it under each job's."""
+    """A node with the store's certificate, and calls to it with each job's."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._secrets = issued()
@@ -52,7 +52,7 @@ class Service:
         self.process.wait_until_it_leads()
 
     def call(self, job: str) -> tuple[grpc.StatusCode, str]:
-        """How a call of a job ends, and what it is told."""
+        """Call as a job; returns the status and the message."""
         files = self._secrets[f"{job}-driver-tls"]
         credentials = grpc.ssl_channel_credentials(files["ca.crt"], files["tls.key"], files["tls.crt"])
         options = [("grpc.ssl_target_name_override", server_name(STORE))]
@@ -63,8 +63,8 @@ class Service:
             return call.code(), str(call.details())
 
 
-def test_each_job_has_limits_and_log_lines_of_its_own(tmp_path: Path) -> None:
-    """One that calls too often is held back and named, and another one of the same host is not."""
+def test_each_job_has_its_own_limits_and_log_lines(tmp_path: Path) -> None:
+    """A job that calls too often is slowed down and named, and another one on the same host is not."""
     service = Service(tmp_path, "--limits.calls-per-second", "0.01", "--limits.calls-burst", "3")
     with service.process as process:
         assert [service.call("totals")[0] for _ in range(3)] == [grpc.StatusCode.OK] * 3
@@ -78,8 +78,8 @@ def test_each_job_has_limits_and_log_lines_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", [f"URI:{CALLERS['totals']}", "CN:tussock-job-tot*"])
-def test_one_job_is_shut_out_alone(tmp_path: Path, pattern: str) -> None:
-    """Its certificate has not ended and is of the right CA; others are taken as before."""
+def test_one_job_can_be_shut_out_alone(tmp_path: Path, pattern: str) -> None:
+    """Its certificate has not expired and is of the right CA; others are accepted as before."""
     service = Service(tmp_path, "--tls.revoked", pattern)
     with service.process:
         code, told = service.call("totals")

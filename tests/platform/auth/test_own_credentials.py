@@ -1,4 +1,4 @@
-"""Readers and credentials of the bucket: a pair for readers, keys or an identity of their own, or an error at once."""
+"""Readers and credentials of the bucket: a pair for readers, their own keys or identity, or an error at once."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 @contextlib.contextmanager
 def identity_server(handed: pb.GetCredentialsResponse) -> Iterator[str]:
-    """What a cloud has for its instances and containers: an address that tells whoever asks credentials of his role."""
+    """A cloud's metadata service for instances and containers: an address that hands out credentials of a role."""
     document = {
         "AccessKeyId": handed.access_key_id,
         "SecretAccessKey": handed.secret_access_key,
@@ -58,7 +58,7 @@ def identity_server(handed: pb.GetCredentialsResponse) -> Iterator[str]:
         do_GET = do_PUT = _tell  # noqa: N815 - the names that the library calls
 
         def log_message(self, *_: object) -> None:
-            """Not on the screen."""
+            """Keep the tests' output clean."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -67,7 +67,7 @@ def identity_server(handed: pb.GetCredentialsResponse) -> Iterator[str]:
 
 
 def of_an_identity(url: str, minio: MinioServer) -> pb.GetCredentialsResponse:
-    """Credentials for reading, of the server's STS; a busy machine answers later than a service would wait."""
+    """Credentials for reading, of the server's STS; on a busy machine they take longer than a service would wait."""
     settings = load_settings({"store": url, "credentials.mode": "assume-role"}, {})
     ask = credential_source(settings, minio.environment, SYSTEM)
     assert ask is not None
@@ -81,7 +81,7 @@ def of_an_identity(url: str, minio: MinioServer) -> pb.GetCredentialsResponse:
 
 
 def set_environment(patch: pytest.MonkeyPatch, minio: MinioServer) -> None:
-    """The bucket's server, and nothing of who asks it."""
+    """Set the bucket's server in the environment, and no credentials."""
     for name in [name for name in os.environ if name.startswith("AWS_") or name == FOLDER_VARIABLE]:
         patch.delenv(name)
     for name, value in minio.environment.items():
@@ -94,7 +94,7 @@ def set_environment(patch: pytest.MonkeyPatch, minio: MinioServer) -> None:
 def test_reader_may_bring_keys_or_an_identity(
     minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Keys in a folder, the role of an instance, that of a container: each is enough where nothing is handed out."""
+    """Keys in a folder, the role of an instance, that of a container: each suffices if none are handed out."""
     url = minio.fresh_url()
     lines, tokens = [], {}
     for role in ("writer", "reader"):
@@ -136,10 +136,10 @@ def test_reader_may_bring_keys_or_an_identity(
 
 
 @pytest.mark.minio
-def test_reader_without_keys_is_told_at_once(
+def test_a_reader_without_keys_is_refused_at_once(
     minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It connects and sees tables; the first read of the bucket names what is missing, and asks no cloud for it."""
+    """It connects and lists tables; the first read of the bucket names what is missing, and asks no cloud for it."""
     url = minio.fresh_url()
     token, line = create_token("dashboard", "reader", SYSTEM)
     (tmp_path / "tokens").write_text(line)
@@ -167,7 +167,7 @@ def test_reader_without_keys_is_told_at_once(
 
 
 def make_reader(minio: MinioServer, url: str, folder: Path) -> None:
-    """A user who may do just what docs/security.md says that readers need, and his pair in files."""
+    """Make a user with just the rights that docs/security.md says readers need, and write the key pair to files."""
     where = parse_bucket_url(url)
     user, password = f"reader-{where.prefix}", secrets.token_hex(16)
     host = minio.endpoint.removeprefix("http://")
@@ -190,7 +190,7 @@ def make_reader(minio: MinioServer, url: str, folder: Path) -> None:
 def test_reader_is_handed_the_pair_of_readers(
     minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads small SSTs, which lie in the log, and large ones; the pair writes nothing."""
+    """It reads small SSTs, which lie in the log, and large ones; the pair cannot write."""
     url, folder = minio.fresh_url(), tmp_path / "readers"
     make_reader(minio, url, folder)
     lines, tokens = [], {}
@@ -236,13 +236,13 @@ def test_reader_is_handed_the_pair_of_readers(
         ({"AWS_SKIP_SIGNATURE": "true"}, True),
     ],
 )
-def test_environment_tells_of_credentials(environ: dict[str, str], has: bool) -> None:
-    """A key or an identity, also of a pod; where the bucket is says nothing of who asks."""
+def test_credentials_in_the_environment_are_recognised(environ: dict[str, str], has: bool) -> None:
+    """A key or an identity, also of a pod; the place of the bucket is no credential."""
     assert has_own_credentials(environ) is has
 
 
-def test_folder_tells_of_credentials(tmp_path: Path) -> None:
-    """By its files: one that only says where the bucket is does not."""
+def test_credentials_in_a_folder_are_recognised(tmp_path: Path) -> None:
+    """The files decide: a folder that has only the place of the bucket has none."""
     (tmp_path / "AWS_REGION").write_text("eu-west-1")
     environ = {FOLDER_VARIABLE: str(tmp_path)}
     assert not has_own_credentials(environ)

@@ -1,4 +1,4 @@
-"""Who may let go of a pin: the session that took it, here and at the next leader, and nobody else."""
+"""A pin is released only by the session that took it, at this leader and at the next one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def opening(*pins: pb.PinInfo) -> pb.OpenSessionRequest:
 
 
 def ids_in(meta: GuardedMeta) -> set[str]:
-    """What lies in the bucket, not what the service says."""
+    """The pins in the bucket, not those that the service lists."""
     bucket = open_bucket(meta.store_url)
     try:
         return {pin.id for pin, _ in pin_objects(bucket)}
@@ -34,7 +34,7 @@ def ids_in(meta: GuardedMeta) -> set[str]:
 
 
 def test_a_reader_cannot_take_over_and_release_pins_of_others(meta: GuardedMeta) -> None:
-    """Ids are there for anybody to list; a session that shows them gets none, and its end takes none along."""
+    """Any caller can list ids; a session that shows foreign ones gets none, and its end releases none."""
     with meta.connect("writer") as store:
         kv = store.create_table("kv")
         for value in (b"old", b"new"):
@@ -74,7 +74,7 @@ def test_a_made_up_pin_gets_no_object(meta: GuardedMeta, role: str) -> None:
 
 
 def test_a_session_shows_its_own_pins_to_the_next_leader(tmp_path: Path) -> None:
-    """Under the same session and the same identity they are its own; another identity with that session gets none."""
+    """The same session with the same identity proves them; with another identity it gets none."""
     session = "cd" * 16
     own = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="a job")
     with GuardedMeta(tmp_path) as first:

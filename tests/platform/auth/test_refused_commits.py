@@ -1,4 +1,4 @@
-"""A client whose commit was refused, because its role may not commit, goes on reading."""
+"""A client whose role may not commit goes on reading after a refused commit."""
 
 import os
 import time
@@ -16,7 +16,7 @@ LEASE_SECONDS = 1.5
 
 @pytest.mark.slow
 def test_a_reader_whose_commit_is_refused_keeps_its_session_and_its_pins(tmp_path: Path) -> None:
-    """It told the service of the upload that it could not commit, and was refused each heartbeat for that."""
+    """Once it reported the upload that it could not commit, and each heartbeat was refused for that."""
     with GuardedMeta(tmp_path, "--session.lease-seconds", str(LEASE_SECONDS)) as meta, meta.connect("writer") as writer:
         kv = writer.create_table("kv")
         first = writer.new_epoch()
@@ -39,8 +39,8 @@ def test_a_reader_whose_commit_is_refused_keeps_its_session_and_its_pins(tmp_pat
             assert [pin.id for pin in writer.pins()] == pins
 
 
-def test_a_reader_keeps_vacuum_from_nothing(tmp_path: Path) -> None:
-    """What it says of uploads is forgotten: it may commit none."""
+def test_a_reader_does_not_hold_back_vacuum(tmp_path: Path) -> None:
+    """Its reports of uploads are ignored, since it may not commit."""
     with GuardedMeta(tmp_path) as meta, meta.connect("admin") as admin:
         admin.create_table("kv")
         orphan = Path(meta.store_url.removeprefix("file://")) / "sst" / f"01{'0' * 30}.data"

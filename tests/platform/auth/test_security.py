@@ -1,4 +1,4 @@
-"""Who may call what: pure rules first, then a real service that is asked by clients of every kind."""
+"""Authentication and authorisation: pure rules first, then a real service that is called by clients of every kind."""
 
 import itertools
 import ssl
@@ -39,8 +39,8 @@ SYSTEM = RealSystem()
 # --- Tokens ----------------------------------------------------------------------------------------------------------
 
 
-def test_token_is_known_by_its_hash_only(tmp_path: Path) -> None:
-    """The file has no secret, and finds the token's name and roles again."""
+def test_only_the_hash_of_a_token_is_stored(tmp_path: Path) -> None:
+    """The file has no secret, and gives the token's name and roles."""
     secret, line = create_token("spark", "writer,compactor", SYSTEM)
     file = tmp_path / "tokens"
     file.write_text(f"# jobs\n\n{line}  # made in March\n{create_token('ann', 'reader', SYSTEM)[1]}\n")
@@ -54,7 +54,7 @@ def test_token_is_known_by_its_hash_only(tmp_path: Path) -> None:
 
 
 def test_tokens_do_not_repeat() -> None:
-    """Each has 256 bits of its own."""
+    """Each has 256 random bits."""
     assert len({create_token("a", "reader", SYSTEM)[0] for _ in range(100)}) == 100
     assert len(create_token("a", "reader", SYSTEM)[0]) > 43
 
@@ -62,8 +62,8 @@ def test_tokens_do_not_repeat() -> None:
 @pytest.mark.parametrize(
     "line", ["spark writer", "spark owner sha256:" + "0" * 64, "spark writer sha256:00", "s w x y"]
 )
-def test_odd_line_of_tokens_is_named_and_not_shown(tmp_path: Path, line: str) -> None:
-    """Somebody may have put the token itself there."""
+def test_malformed_line_of_tokens_is_reported_by_number_only(tmp_path: Path, line: str) -> None:
+    """A user may have put the token itself there."""
     file = tmp_path / "tokens"
     file.write_text(f"# fine\n{line}\n")
     with pytest.raises(InvalidOption, match=r"tokens, line 2: should be NAME ROLES") as raised:
@@ -74,8 +74,8 @@ def test_odd_line_of_tokens_is_named_and_not_shown(tmp_path: Path, line: str) ->
 @pytest.mark.parametrize(
     ("name", "roles"), [("a b", "reader"), ("", "reader"), ("a", "boss"), ("a", ""), ("#a", "reader")]
 )
-def test_odd_token_is_not_made(name: str, roles: str) -> None:
-    """What could not be read again is not written."""
+def test_malformed_token_is_not_created(name: str, roles: str) -> None:
+    """A name or role that could not be read back is not written."""
     with pytest.raises(InvalidOption):
         create_token(name, roles, SYSTEM)
 
@@ -83,8 +83,8 @@ def test_odd_token_is_not_made(name: str, roles: str) -> None:
 # --- Certificates ----------------------------------------------------------------------------------------------------
 
 
-def test_names_of_a_certificate() -> None:
-    """As gRPC tells them: the subject is escaped by RFC 2253, and a comma in a name makes no second name."""
+def test_names_of_a_certificate_are_parsed() -> None:
+    """As gRPC gives them: the subject is escaped by RFC 2253, and a comma in a name makes no second name."""
     told = {
         "x509_common_name": [b"worker,OU=admin"],
         "x509_subject": [b"CN=worker\\,OU=admin,OU=streams\\, eu+L=x,OU=caf\\C3\\A9,O=OU=no"],
@@ -113,8 +113,8 @@ def test_names_of_a_certificate() -> None:
         ("CN:worker", "CN:Worker", False),
     ],
 )
-def test_pattern_fits_the_whole_name(pattern: str, name: str, fits: bool) -> None:
-    """A star stands at the end only; letters are compared as they are."""
+def test_pattern_has_to_match_the_whole_name(pattern: str, name: str, fits: bool) -> None:
+    """A star stands at the end only; letters are compared exactly."""
     assert CertificateRules({"writer": [pattern]}).roles([name]) == (ROLES["writer"] if fits else Role(0))
 
 
@@ -127,23 +127,25 @@ def test_pattern_fits_the_whole_name(pattern: str, name: str, fits: bool) -> Non
         (["CN:nobody", "URI:spiffe://prod/x"], "nobody"),
     ],
 )
-def test_a_caller_goes_by_the_uri_that_gives_it_a_role(names: list[str], identity: str) -> None:
-    """Not by a common name that an issuer may have signed for anybody; who has no such URI goes by the first name."""
+def test_a_caller_is_identified_by_the_uri_that_gives_it_a_role(names: list[str], identity: str) -> None:
+    """Not by a common name, which an issuer may have signed for anybody; without such a URI the first name counts."""
     rules = {"writer": ["URI:tussock://data/shop/writer", "CN:tussock-writer"], "admin": ["CN:ops"]}
     authenticator = Authenticator(SYSTEM, certificates_required=True, certificate_roles=rules)
     assert authenticator.authenticate(Presented(None, names)).identity == identity
 
 
 @pytest.mark.parametrize("pattern", ["worker", "EMAIL:a", "CN:", "CN:*", "cn:a"])
-def test_odd_pattern_is_refused(pattern: str) -> None:
-    """Also one that would let everybody of the CA in."""
+def test_malformed_pattern_is_refused(pattern: str) -> None:
+    """Also one that would let in every client of the CA."""
     with pytest.raises(InvalidOption, match=r"tls\.roles\.admin"):
         CertificateRules({"admin": [pattern]})
 
 
 @pytest.mark.parametrize(("of_token", "of_certificate"), list(itertools.product(ROLES, ROLES)))
-def test_with_both_a_caller_has_what_both_allow(tmp_path: Path, of_token: str, of_certificate: str) -> None:
-    """The roles of token and certificate meet: never more than either of them says."""
+def test_with_token_and_certificate_a_caller_has_the_roles_of_both(
+    tmp_path: Path, of_token: str, of_certificate: str
+) -> None:
+    """Token and certificate together give only the roles that both have."""
     secret, line = create_token("t", of_token, SYSTEM)
     (tmp_path / "tokens").write_text(line)
     authenticator = Authenticator(
@@ -158,8 +160,8 @@ def test_with_both_a_caller_has_what_both_allow(tmp_path: Path, of_token: str, o
     assert stranger.roles == Role(0)
 
 
-def test_nothing_presented_prints_a_secret() -> None:
-    """What is passed around inside cannot end up in a log by accident."""
+def test_records_of_credentials_do_not_print_secrets() -> None:
+    """Internal records cannot end up in a log by accident."""
     assert "s3cret" not in repr(Presented("Bearer s3cret", []))
 
 
@@ -167,7 +169,7 @@ def test_nothing_presented_prints_a_secret() -> None:
 
 
 class Guarded(NamedTuple):
-    """A service with TLS, certificates of clients and tokens, and what its callers have."""
+    """A service with TLS, certificates of clients and tokens, and the credentials of its callers."""
 
     process: MetaProcess
     authority: Authority
@@ -221,7 +223,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 def call(
     channel: grpc.Channel, method: str, token: str | None, request: bytes = b"", **metadata: str
 ) -> grpc.StatusCode:
-    """The status that a bare call ends with; OK if it is answered."""
+    """The status with which a bare call ends; OK if it succeeds."""
     sent = [("tussock-protocol", "1"), *((key.replace("_", "-"), value) for key, value in metadata.items())]
     if token is not None:
         sent.append(("authorization", f"Bearer {token}"))
@@ -237,7 +239,7 @@ def call(
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_method_is_refused_to_all_but_its_roles(guarded: Guarded, role: str) -> None:
-    """Every method, asked by every role with an empty request: refused exactly where the table says so."""
+    """Every method, called by every role with an empty request: refused exactly where the table says so."""
     with guarded.channel() as channel:
         denied = {
             name for name in METHODS if call(channel, name, guarded.tokens[role]) == grpc.StatusCode.PERMISSION_DENIED
@@ -245,8 +247,8 @@ def test_each_method_is_refused_to_all_but_its_roles(guarded: Guarded, role: str
     assert denied == {name for name, method in METHODS.items() if not method.roles & ROLES[role]}
 
 
-def test_table_of_roles_is_what_it_should_be() -> None:
-    """Written out once more, so that a slip in the table of methods does not test itself."""
+def test_table_of_roles_is_the_intended_one() -> None:
+    """It is written out once more, so that a slip in the table of methods does not test itself."""
     reader = {"OpenSession", "Heartbeat", "CloseSession", "Subscribe", "GetCredentials", "GetVersion", "Pin", "Unpin"}
     reader |= {"ListPins", "ListBackups", "GetStatus"}
     writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
@@ -261,7 +263,7 @@ def test_table_of_roles_is_what_it_should_be() -> None:
 
 @pytest.mark.parametrize("token", [None, "", "tussock_wrong", "x y", "x" * 5000])
 def test_unknown_token_is_refused(guarded: Guarded, token: str | None) -> None:
-    """Without a token, with one that nobody made, and with odd ones: nobody is let in, nothing breaks."""
+    """Without a token, with an unknown one, and with malformed ones: all are refused, nothing breaks."""
     with guarded.channel() as channel:
         assert call(channel, "GetStatus", token) == grpc.StatusCode.UNAUTHENTICATED
 
@@ -274,7 +276,7 @@ def test_other_schemes_are_refused(guarded: Guarded, value: str) -> None:
 
 
 def test_client_without_certificate_gets_no_connection(guarded: Guarded) -> None:
-    """TLS ends before any call is looked at, and the client says which service it was."""
+    """TLS ends before any call is read, and the client's error names the service."""
     with pytest.raises(MetaUnavailable, match=guarded.process.address):
         connect(
             guarded.process.url,
@@ -285,7 +287,7 @@ def test_client_without_certificate_gets_no_connection(guarded: Guarded) -> None
 
 
 def test_certificate_of_another_authority_gets_no_connection(guarded: Guarded, tmp_path: Path) -> None:
-    """A CA that only calls itself the same is not the same."""
+    """A CA of the same name is another CA."""
     other = Authority(tmp_path, "ca")
     pair = other.sign("worker-1")
     with pytest.raises(MetaUnavailable):
@@ -294,7 +296,7 @@ def test_certificate_of_another_authority_gets_no_connection(guarded: Guarded, t
         guarded._replace(authority=other).connect("admin")
 
 
-def test_certificate_without_a_role_lends_the_token_none(guarded: Guarded) -> None:
+def test_certificate_without_a_role_leaves_the_token_none(guarded: Guarded) -> None:
     """The token alone would be an administrator's."""
     pair = guarded.authority.sign("stranger")
     with pytest.raises(AccessDenied, match="'the-admin' has no role, and"):
@@ -302,7 +304,7 @@ def test_certificate_without_a_role_lends_the_token_none(guarded: Guarded) -> No
 
 
 def test_client_gets_typed_errors(guarded: Guarded) -> None:
-    """Tussock's client raises the classes, and what was refused changed nothing."""
+    """Tussock's client raises the classes, and a refused call changes nothing."""
     with pytest.raises(Unauthenticated, match="not known here"):
         guarded.connect("tussock_wrong")
     with guarded.connect("writer") as writer, guarded.connect("reader") as reader:
@@ -320,8 +322,8 @@ def test_client_gets_typed_errors(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "compactor"])
-def test_only_an_admin_settles_what_the_store_keeps(guarded: Guarded, role: str) -> None:
-    """Opening a session is everybody's, and so is naming what holds already; to change it would end others' history."""
+def test_only_an_admin_changes_the_settings_of_the_store(guarded: Guarded, role: str) -> None:
+    """Every role may open a session and name the present settings; a change would shorten the history of others."""
     for asked in ({"retention": 0}, {"gc_grace": 1}):
         with pytest.raises(AccessDenied, match="retention or gc_grace, which needs admin"):
             guarded.connect(role, **asked)
@@ -332,8 +334,8 @@ def test_only_an_admin_settles_what_the_store_keeps(guarded: Guarded, role: str)
     guarded.connect("admin", retention=3600, gc_grace=900).close()
 
 
-def test_a_connection_that_does_not_come_about_says_what_to_give(guarded: Guarded, tmp_path: Path) -> None:
-    """Without TLS to a service that has it, without the certificate that it asks for, by the wrong CA, the reverse."""
+def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path: Path) -> None:
+    """Without TLS to a service that has it, without the certificate that it needs, with the wrong CA, or reversed."""
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
     ca, pair = str(guarded.authority.certificate), {"tls_cert": str(guarded.pair.certificate)}
@@ -371,7 +373,7 @@ def test_a_connection_that_does_not_come_about_says_what_to_give(guarded: Guarde
 def test_status_says_that_a_token_is_wrong(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And not that nobody answered."""
+    """It does not say that the service did not answer."""
     given = ("--tls-ca", str(guarded.authority.certificate), "--tls-cert", str(guarded.pair.certificate))
     arguments = ["tussock", "status", "--meta", guarded.process.address, *given, "--tls-key", str(guarded.pair.key)]
     monkeypatch.setattr(sys, "argv", arguments)
@@ -382,7 +384,7 @@ def test_status_says_that_a_token_is_wrong(
     assert capsys.readouterr().err.startswith("error: the bearer token is not known here")
 
 
-def test_what_the_service_settles_is_not_asked_for_otherwise(tmp_path: Path) -> None:
+def test_settings_of_the_service_cannot_be_changed_by_clients(tmp_path: Path) -> None:
     """Not even by an admin: the next start of the service would overrule it."""
     (tmp_path / "meta.toml").write_text("[versions]\nretention_seconds = 60\n")
     arguments = ((tmp_path / "store").as_uri(), "--config", str(tmp_path / "meta.toml"))
@@ -396,7 +398,7 @@ def test_what_the_service_settles_is_not_asked_for_otherwise(tmp_path: Path) -> 
 
 
 def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:
-    """It would be handed tasks, and could keep tables from being compacted."""
+    """It would get tasks, and could keep tables from being compacted."""
     request = pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c", slots=4)
     with guarded.channel() as channel:
         refused = call(channel, "OpenSession", guarded.tokens["reader"], request.SerializeToString())
@@ -406,8 +408,8 @@ def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:
         )
 
 
-def test_session_belongs_to_who_opened_it(guarded: Guarded) -> None:
-    """Whoever learns a session's id can neither keep, end, use nor read it under another name."""
+def test_a_session_belongs_to_the_caller_that_opened_it(guarded: Guarded) -> None:
+    """Another caller that learns a session's id can neither keep, end, use nor read it."""
     session = "b" * 32
     with guarded.channel() as channel:
         opened = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="w").SerializeToString()
@@ -429,7 +431,7 @@ def test_session_belongs_to_who_opened_it(guarded: Guarded) -> None:
 
 
 def test_refusal_is_logged_with_names_and_without_secret(guarded: Guarded) -> None:
-    """Who, what, from where and why; the fixture looks for the secrets themselves in all lines."""
+    """Caller, method, address and reason; the fixture searches all lines for the secrets themselves."""
     with guarded.channel() as channel:
         call(channel, "Vacuum", guarded.tokens["writer"], tussock_request_id="req-17")
     line = guarded.process.wait_for(request_id="req-17")
@@ -450,8 +452,8 @@ def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
     assert pb.ErrorDetail.FromString(sent[ERROR_METADATA]).kind == "Unauthenticated"
 
 
-def test_http_port_asks_as_the_other_does(guarded: Guarded) -> None:
-    """Metrics and status are for readers, over TLS; probes and the empty console are for everybody."""
+def test_http_port_authenticates_like_the_grpc_port(guarded: Guarded) -> None:
+    """Metrics and status are for readers, over TLS; probes and the empty console are for all."""
     context = ssl.create_default_context(cafile=str(guarded.authority.certificate))
 
     def status(path: str, token: str | None, *, shown: bool = True) -> int:
@@ -476,7 +478,7 @@ def test_http_port_asks_as_the_other_does(guarded: Guarded) -> None:
 
 
 def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
-    """After the first hundred of a host the rest is told to wait, and only counted."""
+    """After the first hundred of a host the others are told to wait, and only counted."""
     _, line = create_token("ann", "reader", SYSTEM)
     (tmp_path / "tokens").write_text(line)
     arguments = ("--tokens.file", str(tmp_path / "tokens"))
@@ -486,7 +488,7 @@ def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
     ):
         codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(140)]
         assert codes[0] == grpc.StatusCode.UNAUTHENTICATED
-        # Who is told to wait waits for that answer, too; the call after it is looked at again.
+        # A caller that is told to wait waits for that answer, too; the next call is checked again.
         assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes[-2:]
         process.terminate()
         assert process.wait() == 0
@@ -494,8 +496,8 @@ def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
     assert len(logged) == codes.count(grpc.StatusCode.UNAUTHENTICATED) < 150
 
 
-def test_tokens_alone_and_certificates_alone(tmp_path: Path) -> None:
-    """Each works without the other; a service without either warns that it is open."""
+def test_tokens_and_certificates_work_alone(tmp_path: Path) -> None:
+    """Each works without the other; a service without either logs a warning that it is open."""
     authority = Authority(tmp_path)
     server, client = authority.sign("meta"), authority.sign("ann", subject="/CN=ann/OU=analytics")
     secret, line = create_token("bob", "writer", SYSTEM)
@@ -524,7 +526,7 @@ def test_tokens_alone_and_certificates_alone(tmp_path: Path) -> None:
 # --- Clients ---------------------------------------------------------------------------------------------------------
 
 
-def test_environment_shows_what_connect_is_not_given(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_has_credentials_for_connect(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job on a cluster has no secret in its code."""
     monkeypatch.setenv("TUSSOCK_TOKEN", guarded.tokens["reader"])
     monkeypatch.setenv("TUSSOCK_TLS_CA", str(guarded.authority.certificate))
@@ -544,20 +546,20 @@ def test_environment_shows_what_connect_is_not_given(guarded: Guarded, monkeypat
         ({"token": "a\nb"}, "not shown"),
     ],
 )
-def test_odd_options_of_a_client_are_refused(options: dict[str, str], text: str) -> None:
-    """Before anything is sent."""
+def test_malformed_options_of_a_client_are_refused(options: dict[str, str], text: str) -> None:
+    """The refusal comes before anything is sent."""
     with pytest.raises(InvalidOption, match=text):
         connect("tussock://127.0.0.1:1", **options)
 
 
-def test_embedded_store_asks_for_no_token() -> None:
-    """A token that nobody would look at is a misunderstanding."""
+def test_embedded_store_refuses_a_token() -> None:
+    """A token that is never checked is a misunderstanding."""
     with pytest.raises(InvalidOption, match="token: only a meta service"):
         connect("memory://", token="x")
 
 
-def test_errors_of_access_are_no_unavailability() -> None:
-    """A client does not try again what will be refused again."""
+def test_errors_of_access_are_not_retried() -> None:
+    """A client does not repeat a call that will be refused again."""
     for kind in (Unauthenticated, AccessDenied):
         assert issubclass(kind, TussockError)
         assert issubclass(kind, PermissionError)

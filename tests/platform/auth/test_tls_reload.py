@@ -1,4 +1,4 @@
-"""Certificates, CAs and tokens are replaced while service and clients run; nothing is restarted."""
+"""Certificates, CAs and tokens are replaced while service and clients run, without a restart."""
 
 import os
 import shutil
@@ -39,12 +39,12 @@ def read(paths: Sequence[str]) -> str:
 
 
 def later(system: FakeSystem) -> None:
-    """More than a second passes."""
+    """Let more than a second pass."""
     system.sleep(1.5)
 
 
-def test_changed_file_is_read_again(tmp_path: Path) -> None:
-    """Within a second or so; and the very same object comes as long as nothing changed."""
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    """Within a second or so; without a change the same object comes back."""
     file, system = tmp_path / "f", FakeSystem()
     file.write_text("old")
     watched = WatchedFiles([str(file)], read, system)
@@ -57,7 +57,7 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
     assert watched.current() == "new!"
 
 
-def test_change_of_a_link_is_a_change(tmp_path: Path) -> None:
+def test_a_changed_link_is_noticed(tmp_path: Path) -> None:
     """Kubernetes mounts secrets as links, and turns one link to put new files in place."""
     system = FakeSystem()
     for name in ("old", "new"):
@@ -76,7 +76,7 @@ def test_change_of_a_link_is_a_change(tmp_path: Path) -> None:
 def test_file_that_cannot_be_used_changes_nothing(
     tmp_path: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The former content stays in force, one line says so, and the next good one is taken."""
+    """The former content stays in force, one line is logged, and the next good file is taken."""
     file, system = tmp_path / "f", FakeSystem()
     file.write_text("old")
     watched = WatchedFiles([str(file)], read, system)
@@ -91,13 +91,13 @@ def test_file_that_cannot_be_used_changes_nothing(
 
 
 def test_file_that_is_missing_at_the_start_is_named(tmp_path: Path) -> None:
-    """There is nothing to go on with."""
+    """There is no former content to use."""
     with pytest.raises(InvalidOption, match="f cannot be read: No such file"):
         WatchedFiles([str(tmp_path / "f")], read, FakeSystem())
 
 
 def test_revoked_token_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:
-    """While it is replaced, a name stands on two lines and both tokens are good."""
+    """While a token is replaced, its name stands on two lines and both tokens are valid."""
     system, file = FakeSystem(), tmp_path / "tokens"
     (old, old_line), (new, new_line) = (create_token("spark", "writer", RealSystem()) for _ in range(2))
     file.write_text(old_line)
@@ -123,7 +123,7 @@ def test_revoked_token_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:
 
 
 class Service:
-    """A replica with TLS, whose files are looked at when the test says that time has passed."""
+    """A replica with TLS, whose files are checked when the test says that time has passed."""
 
     def __init__(self, folder: Path, *, clients: bool) -> None:
         self.system = FakeSystem()
@@ -138,7 +138,7 @@ class Service:
         self.replica = Replica(options, credentials=self.credentials)
 
     def serial(self) -> str:
-        """Of the certificate that a new connection is shown."""
+        """The serial number of the certificate on a new connection."""
         host, _, port = self.replica.address.rpartition(":")
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         context.set_alpn_protocols(["h2"])
@@ -160,7 +160,7 @@ def ask(transport: Transport) -> None:
 
 
 def test_new_connection_gets_the_new_certificate(tmp_path: Path) -> None:
-    """And one that was open before goes on undisturbed."""
+    """A connection from before goes on undisturbed."""
     service = Service(tmp_path, clients=False)
     try:
         old = service.client()
@@ -194,8 +194,8 @@ def test_half_of_a_new_pair_is_not_used(tmp_path: Path, caplog: pytest.LogCaptur
         service.replica.stop()
 
 
-def test_ca_of_clients_is_replaced(tmp_path: Path) -> None:
-    """New connections of the former CA's clients are refused from then on, those of the new one's are let in."""
+def test_the_ca_of_clients_can_be_replaced(tmp_path: Path) -> None:
+    """New connections of the former CA's clients are refused from then on, those of the new one's are accepted."""
     service = Service(tmp_path / "a", clients=True)
     former, newer = service.authority, Authority(tmp_path / "b", "newer")
     old_pair, new_pair = former.sign("worker"), newer.sign("worker")

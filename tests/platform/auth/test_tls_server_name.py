@@ -22,7 +22,7 @@ NAME = "tussock-meta.store.svc"
 
 
 class Replicas:
-    """Two of them on one store, each with a certificate of its own that is for `NAME`, and for no address."""
+    """Two replicas on one store, each with a certificate that is for `NAME`, and for no address."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -34,7 +34,7 @@ class Replicas:
         return server_credentials(str(pair.certificate), str(pair.key), "", FakeSystem())
 
     def follower(self) -> Replica:
-        """The one that does not lead, once the other does and it knows."""
+        """The replica that does not lead, once the other one does and it knows that."""
         eventually(lambda: any(replica.node.is_leader for replica in self.all))
         (leader,) = (replica for replica in self.all if replica.node.is_leader)
         (follower,) = (replica for replica in self.all if replica is not leader)
@@ -53,14 +53,14 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 
 @pytest.fixture
 def opened(replicas: Replicas) -> Callable[..., StateStore]:
-    """Opens the store through the replica that follows, so that the client is sent to the other one."""
+    """A store opened through the follower, so that the client is redirected to the leader."""
     return lambda **options: connect(
         f"tussock://{replicas.follower().address}", tls_ca=str(replicas.authority.certificate), deadline=10.0, **options
     )
 
 
 def test_one_name_is_good_for_all_replicas(opened: Callable[..., StateStore]) -> None:
-    """Reached by IP address, the first by its URL and the second by a redirect."""
+    """Clients reach them by IP address, the first by its URL and the second by a redirect."""
     with opened(tls_server_name=NAME) as store:
         store.create_table("option")
         assert "option" in store.tables()
@@ -73,10 +73,10 @@ def test_name_comes_from_the_environment(opened: Callable[..., StateStore], monk
 
 
 @pytest.mark.parametrize("given", [{}, {"tls_server_name": "tussock-meta.other.svc"}], ids=["none", "another"])
-def test_replica_with_no_certificate_of_the_name_is_not_trusted(
+def test_replica_whose_certificate_lacks_the_name_is_not_trusted(
     opened: Callable[..., StateStore], given: dict[str, str]
 ) -> None:
-    """The certificate is of the right CA, but neither for the address nor for another service's name."""
+    """The certificate is of the right CA, but for another address and another service."""
     with pytest.raises(MetaUnavailable, match=r"(?i)hostname verification"):
         opened(**given)
 
@@ -88,10 +88,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_commands_take_the_name(
+def test_commands_use_the_name(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the follower that they are given they are sent to the leader, which is trusted by the same name."""
+    """The given follower redirects them to the leader, which is verified against the same name."""
     given = ("--meta", replicas.follower().address, "--tls-ca", str(replicas.authority.certificate))
     named = (*given, "--tls-server-name", NAME)
     assert run(monkeypatch, "pause", "--reason", "a test", *named) == 0
@@ -102,8 +102,8 @@ def test_commands_take_the_name(
     assert "no replica of the meta service answered" in capsys.readouterr().err
 
 
-def test_chain_is_checked_as_before(replicas: Replicas, tmp_path: Path) -> None:
-    """The right name in a certificate of a CA that the client does not trust is worth nothing."""
+def test_the_chain_of_certificates_is_checked_too(replicas: Replicas, tmp_path: Path) -> None:
+    """The right name in a certificate of an untrusted CA is worth nothing."""
     other = Authority(tmp_path, "other")
     with pytest.raises(MetaUnavailable, match=r"(?i)certificate_verify_failed"):
         connect(
@@ -112,7 +112,7 @@ def test_chain_is_checked_as_before(replicas: Replicas, tmp_path: Path) -> None:
 
 
 def test_name_without_tls_is_refused() -> None:
-    """Nothing would check it, and whoever gave it believes that something does."""
+    """Nothing would check it, though the user who gave it believes that something does."""
     with pytest.raises(InvalidOption, match="tls_server_name is 'meta', but only TLS checks a name: give tls_ca"):
         access_from({"TUSSOCK_TLS_SERVER_NAME": "meta"})
     assert "tls_server_name='meta'" in repr(access_from({}, tls_ca="ca.pem", tls_server_name="meta"))

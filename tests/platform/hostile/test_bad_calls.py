@@ -1,4 +1,4 @@
-"""Bad input over gRPC, as a client in another language might send it: a status, a named error, and nothing changed.
+"""Bad input over gRPC, as a client in another language might send it: a status, a named error, and no change.
 
 What a caller may do is in `test_security.py`, how large a message may be in `test_limits.py`.
 """
@@ -33,7 +33,7 @@ PROTOCOL = (("tussock-protocol", "1"),)
 
 
 class Service(NamedTuple):
-    """A platform, a raw channel to its leader with an open session, and a store to look at it with."""
+    """A platform, a raw channel to its leader with an open session, and a store that shows its state."""
 
     platform: Platform
     channel: grpc.Channel
@@ -48,7 +48,7 @@ class Service(NamedTuple):
         return stub(request, timeout=60, metadata=metadata)
 
     def refused(self, method: str, request: Message, metadata: tuple[tuple[str, str], ...] = PROTOCOL):
-        """(status, error) of a call that has to fail, with the version as it was."""
+        """(status, error) of a call that has to fail and leave the version as it was."""
         node = self.platform.leader.node
         before = node.meta.refresh()
         with pytest.raises(grpc.RpcError) as raised:
@@ -85,15 +85,15 @@ def commit_of(sst: SstInfo, **changes: object) -> pb.CommitRequest:
     return pb.CommitRequest(session_id=SESSION, epoch=7, tables=[pb.TableRuns(table_id=1, runs=runs)], **changes)
 
 
-def test_what_is_right_is_committed(service: Service) -> None:
-    """The ground of all refusals below: the same commit, with nothing wrong, works."""
+def test_a_right_commit_succeeds(service: Service) -> None:
+    """The refusals below rest on this: the same commit, with nothing wrong, succeeds."""
     answer = service.call("Commit", commit_of(uploaded(service)))
     assert answer.epoch == 7
     service.store.wait_epoch(7)
     assert service.store.table("kv").get(b"a") == b"1"
 
 
-def test_unknown_table(service: Service) -> None:
+def test_a_commit_to_an_unknown_table_is_refused(service: Service) -> None:
     sst = uploaded(service)
     request = commit_of(sst)
     request.tables[0].table_id = 99
@@ -105,8 +105,8 @@ def test_unknown_table(service: Service) -> None:
         assert "'no'" in str(error)
 
 
-def test_an_alteration_that_is_none(service: Service) -> None:
-    """Bytes that are no schema, an unknown table, a raw one, and columns that rows could not have."""
+def test_an_impossible_alteration_is_refused(service: Service) -> None:
+    """Bytes that are no schema, an unknown table, a raw one, and columns that no row could have."""
     columns = pa.schema([("note", pa.string())]).serialize().to_pybytes()
     for request, status, kind, words in (
         (pb.AlterTableRequest(name="kv", add=b"junk"), grpc.StatusCode.INVALID_ARGUMENT, errors.SchemaMismatch, "IPC"),
@@ -169,7 +169,7 @@ def _elsewhere(_: Service, sst: SstInfo) -> SstInfo:
         (_elsewhere, "memory://another"),
     ],
 )
-def test_commit_of_an_sst_that_is_not_what_it_should_be(
+def test_commit_of_a_wrong_sst_is_refused(
     service: Service, spoil: Callable[[Service, SstInfo], SstInfo], says: str
 ) -> None:
     """Missing, damaged in any part, foreign: refused with the SST's name."""
@@ -180,8 +180,8 @@ def test_commit_of_an_sst_that_is_not_what_it_should_be(
     assert sst.id in str(error)
 
 
-def test_commit_of_an_sst_of_another_table(service: Service) -> None:
-    """Its columns are not the table's."""
+def test_commit_of_an_sst_of_another_table_is_refused(service: Service) -> None:
+    """The table has other columns."""
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     typed = service.store.create_table("typed", schema=schema, primary_key=["id"])
     (level,) = typed.upload(iter([pa.table({"id": [1], "name": ["x"]})]))
@@ -190,8 +190,8 @@ def test_commit_of_an_sst_of_another_table(service: Service) -> None:
     assert "another table's" in str(error)
 
 
-def test_commit_of_an_sst_below_the_garbage_horizon(service: Service) -> None:
-    """Vacuum may have taken it: the client uploads it again."""
+def test_commit_of_an_sst_below_the_garbage_horizon_is_refused(service: Service) -> None:
+    """Vacuum may have deleted it: the client uploads it again."""
     sst = uploaded(service)
     service.platform.leader.node.meta.log.append(_advance_horizon)
     code, error = service.refused("Commit", commit_of(sst))
@@ -212,7 +212,7 @@ def _advance_horizon(_: object):
         ({"epoch": 1 << 63}, errors.InvalidBatch),
     ],
 )
-def test_commit_that_contradicts_itself(service: Service, changes: dict[str, object], kind: type) -> None:
+def test_commit_that_contradicts_itself_is_refused(service: Service, changes: dict[str, object], kind: type) -> None:
     request = commit_of(uploaded(service))
     for field, value in changes.items():
         setattr(request, field, value)
@@ -220,21 +220,21 @@ def test_commit_that_contradicts_itself(service: Service, changes: dict[str, obj
     assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, kind)
 
 
-def test_commit_that_names_an_sst_twice(service: Service) -> None:
+def test_commit_that_names_an_sst_twice_is_refused(service: Service) -> None:
     request = commit_of(uploaded(service))
     request.tables[0].runs.append(request.tables[0].runs[0])
     code, error = service.refused("Commit", request)
     assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidBatch)
 
 
-def test_commit_that_had_read_an_older_epoch(service: Service) -> None:
+def test_commit_that_had_read_an_older_epoch_is_refused(service: Service) -> None:
     service.call("Commit", commit_of(uploaded(service)))
     code, error = service.refused("Commit", commit_of(uploaded(service), expect={1: 3}))
     assert (code, type(error)) == (grpc.StatusCode.ABORTED, errors.Conflict)
 
 
-def test_commit_of_a_writer_that_was_replaced(service: Service) -> None:
-    """The generation of whoever took the name over last counts."""
+def test_commit_of_a_replaced_writer_is_refused(service: Service) -> None:
+    """The generation of the client that took the name over last counts."""
     first = service.call("OpenWriter", pb.OpenWriterRequest(writer="w")).generation
     service.call("OpenWriter", pb.OpenWriterRequest(writer="w"))
     request = commit_of(uploaded(service), writer="w", batch_id=1, generation=first)
@@ -251,20 +251,20 @@ WITH_SESSION = [
 
 @pytest.mark.parametrize("session_id", ["f" * 32, ""], ids=["unknown", "none"])
 @pytest.mark.parametrize("method", WITH_SESSION)
-def test_session_that_is_not_known(service: Service, method: str, session_id: str) -> None:
-    """An expired lease looks like this: the client has to open its session again. To name none does not help."""
+def test_unknown_session_is_refused(service: Service, method: str, session_id: str) -> None:
+    """The same happens after a lapsed lease: the client has to open its session again, and needs one."""
     request = METHODS[method].request(session_id=session_id)
     code, error = service.refused(method, request)
     assert (code, type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, errors.SessionExpired)
 
 
 @pytest.mark.parametrize("session_id", ["", "short", "G" * 32, "0" * 33])
-def test_session_with_an_odd_id(service: Service, session_id: str) -> None:
+def test_session_with_a_malformed_id_is_refused(service: Service, session_id: str) -> None:
     code, error = service.refused("OpenSession", pb.OpenSessionRequest(session_id=session_id, kind=pb.CLIENT))
     assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidOption)
 
 
-def test_second_compactor_of_the_same_name(service: Service) -> None:
+def test_second_compactor_of_the_same_name_is_refused(service: Service) -> None:
     request = pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c1", slots=1)
     service.call("OpenSession", request)
     service.call("OpenSession", request)
@@ -274,8 +274,8 @@ def test_second_compactor_of_the_same_name(service: Service) -> None:
     assert "'c1'" in str(error)
 
 
-def test_report_for_a_task_that_was_taken_back(service: Service) -> None:
-    """Whoever has it now does the work; nothing of the late report gets into the version."""
+def test_report_for_a_task_that_was_taken_back_is_refused(service: Service) -> None:
+    """The node that has the task now does the work; nothing of the late report gets into the version."""
     service.call("OpenSession", pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c1", slots=1))
     request = pb.ReportTaskRequest(session_id="a" * 32, task_id="0" * 32, outputs=[sst_to_message(uploaded(service))])
     code, error = service.refused("ReportTask", request)
@@ -283,7 +283,7 @@ def test_report_for_a_task_that_was_taken_back(service: Service) -> None:
     assert "0" * 32 in str(error)
 
 
-def test_pin_of_an_epoch_that_is_not_kept_or_not_there(service: Service) -> None:
+def test_pin_of_an_expired_or_future_epoch_is_refused(service: Service) -> None:
     request = pb.PinRequest(session_id=SESSION, epoch=1 << 60, token="0" * 16)
     code, error = service.refused("Pin", request)
     assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidOption)
@@ -293,15 +293,15 @@ def test_pin_of_an_epoch_that_is_not_kept_or_not_there(service: Service) -> None
 
 
 @pytest.mark.parametrize("spoken", [None, "2", "0", "one"])
-def test_client_of_another_protocol(service: Service, spoken: str | None) -> None:
+def test_client_of_another_protocol_is_refused(service: Service, spoken: str | None) -> None:
     metadata = () if spoken is None else (("tussock-protocol", spoken),)
     code, error = service.refused("GetVersion", pb.GetVersionRequest(), metadata)
     assert (code, type(error)) == (grpc.StatusCode.UNIMPLEMENTED, errors.ProtocolMismatch)
     assert "1" in str(error)
 
 
-def test_call_to_a_replica_that_does_not_lead() -> None:
-    """It names the leader, and changes nothing."""
+def test_call_to_a_follower_names_the_leader() -> None:
+    """The error names the leader, and nothing changes."""
     with Platform("memory://stale-leader", replicas=2) as platform:
         (follower,) = (one for one in platform.replicas if one is not platform.leader)
         with grpc.insecure_channel(follower.address) as channel:
@@ -312,8 +312,8 @@ def test_call_to_a_replica_that_does_not_lead() -> None:
                 assert error.args[1] == platform.leader.address
 
 
-def test_bytes_that_are_no_message(service: Service) -> None:
-    """Refused by the method's name, and the service goes on."""
+def test_bytes_that_are_no_message_are_refused(service: Service) -> None:
+    """The refusal names the method, and the service goes on."""
     stub = service.channel.unary_unary(METHODS["Commit"].path)
     with pytest.raises(grpc.RpcError, match="Commit") as raised:
         stub(b"\xff\xff\xff", timeout=60, metadata=PROTOCOL)
@@ -321,7 +321,7 @@ def test_bytes_that_are_no_message(service: Service) -> None:
     service.call("Heartbeat", pb.HeartbeatRequest(session_id=SESSION))
 
 
-def test_method_that_does_not_exist(service: Service) -> None:
+def test_unknown_method_is_refused(service: Service) -> None:
     stub = service.channel.unary_unary("/tussock.meta.v1.Meta/Nothing")
     with pytest.raises(grpc.RpcError) as raised:
         stub(b"", timeout=60, metadata=PROTOCOL)
@@ -329,7 +329,7 @@ def test_method_that_does_not_exist(service: Service) -> None:
 
 
 def test_uploaded_rows_stand_for_no_epoch_yet(service: Service) -> None:
-    """What the helper above uploads is what clients upload: its epoch comes with the commit."""
+    """Like a client, the helper above uploads rows whose epoch comes with the commit."""
     assert uploaded(service).epoch == UNCOMMITTED_EPOCH
 
 
@@ -343,7 +343,7 @@ def carried(service: Service) -> tuple[SstInfo, bytes]:
 
 
 def test_small_sst_may_come_with_its_commit(service: Service) -> None:
-    """It lies in the log entry; the same commit again answers the same."""
+    """It lies in the log entry; the same commit gets the same answer again."""
     sst, data = carried(service)
     request = commit_of(sst, payloads={sst.id: data})
     assert [service.call("Commit", request).epoch for _ in range(2)] == [7, 7]
@@ -352,8 +352,8 @@ def test_small_sst_may_come_with_its_commit(service: Service) -> None:
     assert list(service.platform.leader.bucket.list("sst/")) == []
 
 
-def test_where_an_sst_lies_is_not_for_the_client_to_say(service: Service) -> None:
-    """Neither of one that comes along nor of one that is said to lie in an older entry."""
+def test_a_client_cannot_set_the_place_of_an_sst(service: Service) -> None:
+    """Neither for an SST in the request nor for one in an alleged older entry."""
     sst, data = carried(service)
     service.call("Commit", commit_of(sst, payloads={sst.id: data}))
     (placed,) = service.platform.leader.node.meta.version().ssts()
@@ -366,8 +366,8 @@ def test_where_an_sst_lies_is_not_for_the_client_to_say(service: Service) -> Non
             assert "leader alone says" in str(error)
 
 
-def test_payload_that_is_damaged_or_stands_under_another_id(service: Service) -> None:
-    """Nothing of it gets into the bucket."""
+def test_damaged_or_swapped_payload_is_refused(service: Service) -> None:
+    """Nothing of it reaches the bucket."""
     sst, data = carried(service)
     spoilt = bytearray(data)
     spoilt[len(data) // 3] ^= 1
@@ -384,8 +384,8 @@ def test_payload_that_is_damaged_or_stands_under_another_id(service: Service) ->
     assert [one.path for one in service.platform.leader.bucket.list("sst/")] == []
 
 
-def test_payload_cannot_replace_what_is_there(service: Service) -> None:
-    """Whoever may commit must not overwrite an SST that others have committed."""
+def test_payload_cannot_replace_an_existing_sst(service: Service) -> None:
+    """The right to commit is no right to overwrite an SST that others have committed."""
     sst = uploaded(service)
     bucket = service.platform.leader.bucket
     there = bucket.get(data_path(sst.id))
@@ -397,8 +397,8 @@ def test_payload_cannot_replace_what_is_there(service: Service) -> None:
     assert bucket.get(data_path(sst.id)) == there
 
 
-def test_commit_of_an_upload_that_another_process_took_for_garbage(service: Service) -> None:
-    """The leader has not read yet that the horizon moved; it looks before it answers, and the client uploads again."""
+def test_commit_of_an_upload_below_a_new_horizon_is_refused(service: Service) -> None:
+    """The leader has not read the new horizon yet; it reads the log before its answer, and the client uploads again."""
     sst = uploaded(service)
     bucket = service.platform.leader.bucket
     VersionLog(bucket, service.platform.leader.system, owner="another").append(_advance_horizon)
@@ -409,7 +409,7 @@ def test_commit_of_an_upload_that_another_process_took_for_garbage(service: Serv
     assert (raised.value.code(), type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, errors.StaleUpload)
 
 
-def test_repeated_batch_whose_ssts_are_gone(service: Service) -> None:
+def test_repeated_batch_whose_ssts_are_deleted_gets_its_epoch(service: Service) -> None:
     """It was committed, compacted and vacuumed: the answer is the first one's epoch."""
     sst = uploaded(service)
     request = commit_of(sst, writer="w", batch_id=1)

@@ -1,4 +1,4 @@
-"""What a leader keeps for its clients, and what a version keeps for ever: so much of each, then a named error."""
+"""What a leader keeps for its clients and a version for ever is bounded: past each bound there is a named error."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def opening(session: str = SESSION, **fields: object) -> pb.OpenSessionRequest:
 
 
 def test_the_oldest_upload_is_the_id_of_an_sst(meta: GuardedMeta) -> None:
-    """A writer's is kept by the leader, and given to vacuum."""
+    """The leader keeps a writer's oldest upload, and gives it to vacuum."""
     writer = meta.caller("writer")
     for odd in ("x" * 32, "0" * 31, "0" * 100_000):
         with pytest.raises(InvalidOption, match="is no id of an SST"):
@@ -58,8 +58,10 @@ def test_the_oldest_upload_is_the_id_of_an_sst(meta: GuardedMeta) -> None:
         ({"name": "x" * (600 << 10)}, MessageTooLarge),
     ],
 )
-def test_a_session_says_little(meta: GuardedMeta, fields: dict[str, object], error: type[TussockError]) -> None:
-    """Nothing of a reader's opening, or heartbeat, makes the leader keep more than a few hundred bytes."""
+def test_the_records_of_a_session_are_bounded(
+    meta: GuardedMeta, fields: dict[str, object], error: type[TussockError]
+) -> None:
+    """A reader's opening and heartbeats make the leader keep a few hundred bytes at most."""
     reader = meta.caller("reader")
     with pytest.raises(error):
         reader.call("OpenSession", opening(**fields))
@@ -73,7 +75,7 @@ def test_a_session_says_little(meta: GuardedMeta, fields: dict[str, object], err
 
 @pytest.mark.slow
 def test_one_identity_cannot_take_all_sessions(meta: GuardedMeta) -> None:
-    """Nor can three: the others still find room, and a status stays small."""
+    """Three identities cannot, either: the others still find room, and a status stays small."""
     opened: dict[str, list[str]] = {}
 
     def fill(role: str) -> None:
@@ -131,8 +133,8 @@ class Clock(RealSystem):
 
 
 @pytest.mark.slow
-def test_one_session_holds_so_many_pins(meta: GuardedMeta) -> None:
-    """Each is an object that the leader writes anew all the time."""
+def test_the_pins_of_a_session_are_bounded(meta: GuardedMeta) -> None:
+    """The leader writes the object of each pin anew all the time."""
     reader = meta.caller("reader")
     reader.call("OpenSession", opening())
     for number in range(pinning.SESSION_PINS_MAX):
@@ -144,8 +146,8 @@ def test_one_session_holds_so_many_pins(meta: GuardedMeta) -> None:
     assert list(reader.call("ListPins", pb.ListPinsRequest()).pins) == []
 
 
-def test_a_status_shows_the_first_of_many() -> None:
-    """And says how many it leaves out."""
+def test_a_status_shows_a_bounded_number_of_pins_and_sessions() -> None:
+    """The status has the number of the others."""
     one = SessionStatus(
         id="x", kind="client", name="", software="", slots=0, tasks=0, pins=0, heartbeat_age_ms=0, lease_ms=1
     )
@@ -168,10 +170,10 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)]).serialize().to_p
         (pb.TableSpec(name="t", schema=b"x" * (2 << 20), block_bytes=1 << 16, compression="lz4"), MessageTooLarge),
     ],
 )
-def test_a_table_is_one_that_a_client_could_make(
+def test_a_table_that_no_client_could_make_is_refused(
     meta: GuardedMeta, made: pb.TableSpec, error: type[TussockError]
 ) -> None:
-    """The catalog is in every version, and every client and compactor has to be able to read it."""
+    """The catalog is in every version, which every client and compactor has to read."""
     writer = meta.caller("writer")
     with pytest.raises(error):
         writer.call("CreateTable", pb.CreateTableRequest(spec=made))
@@ -207,10 +209,10 @@ def test_a_table_is_one_that_a_client_could_make(
         ("OpenSession", opening(retention_ms=2**64 - 1), InvalidOption),
     ],
 )
-def test_what_a_writer_names_is_bounded(
+def test_names_and_counts_of_a_writer_are_bounded(
     meta: GuardedMeta, method: str, made: object, error: type[TussockError]
 ) -> None:
-    """Names, numbers, and requests that are nothing but empty records."""
+    """Names, numbers, and requests of only empty records."""
     writer = meta.caller("writer")
     writer.call("OpenSession", opening())
     with pytest.raises(error):
@@ -218,8 +220,8 @@ def test_what_a_writer_names_is_bounded(
     writer.call("CloseSession", pb.CloseSessionRequest(session_id=SESSION))
 
 
-def test_a_store_keeps_so_many_tables_and_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are there stay usable."""
+def test_the_tables_and_writers_of_a_store_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The existing ones stay usable."""
     version = Version(generations={str(number): 1 for number in range(bounds.WRITERS_MAX)})
     bounds.check_new_writer(version, "7")
     bounds.check_new_writer(version, None)
@@ -232,8 +234,8 @@ def test_a_store_keeps_so_many_tables_and_writers(monkeypatch: pytest.MonkeyPatc
         bounds.check_new_table(full, spec("other", 2))
 
 
-def test_what_is_shown_of_a_refused_request_is_short(meta: GuardedMeta) -> None:
-    """An error travels in metadata, of which gRPC takes 8 KiB; a longer one would come as something else."""
+def test_errors_show_a_refused_request_shortened(meta: GuardedMeta) -> None:
+    """An error travels in metadata, of which gRPC accepts 8 KiB; a longer one would arrive as another error."""
     with pytest.raises(TussockError) as raised:
         meta.caller("writer").call("DropTable", pb.DropTableRequest(name="\U0001f600" * 15_000))
     assert type(raised.value).__name__ == "TableNotFound"

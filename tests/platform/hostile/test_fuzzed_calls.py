@@ -1,4 +1,4 @@
-"""Every RPC with values that no client would send, from people with every role and with none, at a real process.
+"""Every RPC with values that no client would send, from callers with every role and with none, at a real process.
 
 Each call ends with an answer or a named error, in time; the service itself never fails, and has the memory that the
 operator gives it. Then it serves others as before.
@@ -32,7 +32,7 @@ def meta(tmp_path: Path) -> Iterator[GuardedMeta]:
 
 
 def one_call(caller: Caller, name: str, data: bytes) -> str:
-    """How it ended: `OK`, or the class of the error."""
+    """How the call ended: `OK`, or the class of the error."""
     try:
         if METHODS[name].streams:
             for _ in caller.channel.unary_stream(METHODS[name].path)(data, metadata=caller.metadata, timeout=10):
@@ -51,8 +51,8 @@ def one_call(caller: Caller, name: str, data: bytes) -> str:
 
 
 @pytest.mark.slow
-def test_hostile_calls_end_with_named_errors_and_the_service_goes_on(meta: GuardedMeta) -> None:
-    """Seeded; as many as there is time for."""
+def test_hostile_calls_end_with_named_errors_and_the_service_survives(meta: GuardedMeta) -> None:
+    """The calls are seeded; there are as many as time allows."""
     ends: dict[str, Counter[str]] = {str(role): Counter() for role in CALLERS}
     until = time.monotonic() + SECONDS
     with meta.connect("writer") as store:
@@ -78,7 +78,7 @@ def test_hostile_calls_end_with_named_errors_and_the_service_goes_on(meta: Guard
             attacker.start()
         for attacker in attackers:
             attacker.join()
-        # What a hostile administrator may do, he may: the table can be gone, or what it kept be short.
+        # A hostile administrator still has the rights of one: the table can be gone, or its retention be short.
         del kv
     told = {end for counts in ends.values() for end in counts}
     assert not {end for end in told if "INTERNAL" in end or "UNKNOWN" in end or end == "TussockError"}, ends

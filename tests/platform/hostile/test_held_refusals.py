@@ -17,7 +17,7 @@ OTHER = ("writer", "ipv4:10.0.0.8")
 
 
 def waits(held: HeldRefusals, count: int) -> list[float]:
-    """How long each of so many calls waits that come at once and name 50 ms."""
+    """How long each of `count` calls waits that come at once and name 50 ms."""
     found = [held.enter(FLOOD, 50) for _ in range(count)]
     return [seconds for seconds in found if seconds is not None]
 

@@ -1,7 +1,7 @@
-"""Two thousand hostile calls a second for a minute: the service stays within its memory, and serves the others.
+"""Two thousand hostile calls a second for a minute: the service stays within its memory, and serves other clients.
 
-How much slower, it prints; figures of a run stand in `docs/security.md`. It is processor time that is short then, so
-they say as much of the machine as of the service.
+The test prints how much slower it serves them; figures of a run are in `docs/security.md`. Processor time is short
+then, so they describe the machine as much as the service.
 """
 
 import json
@@ -21,13 +21,13 @@ CALLS_PER_SECOND = 2000
 SECONDS = 60
 BASE_SECONDS = 20
 COMMIT_SECONDS_MAX = 30.0
-"""A client's deadline: beyond it a commit would have failed."""
+"""A client's deadline: a later commit would have failed."""
 
 
 def times_of_commits(store: StateStore, name: str, seconds: float) -> list[float]:
-    """How long each commit of one row took, one after the other for so long, in order of length.
+    """Commit one row after the other for `seconds`; returns how long each took, shortest first.
 
-    Into a table of its own: nothing compacts here, and commits to a table of 2,048 files are slowed down.
+    Each phase has a separate table: nothing compacts here, and commits to a table of 2,048 files are slowed down.
     """
     kv = store.create_table(name)
     took = []
@@ -48,8 +48,8 @@ def at(share: float, sorted_times: list[float]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_flood_of_hostile_calls_stops_nobody(tmp_path: Path) -> None:
-    """As many as a program makes that does nothing else, with every role, with and without a token."""
+def test_other_clients_are_served_during_a_flood_of_hostile_calls(tmp_path: Path) -> None:
+    """The calls of an unthrottled program, with every role, with and without a token."""
     # Nothing is compacted here, and nobody is to be held back for it.
     never = ("--compaction.l0-stall-runs", "1000000000")
     with GuardedMeta(tmp_path, *never) as meta, meta.connect("writer", deadline=60.0) as store:
@@ -68,7 +68,7 @@ def test_a_flood_of_hostile_calls_stops_nobody(tmp_path: Path) -> None:
             cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
             text=True,
-            # It would have a machine of its own; here it takes the time that service and client leave.
+            # An attacker works on another machine; here it takes the time that service and client leave.
             preexec_fn=lambda: os.nice(10),
         )
         loaded = times_of_commits(store, "loaded", SECONDS)

@@ -1,4 +1,4 @@
-"""Connections to the HTTP port that ask nothing, and requests that are none: bounded, and no flood in the log."""
+"""Idle connections to the HTTP port, and malformed requests: bounded, and no flood in the log."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ BAD_REQUEST = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"
 
 
 async def _get(port: int, source: str) -> bytes:
-    """What `/healthz` answers to a client with this address; empty if the connection is closed at once."""
+    """The answer of `/healthz` to a client with this address; empty if the connection is closed at once."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -37,8 +37,8 @@ async def _is_closed(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.slow
-def test_half_open_connections_of_one_host_are_few_and_are_closed() -> None:
-    """Others are answered meanwhile, and so is that host once it has waited."""
+def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
+    """Other hosts are served meanwhile, and so is that host after a while."""
 
     async def body() -> None:
         app = make_app(bare_status, lambda: b"", lambda _: ANYONE)
@@ -63,8 +63,8 @@ def test_half_open_connections_of_one_host_are_few_and_are_closed() -> None:
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
-def test_requests_that_cannot_be_read_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a trace, however many come; nobody needs a token to send one."""
+def test_malformed_requests_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """The line has no traceback, for any number of requests; they need no token."""
 
     def send(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

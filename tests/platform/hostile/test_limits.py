@@ -1,4 +1,4 @@
-"""What one caller may ask for: calls a second, and bytes a call."""
+"""Limits on the calls and bytes of one caller."""
 
 import grpc
 import pyarrow as pa
@@ -23,20 +23,20 @@ def test_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 def test_pause_fills_the_bucket_up_to_its_burst() -> None:
-    """Who was silent for an hour may not make an hour's calls at once."""
+    """A client that was silent for an hour may not make an hour's calls at once."""
     bucket = TokenBucket(rate=2, burst=3, calls=0, at=0)
     assert [bucket.take(3600) for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_call_that_is_refused_costs_nothing() -> None:
-    """Otherwise a client that asks too often would never be let in again."""
+def test_refused_call_does_not_count() -> None:
+    """Otherwise a client that calls too often would never be served again."""
     bucket = TokenBucket(rate=1, burst=1, calls=0, at=0)
     assert all(bucket.take(0.5) for _ in range(100))
     assert bucket.take(1.0) == 0
 
 
-def test_each_caller_has_a_bucket_of_its_own() -> None:
-    """One that calls too often slows nobody else down."""
+def test_each_caller_has_a_separate_bucket() -> None:
+    """A client that calls too often slows no other one."""
     limits = RateLimits(FakeSystem(), 1, 2)
     for _ in range(2):
         limits.check("a", "Commit")
@@ -47,7 +47,7 @@ def test_each_caller_has_a_bucket_of_its_own() -> None:
 
 
 def test_heartbeats_are_counted_apart() -> None:
-    """A client that commits too often keeps its session and its pins; nor may it flood with heartbeats."""
+    """A client that commits too often keeps its session and its pins; floods of heartbeats are limited, too."""
     limits = RateLimits(FakeSystem(), 1, 1)
     limits.check("a", "Commit")
     with pytest.raises(RateLimited):
@@ -57,15 +57,15 @@ def test_heartbeats_are_counted_apart() -> None:
         limits.check("a", "Unpin")
 
 
-def test_rate_of_nothing_is_no_limit() -> None:
-    """As documented for `limits.calls_per_second`."""
+def test_rate_of_zero_is_no_limit() -> None:
+    """`docs/meta-service.md` says so of `limits.calls_per_second`."""
     limits = RateLimits(FakeSystem(), 0, 1)
     for _ in range(1000):
         limits.check("a", "Commit")
 
 
-def test_strangers_cannot_fill_the_memory() -> None:
-    """Callers whose buckets are full again are forgotten, and so are the first if there are too many all the same."""
+def test_buckets_of_unknown_callers_are_bounded() -> None:
+    """Callers whose buckets are full again are forgotten, and the oldest, too, if there are still too many."""
     system = FakeSystem()
     limits = RateLimits(system, 1, 2)
     for number in range(CALLERS_MAX):
@@ -77,8 +77,8 @@ def test_strangers_cannot_fill_the_memory() -> None:
     assert inside.callers_known(limits) == 1
 
 
-def test_client_waits_as_long_as_it_is_told() -> None:
-    """A caller beyond its rate is slowed down, and not failed."""
+def test_client_waits_for_the_time_in_the_refusal() -> None:
+    """A caller beyond its rate is slowed down, and does not fail."""
     with Platform("memory://limited") as platform:
         store = platform.connect()
         kv = store.create_table("kv")
@@ -131,7 +131,7 @@ def test_large_message_is_not_sent_by_the_client() -> None:
 
 
 def test_large_request_travels_in_pieces() -> None:
-    """As one message it would be more than gRPC lets in, whoever sends it."""
+    """As one message it would be more than gRPC lets in or out."""
     with Platform("memory://pieces") as platform:
         store = platform.connect()
         columns = {f"column_{number:05}_{'x' * 80}": pa.int64() for number in range(2_000)}
@@ -142,7 +142,7 @@ def test_large_request_travels_in_pieces() -> None:
 
 
 def test_error_of_the_limit_travels_whole() -> None:
-    """A foreign client finds how long to wait among the facts."""
+    """A foreign client finds the waiting time among the facts."""
     with Platform("memory://") as platform:
         platform.leader.gate.limits = RateLimits(FakeSystem(), 0.5, 1)
         with grpc.insecure_channel(platform.leader.address) as channel:
@@ -154,8 +154,8 @@ def test_error_of_the_limit_travels_whole() -> None:
         assert (type(error), error.args[1]) == (RateLimited, 2000)
 
 
-def test_jobs_of_one_certificate_are_told_apart_by_their_hosts() -> None:
-    """All jobs of a store may have the one identity of its writers: one that calls too often slows the others not."""
+def test_jobs_with_one_certificate_are_distinguished_by_host() -> None:
+    """All jobs of a store may share the writers' identity: one that calls too often does not slow the others."""
     limits = RateLimits(FakeSystem(), 1, 1)
     limits.check(("writer", "ipv4:10.0.0.1"), "Commit")
     with pytest.raises(RateLimited, match=r"'writer at ipv4:10\.0\.0\.1' makes more than 1 calls"):

@@ -1,6 +1,6 @@
-"""Large calls by the dozen, from people that nobody knows and from people that somebody should not have trusted.
+"""Dozens of large calls at once, from unknown callers and from callers with a token that misuse it.
 
-The service has the memory that the operator gives it, 1 GiB, and is asked for many times of that at once.
+The service has the memory that the operator gives it, 1 GiB, and is sent many times that much at once.
 """
 
 import threading
@@ -16,7 +16,7 @@ from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
 from tussock.meta.server.wire.grpc_server import CONNECTION_CALLS_MAX
 
 MEMORY_BYTES_MAX = 1 << 30
-"""`resources.limits.memory` of a Meta whose manifest says nothing."""
+"""`resources.limits.memory` of a Meta whose manifest does not set it."""
 GROWTH_BYTES_MAX = 256 << 20
 CALLS = 24
 BYTES = 48 << 20
@@ -31,7 +31,7 @@ def meta(tmp_path: Path) -> Iterator[GuardedMeta]:
 
 
 def at_once(count: int, work: Callable[[int], object]) -> None:
-    """Do it in so many threads, and wait for them; errors are what is expected."""
+    """Do the work in `count` threads and wait for them; errors are expected."""
 
     def tried(number: int) -> None:
         try:
@@ -48,7 +48,7 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
 
 
 def serves(meta: GuardedMeta) -> None:
-    """It still does for others what it is there for, and has not come near its limit."""
+    """It still serves others, and has not come near its limit."""
     with meta.connect("writer") as store:
         kv = store.create_table("kv")
         epoch = store.new_epoch()
@@ -60,8 +60,8 @@ def serves(meta: GuardedMeta) -> None:
 
 
 @pytest.mark.parametrize("method", ["GetStatus", "Commit", "Subscribe"])
-def test_nothing_is_read_for_who_has_no_token(meta: GuardedMeta, method: str) -> None:
-    """Whole messages of 48 MiB, twenty-four at once: gRPC is told to take none of these."""
+def test_no_message_is_read_for_callers_without_a_token(meta: GuardedMeta, method: str) -> None:
+    """Whole messages of 48 MiB, twenty-four at once: gRPC accepts none of these."""
     before = meta.memory("VmHWM")
     data = b"x" * BYTES
     at_once(CALLS, lambda _: meta.caller(None).sent(method, data, SECONDS))
@@ -69,8 +69,8 @@ def test_nothing_is_read_for_who_has_no_token(meta: GuardedMeta, method: str) ->
     serves(meta)
 
 
-def test_nothing_is_read_in_pieces_for_who_has_no_token(meta: GuardedMeta) -> None:
-    """Each piece is small enough for gRPC, and the service asks for none of them."""
+def test_no_piece_is_read_for_callers_without_a_token(meta: GuardedMeta) -> None:
+    """Each piece is small enough for gRPC, and the service reads none of them."""
     before = meta.memory("VmHWM")
     piece = b"x" * PIECE_BYTES_MAX
     count = BYTES // len(piece)
@@ -80,8 +80,8 @@ def test_nothing_is_read_in_pieces_for_who_has_no_token(meta: GuardedMeta) -> No
 
 
 @pytest.mark.parametrize(("role", "method"), [("reader", "OpenSession"), ("reader", "GetStatus"), ("writer", "Commit")])
-def test_who_has_a_token_gets_no_more_than_his_share(meta: GuardedMeta, role: str, method: str) -> None:
-    """What all send together has a limit, and what one request has, another."""
+def test_callers_with_a_token_get_a_bounded_share(meta: GuardedMeta, role: str, method: str) -> None:
+    """The bytes of all callers together have a limit, and so has each request."""
     before = meta.memory("VmHWM")
     piece = b"x" * (PIECE_BYTES_MAX - 16)
     count = BYTES // len(piece)
@@ -91,7 +91,7 @@ def test_who_has_a_token_gets_no_more_than_his_share(meta: GuardedMeta, role: st
 
 
 def test_a_request_of_empty_records_costs_little(meta: GuardedMeta) -> None:
-    """Two bytes each on the wire, and hundreds once they are objects: they are refused as they are counted."""
+    """Two bytes each on the wire, and hundreds as objects: they are refused while they are counted."""
     caller = meta.caller("writer")
     caller.call("OpenSession", pb.OpenSessionRequest(session_id=SESSION, kind=pb.CLIENT, name="x"))
     before = meta.memory("VmHWM")
@@ -102,8 +102,8 @@ def test_a_request_of_empty_records_costs_little(meta: GuardedMeta) -> None:
     serves(meta)
 
 
-def test_who_begins_a_request_and_does_not_end_it_stops_nobody(meta: GuardedMeta) -> None:
-    """Half of the calls that may send at once is for the others; and it ends, by the service's patience."""
+def test_unfinished_requests_block_no_other_caller(meta: GuardedMeta) -> None:
+    """Half of the parallel requests are kept for others; and each one ends by a timeout of the service."""
     waiting = threading.Event()
 
     def never() -> Iterator[bytes]:

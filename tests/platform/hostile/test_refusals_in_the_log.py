@@ -1,4 +1,4 @@
-"""What the log tells of refused calls: whose session it was, and no more of them than somebody can read."""
+"""Refused calls in the log: the session of each, and a bounded number of lines."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ def meta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedMeta]:
         yield service
 
 
-def test_lines_tell_the_sessions_of_one_identity_apart(meta: GuardedMeta) -> None:
-    """Jobs of a store have one certificate, and a session each; its whole id, which is a secret, stands nowhere."""
+def test_log_lines_distinguish_the_sessions_of_one_identity(meta: GuardedMeta) -> None:
+    """Jobs of a store share a certificate, and have a session each; its whole id, which is a secret, is not logged."""
     writer = meta.caller("writer")
     for digit in "12":
         session = digit * 32
@@ -30,7 +30,7 @@ def test_lines_tell_the_sessions_of_one_identity_apart(meta: GuardedMeta) -> Non
 
 
 def test_refused_calls_do_not_fill_the_log(meta: GuardedMeta) -> None:
-    """The first of a caller stand there, each cut to what somebody reads."""
+    """The first ones of a caller are logged, each cut to a readable length."""
     writer = meta.caller("writer")
     for _ in range(3 * LINES_BURST):
         with pytest.raises(TableNotFound):

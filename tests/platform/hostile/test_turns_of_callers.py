@@ -1,4 +1,4 @@
-"""Whose call is next, and what is not kept waiting by others: pure turns first, then a service whose bucket hangs."""
+"""Turns of callers, and calls that wait for no other caller: pure turns, then a service whose bucket hangs."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ CALL_SECONDS = 120
 
 
 async def _order(calls: str, at_once: int) -> str:
-    """In which order calls of callers with these letters have their turns, if all come at the same time."""
+    """The order in which calls of callers with these letters get their turns, if all come at once."""
     turns, had = CallTurns(at_once), []
 
     async def call(who: str) -> None:
@@ -42,13 +42,13 @@ async def _order(calls: str, at_once: int) -> str:
         ("abc", 8, "abc"),
     ],
 )
-def test_callers_have_turns(calls: str, at_once: int, order: str) -> None:
+def test_callers_take_turns(calls: str, at_once: int, order: str) -> None:
     """However many calls one caller makes, another one waits for one of each."""
     assert asyncio.run(_order(calls, at_once)) == order
 
 
 def test_one_caller_cannot_fill_the_queue() -> None:
-    """Nor all together: then calls are refused, and told when to come again."""
+    """All callers together cannot, either: then calls are refused with a time to come again."""
 
     async def fill() -> tuple[int, int]:
         turns, gate = CallTurns(1), asyncio.Event()
@@ -71,8 +71,8 @@ def test_one_caller_cannot_fill_the_queue() -> None:
     assert asyncio.run(fill()) == (3, 3 + CALLERS_WAITING_MAX)
 
 
-def test_a_caller_that_leaves_gives_its_turn_on() -> None:
-    """Also if it leaves at the very moment."""
+def test_a_caller_that_leaves_passes_its_turn_on() -> None:
+    """Also if it leaves in that very moment."""
 
     async def leave() -> list[str]:
         turns, had = CallTurns(1), []
@@ -95,7 +95,7 @@ def test_a_caller_that_leaves_gives_its_turn_on() -> None:
 
 @pytest.mark.minio
 def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
-    """All threads for calls wait for a bucket that hangs; sessions, and so pins, are kept alive."""
+    """All threads for calls wait for a hanging bucket; sessions, and so pins, are kept alive."""
     lasting = ("--leader.lease-seconds", "600", "--session.lease-seconds", "600")
     session = "ab" * 16
     with MetaProcess(minio.fresh_url(), *lasting, environment=minio.environment) as process:
@@ -111,7 +111,7 @@ def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
             ]
 
             def waits() -> bool:
-                """Whether a call that asks the bucket nothing has to wait, too."""
+                """Whether a call that needs no bucket has to wait, too."""
                 try:
                     caller.sent("AllocateEpoch", b"", seconds=0.5)
                 except Refused:
@@ -132,7 +132,7 @@ def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
 
 @pytest.mark.minio
 def test_a_client_keeps_room_for_heartbeats_on_its_connection(minio: MinioServer) -> None:
-    """It makes fewer calls at once than the service takes of one connection; more of them wait, and not for ever."""
+    """It makes fewer calls at once than the service accepts on one connection; others wait, and not for ever."""
     session = "ab" * 16
     lasting = ("--leader.lease-seconds", "600", "--session.lease-seconds", "600")
     with MetaProcess(minio.fresh_url(), *lasting, environment=minio.environment) as process:

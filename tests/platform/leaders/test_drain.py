@@ -1,4 +1,4 @@
-"""SIGTERM, and who leads: real processes, asked and ended as Kubernetes does it."""
+"""SIGTERM and leadership: real processes, probed and ended as Kubernetes does it."""
 
 import signal
 import threading
@@ -35,7 +35,7 @@ def health(process: MetaProcess, service: str) -> int:
 
 
 def watch_health(process: MetaProcess, service: str, wanted: int) -> None:
-    """Returns once the service has told that status."""
+    """Return once the service has reported that status."""
     with grpc.insecure_channel(process.address) as channel:
         asked = health_pb2.HealthCheckRequest(service=service)
         for answer in health_pb2_grpc.HealthStub(channel).Watch(asked, timeout=60):
@@ -51,7 +51,7 @@ def get(process: MetaProcess, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_health_tells_who_leads(store_url: str) -> None:
+def test_health_shows_the_leader(store_url: str) -> None:
     """Of two replicas both serve and are ready; one leads."""
     with MetaProcess(store_url) as first:
         first.wait_until_it_leads()
@@ -71,7 +71,7 @@ def test_health_tells_who_leads(store_url: str) -> None:
 
 
 def test_leadership_is_given_back_before_the_lease_is_over(store_url: str) -> None:
-    """The other replica leads at once, not when a long lease has run out, and takes the client's next commit."""
+    """The other replica leads at once, not when a long lease has run out, and accepts the client's next commit."""
     lease = ("--leader.lease-seconds", "60")
     with MetaProcess(store_url, *lease) as first:
         first.wait_until_it_leads()
@@ -93,8 +93,8 @@ def test_leadership_is_given_back_before_the_lease_is_over(store_url: str) -> No
             first.wait_for(event="stopped")
 
 
-def test_subscribers_are_told_to_go_elsewhere(store_url: str) -> None:
-    """The stream ends with an event that says why, and not with a broken connection."""
+def test_subscribers_get_the_reason_of_the_end(store_url: str) -> None:
+    """The stream ends with an event that has the reason, and not with a broken connection."""
     with MetaProcess(store_url) as process, grpc.insecure_channel(process.address) as channel:
         process.wait_until_it_leads()
         opened = pb.OpenSessionRequest(session_id="d" * 32, kind=pb.CLIENT).SerializeToString()
@@ -109,8 +109,8 @@ def test_subscribers_are_told_to_go_elsewhere(store_url: str) -> None:
         assert process.wait() == 0
 
 
-def test_commits_go_on_while_replicas_are_restarted_in_turn(store_url: str) -> None:
-    """A rolling restart under load: every commit that was acknowledged is there, once, and no call fails."""
+def test_commits_continue_during_a_rolling_restart(store_url: str) -> None:
+    """A rolling restart under load: every acknowledged commit is there, once, and no call fails."""
     unhurried = ("--compaction.l0-stall-runs", "100000")  # nobody compacts here
     with MetaProcess(store_url, *unhurried) as first:
         first.wait_until_it_leads()
@@ -156,7 +156,7 @@ def test_commits_go_on_while_replicas_are_restarted_in_turn(store_url: str) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_idle_replica_ends_at_once(store_url: str, number: int) -> None:
-    """Nothing to wait for: code 0 long before `drain_seconds` are over."""
+    """It has nothing to wait for: code 0 long before `drain_seconds` are over."""
     with MetaProcess(store_url, "--drain-seconds", "50") as process:
         process.wait_until_it_leads()
         process.process.send_signal(number)
@@ -170,7 +170,7 @@ def test_idle_replica_ends_at_once(store_url: str, number: int) -> None:
 def test_drain_ends_though_the_bucket_hangs(
     minio: MinioServer, tmp_path: Path, seconds: str, signals: int, code: int
 ) -> None:
-    """What never comes back holds up the end for `drain_seconds` and no longer, or until a second signal."""
+    """A hanging call delays the end by `drain_seconds` at most, or until a second signal."""
     server = MinioServer(minio.binary, tmp_path)
     server.start()
     try:
@@ -190,7 +190,7 @@ def test_drain_ends_though_the_bucket_hangs(
         server.stop()
 
 
-def test_port_that_is_taken_is_told(store_url: str) -> None:
+def test_port_in_use_is_reported(store_url: str) -> None:
     """A second replica on the same address ends with an error that names it."""
     with MetaProcess(store_url) as first, MetaProcess(store_url, "--listen", first.address) as second:
         assert second.wait() == 1

@@ -1,4 +1,4 @@
-"""A change of leader, as clients live through it: within five seconds, with their pins, and nothing done twice."""
+"""A change of leader, as clients see it: within five seconds, with their pins, and nothing done twice."""
 
 import threading
 import time
@@ -36,14 +36,14 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]], **how: obj
 
 
 def depose(platform: Platform, *, drain: bool) -> None:
-    """End the leader, in order or as if it had been killed."""
+    """End the leader, in order or as by `kill -9`."""
     leader = platform.leader
     leader.stop(drain=drain)
     platform.replicas.remove(leader)
 
 
 @pytest.mark.parametrize("drain", [True, False], ids=["drained", "killed"])
-def test_commits_go_on_within_five_seconds(drain: bool) -> None:
+def test_commits_continue_within_five_seconds(drain: bool) -> None:
     """The call waits for the new leader."""
     with ExitStack() as stack:
 
@@ -58,8 +58,8 @@ def test_commits_go_on_within_five_seconds(drain: bool) -> None:
 
 
 @pytest.mark.parametrize("drain", [True, False], ids=["drained", "killed"])
-def test_commits_and_reads_go_on(platform: Platform, drain: bool) -> None:
-    """What was acknowledged before is there after; a batch that is repeated across the change is not done twice."""
+def test_commits_and_reads_continue_with_the_new_leader(platform: Platform, drain: bool) -> None:
+    """Acknowledged rows are there afterwards; a batch that is repeated across the change is not committed twice."""
     store = platform.connect()
     store.create_table("kv")
     first = commit(store, [(b"a", b"1")], writer="w", batch_id=1)
@@ -88,8 +88,8 @@ def test_pins_outlive_the_leader(platform: Platform, drain: bool) -> None:
     assert store.pins() == []
 
 
-def test_a_client_that_comes_back_settles_nothing_again(platform: Platform) -> None:
-    """What it had opened the store with was changed by somebody else since, and stays so at the next leader."""
+def test_a_client_that_comes_back_does_not_set_old_settings_again(platform: Platform) -> None:
+    """Another client changed the settings that it had opened the store with, and they stay so at the next leader."""
     first, second = platform.connect(retention=500), platform.connect(retention=700)
     depose(platform, drain=False)
     for store in (first, second):
@@ -98,7 +98,7 @@ def test_a_client_that_comes_back_settles_nothing_again(platform: Platform) -> N
 
 
 def test_subscribers_follow_to_the_new_leader(platform: Platform) -> None:
-    """A client that only reads is pushed versions again, and its version never goes back."""
+    """New versions are pushed to a client that only reads, and its version never goes back."""
     writer, reader = platform.connect(), platform.connect()
     writer.create_table("kv")
     seen = []
@@ -125,7 +125,7 @@ def test_subscribers_follow_to_the_new_leader(platform: Platform) -> None:
 
 
 def test_a_client_that_knows_one_replica_finds_the_leader(platform: Platform) -> None:
-    """The follower that it asks names the leader."""
+    """The follower names the leader."""
     for replica in platform.replicas:
         with connect(f"tussock://{replica.address}") as store:
             assert store.committed_epoch == 0
@@ -143,8 +143,8 @@ def test_a_replica_that_joins_later_takes_over() -> None:
         assert platform.leader.node.meta.version().term == 2
 
 
-def test_no_replica_answers() -> None:
-    """The error names each address and what it said; it comes when the deadline is over, not before."""
+def test_the_error_names_all_replicas_if_none_answers() -> None:
+    """The error names each address with its answer; it comes when the deadline is over, not before."""
     one, two = addresses(2)
     started = time.monotonic()
     with pytest.raises(MetaUnavailable, match=one) as raised:
@@ -154,7 +154,7 @@ def test_no_replica_answers() -> None:
 
 
 @pytest.mark.parametrize("url", ["tussock://", "tussock://host", "tussock://h:0", "tussock://h:1/x", "tussock://u@h:1"])
-def test_a_url_that_names_no_service(url: str) -> None:
+def test_a_wrong_url_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(InvalidOption, match="expected HOST:PORT") as raised:
         connect(url)
     assert "u@h" not in str(raised.value)
@@ -168,8 +168,8 @@ def _lapsed(snapshot: Snapshot) -> bool:
     return False
 
 
-def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
-    """What is known stays readable; a pin may no longer be trusted once nobody has renewed it for its lease."""
+def test_without_a_leader_reads_continue_and_pins_end_with_their_lease() -> None:
+    """Known versions stay readable; a pin is not trusted any more once it was not renewed for its lease."""
     with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=4.0) as platform:
         store = platform.connect(deadline=0.5)
         store.create_table("kv")
@@ -186,8 +186,8 @@ def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
         assert store.table("kv").get(b"a") in (b"1", b"2")
 
 
-def test_a_client_that_dies_lets_go_of_its_pins() -> None:
-    """Nobody renews them once no heartbeat has come for the session's lease."""
+def test_the_pins_of_a_dead_client_end() -> None:
+    """They are not renewed once no heartbeat has come for the session's lease."""
     with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=3.0) as platform:
         store = platform.connect()
         store.create_table("kv")
@@ -207,8 +207,8 @@ def test_a_client_that_dies_lets_go_of_its_pins() -> None:
             assert all(pin.owner != "dies" for pin in store.pins())
 
 
-def test_a_subscription_that_hangs_is_opened_anew() -> None:
-    """Heartbeats tell how far the leader is, so a stream that brings nothing more and does not break is found out."""
+def test_a_hanging_subscription_is_opened_anew() -> None:
+    """Heartbeats have the leader's sequence, which reveals a stream that brings nothing and does not break."""
     with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=2.0) as platform:
         writer, reader = platform.connect(), platform.connect()
         writer.create_table("kv")

@@ -1,4 +1,4 @@
-"""Processes of different releases on one store: what they agree on, and what they say where they cannot."""
+"""Processes of different releases on one store: the protocol that they agree on, and their errors otherwise."""
 
 import json
 import struct
@@ -33,18 +33,18 @@ from tussock.statestore.errors import CorruptLog, NewerFormat, ProtocolMismatch
         ((1, 2), (0, 0), None),
     ],
 )
-def test_two_releases_speak_the_newest_that_both_know(
+def test_two_releases_use_the_newest_common_protocol(
     monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], common: int | None
 ) -> None:
-    """Or none: then one of them is to be upgraded."""
+    """Without a common one the error says which of them to upgrade."""
     monkeypatch.setattr(methods, "OLDEST_PROTOCOL", ours[0])
     monkeypatch.setattr(methods, "PROTOCOL_VERSION", ours[1])
     assert common_protocol(*theirs) == common
 
 
 @pytest.mark.parametrize("spoken", ["0", str(PROTOCOL_VERSION + 1), "-1", "", "1.0", "x" * 100, "٣", "9" * 5000])
-def test_a_protocol_that_is_not_known_is_told_what_is(spoken: str) -> None:
-    """The error names the range, for the client to choose from."""
+def test_the_error_for_an_unknown_protocol_has_the_known_range(spoken: str) -> None:
+    """The error has the range, for the client to choose from."""
     with Platform("memory://") as platform, grpc.insecure_channel(platform.leader.address) as channel:
         said = [("tussock-protocol", spoken)] if spoken.isascii() else [("tussock-protocol", "3e")]
         with pytest.raises(grpc.RpcError) as raised:
@@ -54,8 +54,8 @@ def test_a_protocol_that_is_not_known_is_told_what_is(spoken: str) -> None:
     assert error.args[2:] == (PROTOCOL_VERSION, OLDEST_PROTOCOL)
 
 
-def test_a_newer_client_speaks_the_protocol_of_an_older_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with its own, is refused, and goes on with the one that both know; its user sees nothing of that."""
+def test_a_newer_client_uses_the_protocol_of_an_older_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with its own, is refused, and continues with a common one; its user sees nothing of that."""
     with Platform("memory://mixed") as platform:
         monkeypatch.setattr(transport, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
         store = platform.connect()
@@ -68,7 +68,7 @@ def test_a_newer_client_speaks_the_protocol_of_an_older_service(monkeypatch: pyt
 
 
 def newer_entry(folder: Path) -> None:
-    """A newer release appends to the log."""
+    """Append to the log as a newer release would."""
     bucket = open_bucket(folder.as_uri())
     seq = 1
     while any(info.path == entry_path(seq + 1) for info in bucket.list("log/")):
@@ -80,8 +80,8 @@ def newer_entry(folder: Path) -> None:
     bucket.close()
 
 
-def test_a_replica_of_an_older_release_says_so_and_leads_no_more(tmp_path: Path) -> None:
-    """It is not damage that somebody should mend; and a leader that cannot read the log cannot lead."""
+def test_a_replica_of_an_older_release_stops_leading_with_a_reason(tmp_path: Path) -> None:
+    """The log is not damaged; and a leader that cannot read it cannot lead."""
     with Platform((tmp_path / "store").as_uri(), replicas=2) as platform:
         newer_entry(tmp_path / "store")
         eventually(lambda: all(replica.node.outdated for replica in platform.replicas))
@@ -97,8 +97,8 @@ def test_a_replica_of_an_older_release_says_so_and_leads_no_more(tmp_path: Path)
             assert "outdated" in {problem["kind"] for problem in status["problems"]}
 
 
-def test_an_embedded_process_of_an_older_release_says_so(tmp_path: Path) -> None:
-    """By an error of its own, which is still a `CorruptLog` for who knows no better."""
+def test_an_embedded_process_of_an_older_release_gets_a_named_error(tmp_path: Path) -> None:
+    """The error is `NewerFormat`, a subclass of `CorruptLog` for code that knows only that."""
     with connect((tmp_path / "store").as_uri()) as store:
         store.create_table("kv")
     newer_entry(tmp_path / "store")

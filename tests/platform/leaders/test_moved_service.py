@@ -1,4 +1,4 @@
-"""A Service of Kubernetes that was deleted and made anew has another address under the same name."""
+"""A Kubernetes Service that was deleted and made anew has another address under the same name."""
 
 import gc
 import time
@@ -16,11 +16,11 @@ from tussock.statestore.errors import MetaUnavailable
 
 NOBODY = "127.0.0.99"
 FOUND_SECONDS_MAX = 15
-"""Half of what gRPC lets pass between two questions for a name, if it is not told otherwise."""
+"""Half of gRPC's default pause between two look-ups of a name."""
 
 
-def test_a_name_that_has_another_address_is_asked_for_again(tmp_path: Path) -> None:
-    """As soon as nobody answers at the old one; a compactor that began in between waited for half a minute."""
+def test_a_name_with_a_new_address_is_resolved_again(tmp_path: Path) -> None:
+    """At once when the old address does not answer; a compactor that began in between once waited for half a minute."""
     replica = Replica(NodeOptions(store_url=(tmp_path / "store").as_uri(), address="127.0.0.1:0"))
     port = replica.address.rpartition(":")[2]
     try:

@@ -1,4 +1,4 @@
-"""A way to the service on which the first answer takes long: another continent, a port that kubectl forwards."""
+"""A slow way to the service, on which the first answer takes long: another continent, a port that kubectl forwards."""
 
 import gc
 from pathlib import Path
@@ -14,7 +14,7 @@ ANSWER_SECONDS = 60
 
 
 def test_a_connection_that_takes_long_is_waited_for(tmp_path: Path) -> None:
-    """An attempt that was broken off sooner would be followed by others that take as long."""
+    """An attempt that is broken off sooner would be followed by others that take as long."""
     replica = Replica(NodeOptions(store_url=(tmp_path / "store").as_uri(), address="127.0.0.1:0"))
     try:
         with SlowPort(replica.address, seconds=1.5) as port:

@@ -1,4 +1,4 @@
-"""`tussock meta settings` and `tussock meta token`, as somebody types them."""
+"""`tussock meta settings` and `tussock meta token`, as users type them."""
 
 import json
 import subprocess
@@ -21,8 +21,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_settings_are_shown_as_they_hold(tmp_path: Path) -> None:
-    """After flags, environment and file, with secrets left out."""
+def test_effective_settings_are_shown(tmp_path: Path) -> None:
+    """Flags, environment and file are applied, and secrets left out."""
     file = tmp_path / "meta.toml"
     file.write_text('store = "s3://bucket/prefix"\ndrain_seconds = 3\n')
     ran = run(
@@ -35,8 +35,8 @@ def test_settings_are_shown_as_they_hold(tmp_path: Path) -> None:
     assert "s3cret" not in ran.stdout + ran.stderr
 
 
-def test_token_goes_to_one_stream_and_its_line_to_the_other(tmp_path: Path) -> None:
-    """So that `>> tokens` appends what the service needs, and the secret is seen once."""
+def test_the_token_and_its_line_go_to_different_streams(tmp_path: Path) -> None:
+    """`>> tokens` appends what the service needs, and the secret is seen once."""
     ran = run("token", "spark", "writer,compactor")
     assert ran.returncode == 0
     secret = ran.stderr.split()[-1]
@@ -48,7 +48,7 @@ def test_token_goes_to_one_stream_and_its_line_to_the_other(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("arguments", [("token", "a b", "writer"), ("token", "a", "owner"), ("token", "a")])
-def test_odd_token_is_wrong_usage(arguments: tuple[str, ...]) -> None:
-    """Code 2, and nothing that could land in the file."""
+def test_malformed_token_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+    """Code 2, and no output that could end up in the file."""
     ran = run(*arguments)
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""Where the service's settings come from, which source wins, and how mistakes in them are told."""
+"""Sources of the service's settings, their order, and messages about mistakes."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def load(flags: dict[str, str] | None = None, environ: dict[str, str] | None = N
 
 
 def refusal(flags: dict[str, str] | None = None, environ: dict[str, str] | None = None, file: str = "") -> list[str]:
-    """The problems that are told."""
+    """The problems in the refusal."""
     with pytest.raises(InvalidOption) as raised:
         load(flags, environ, file)
     return [line.removeprefix("- ") for line in str(raised.value).splitlines()[1:]]
@@ -52,14 +52,14 @@ def toml(folder: Path, text: str) -> str:
 def test_flag_beats_environment_beats_file_beats_default(
     tmp_path: Path, flag: str | None, variable: str | None, in_file: int | None, expected: float
 ) -> None:
-    """All eight cases of one option that each source sets or does not."""
+    """All eight cases of one option that each source sets or leaves out."""
     file = toml(tmp_path, f"[leader]\nlease_seconds = {in_file}") if in_file else ""
     settings = load({LEASE: flag} if flag else {}, {LEASE_VARIABLE: variable} if variable else {}, file)
     assert settings.leader.lease_seconds == expected
 
 
-def test_sources_meet_within_a_group(tmp_path: Path) -> None:
-    """A group is no unit: each of its options comes from the first source that names it."""
+def test_options_of_a_group_may_come_from_several_sources(tmp_path: Path) -> None:
+    """Groups are no units: each option comes from the first source that sets it."""
     file = toml(tmp_path, '[tls]\ncertificate = "c"\nkey = "k"\n[tls.roles]\nreader = ["CN:a"]\nadmin = ["CN:file"]')
     environ = {"TUSSOCK_META_TLS__CLIENT_CA": "ca", "TUSSOCK_META_TLS__ROLES__ADMIN": "CN:b, OU:c"}
     tls = load({"tls.key": "flag"}, environ, file).tls
@@ -68,13 +68,13 @@ def test_sources_meet_within_a_group(tmp_path: Path) -> None:
 
 
 def test_environment_can_name_the_file(tmp_path: Path) -> None:
-    """`TUSSOCK_META_CONFIG` names it where no flag does."""
+    """`TUSSOCK_META_CONFIG` names it if no flag does."""
     file = toml(tmp_path, "drain_seconds = 1.5")
     assert load(environ={"TUSSOCK_META_CONFIG": file}).drain_seconds == 1.5
 
 
-def test_all_problems_are_told_with_their_places(tmp_path: Path) -> None:
-    """One start tells everything that is wrong, each with the flag, variable or file that it came from."""
+def test_all_problems_are_reported_with_their_places(tmp_path: Path) -> None:
+    """One start reports all mistakes, each with its flag, variable or file."""
     file = toml(tmp_path, 'colour = "red"\n[vacuum]\ninterval_seconds = -1\n[log]\nformat = "xml"')
     problems = refusal(
         {"leader.lease_seconds": "0", "no.such": "1"},
@@ -97,14 +97,14 @@ def test_all_problems_are_told_with_their_places(tmp_path: Path) -> None:
 
 
 def test_store_is_required_and_says_how() -> None:
-    """Without a store the service would not know what to serve."""
+    """Without a store there is nothing to serve; the message says how to set one."""
     with pytest.raises(InvalidOption, match="store: is required: give --store, TUSSOCK_META_STORE"):
         load_settings({}, {})
 
 
 @pytest.mark.parametrize("text", ["[leader", "leader = 3", "listen = 7370", "\xff"])
 def test_file_of_the_wrong_shape_is_named(tmp_path: Path, text: str) -> None:
-    """Broken TOML, a value for a group, a number for text, and bytes that are no text: each names the file."""
+    """Broken TOML, a value for a group, a number for text, and bytes that are no text: each error names the file."""
     path = tmp_path / "meta.toml"
     path.write_bytes(text.encode("latin-1"))
     (problem,) = refusal(file=str(path))
@@ -112,7 +112,7 @@ def test_file_of_the_wrong_shape_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_file_that_is_missing_is_named() -> None:
-    """A file that was asked for and is not there is no reason to go on with defaults."""
+    """A file that was named and is missing is no reason to use defaults."""
     (problem,) = refusal(file="/nowhere/meta.toml")
     assert problem == "/nowhere/meta.toml: cannot be read: No such file or directory"
 
@@ -159,20 +159,20 @@ def test_values_that_contradict_each_other_are_refused(flags: dict[str, str], na
 def test_no_refusal_repeats_a_secret(
     tmp_path: Path, flags: dict[str, str], environ: dict[str, str], in_file: str
 ) -> None:
-    """Wherever a secret was put by mistake, the error about it does not show it."""
+    """A secret may be in the wrong place; no error shows it."""
     file = toml(tmp_path, in_file) if in_file else ""
     assert SECRET not in "".join(refusal(flags, environ, file))
 
 
 def test_secrets_of_good_settings_are_not_shown() -> None:
-    """Neither what `tussock meta settings` prints nor the representation has them."""
+    """Neither the output of `tussock meta settings` nor the representation has them."""
     settings = load({"store": "s3://b/x"}, {"TUSSOCK_META_CREDENTIALS__SECRET_ACCESS_KEY": SECRET})
     assert settings.credentials.secret_access_key.get_secret_value() == SECRET
     assert SECRET not in f"{shown(settings)}{settings!r}{settings}"
     assert shown(settings)["credentials.secret_access_key"] == "**********"
 
 
-def test_variables_of_a_kubernetes_service_are_none_of_ours() -> None:
+def test_variables_of_a_kubernetes_service_are_ignored() -> None:
     """A Service called `tussock-meta` puts these into every pod beside it."""
     links = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_GRPC", "PORT", "PORT_7370_TCP", "PORT_7370_TCP_ADDR"]
     load(environ={f"TUSSOCK_META_{link}": "tcp://10.0.0.1:7370" for link in links})
@@ -190,15 +190,15 @@ def test_flags_come_in_both_forms() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--store"], [SECRET], ["--store", "a", SECRET]])
-def test_arguments_that_are_no_options_are_refused_unseen(arguments: list[str]) -> None:
+def test_unknown_arguments_are_refused_without_showing_them(arguments: list[str]) -> None:
     """A flag without a value, and a value without a flag."""
     with pytest.raises(InvalidOption) as raised:
         parse_flags(arguments)
     assert SECRET not in str(raised.value)
 
 
-def test_core_is_told_all_that_concerns_it() -> None:
-    """Every option of compaction reaches the picker, and none of them is only documented."""
+def test_all_options_of_compaction_reach_the_picker() -> None:
+    """Every option of compaction reaches the picker; none is only documented."""
     flags = {"compaction.base_bytes": "11", "compaction.task_bytes_max": "12", "compaction.l0_stall_runs": "99"}
     told = node_options(load({**flags, "session.lease_seconds": "7"}), "meta-0:7370", {"AWS_REGION": "x"})
     assert (told.session_lease_seconds, told.address, told.store_options) == (7.0, "meta-0:7370", {"AWS_REGION": "x"})
@@ -209,7 +209,7 @@ def test_core_is_told_all_that_concerns_it() -> None:
 
 
 def test_documents_list_every_option() -> None:
-    """`docs/meta-service.md` has a row for each option, with its default and the words of the code."""
+    """`docs/meta-service.md` has a row for each option, with its default and the code's description."""
     section = DOCS.read_text(encoding="utf-8").partition("\n## Settings\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", section, re.MULTILINE))
     expected = {
@@ -219,7 +219,7 @@ def test_documents_list_every_option() -> None:
     assert rows == expected
 
 
-def test_process_tells_what_is_wrong_and_ends() -> None:
+def test_process_reports_wrong_settings_and_ends() -> None:
     """The command ends with code 2 and a line for each problem."""
     ran = subprocess.run(
         [TUSSOCK, "meta", "serve", "--log.level", SECRET, "--leader.lease-seconds=-1"],

@@ -1,6 +1,6 @@
-"""The console in a real Chromium, over a real store: what a person sees, and that nothing of the store can run there.
+"""The console in a real Chromium, over a real store: what users see, and that nothing of the store is executed.
 
-Every test also holds that the browser had nothing to complain about: no script error, nothing that the
+Every test also checks that the browser had nothing to complain about: no script error, nothing that the
 Content-Security-Policy refused.
 """
 
@@ -35,7 +35,7 @@ ROW = (
 
 
 class Place(NamedTuple):
-    """A real store and what is told of it."""
+    """A real store and the status that is shown of it."""
 
     store: StateStore
     status: StoreStatus
@@ -77,7 +77,7 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]]) -> int:
 async def console(
     status: Callable[[], ServiceStatus], authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
 ) -> AsyncIterator[tuple[Page, str]]:
-    """The console in a browser, shown but for a token."""
+    """The console in a browser, shown without a token."""
     runner, port = await start_http(make_app(status, lambda: b"", authenticate), "127.0.0.1", 0)
     try:
         async with Browser() as page:
@@ -98,7 +98,7 @@ def row_of(name: str) -> str:
 
 
 async def bars_of(page: Page, name: str) -> list[dict[str, Any]]:
-    """The bars of a table's levels: what they say, where they are, and how much of each is filled."""
+    """The bars of a table's levels: their text, their place, and how much of each is filled."""
     found: list[dict[str, Any]] = await page.evaluate(
         f"""[...{row_of(name)}.querySelectorAll('.levels li')].map((level) => {{
             const bar = level.querySelector('svg').getBoundingClientRect();
@@ -135,7 +135,7 @@ def test_tables_and_levels_are_shown(place: Place) -> None:
 
 
 def test_screenshot_has_bars_and_charts(place: Place) -> None:
-    """In the picture a bar has its colour as far as it is filled and the track's after that; the charts draw lines."""
+    """In the picture a bar has its colour up to its end and the track's after that; the charts draw lines."""
 
     async def body() -> None:
         async with console(place.status) as (page, _):
@@ -186,8 +186,8 @@ def test_commit_shows_without_reload(place: Place) -> None:
     run(body)
 
 
-def test_live_platform(tmp_path: Path) -> None:
-    """Of a leader that serves clients the page shows their sessions, their pins and, as they come, their tables."""
+def test_sessions_pins_and_tables_of_a_live_platform_are_shown(tmp_path: Path) -> None:
+    """For a leader with clients the page shows their sessions, their pins, and their tables as they are created."""
 
     async def body(platform: Platform) -> None:
         async with console(platform.leader.report.status) as (page, _):
@@ -212,7 +212,7 @@ def test_live_platform(tmp_path: Path) -> None:
 
 
 def test_names_of_the_store_are_text(place: Place) -> None:
-    """A table's, a compactor's or a writer's name that looks like markup is shown as it is, and nothing of it runs."""
+    """A name of a table, compactor or writer that looks like markup is shown as it is, and not executed."""
     place.status.fields["replica"] = replace(place.status().replica, address=HOSTILE, leader=HOSTILE)
     place.status.stalls = {3: f"table {HOSTILE} has 131 uncompacted runs"}
 
@@ -237,7 +237,7 @@ def test_names_of_the_store_are_text(place: Place) -> None:
 
 
 def test_problems_come_first(place: Place) -> None:
-    """What is wrong stands above all else, errors before warnings, and in the title of the tab."""
+    """Problems stand on top, errors before warnings, and in the title of the tab."""
     status = place.status()
     place.status.fields["replica"] = replace(status.replica, role="follower", leader="")
     place.status.fields["compaction"] = replace(status.compaction, paused=True, reason="moving the bucket")
@@ -258,8 +258,8 @@ def test_problems_come_first(place: Place) -> None:
     run(body)
 
 
-def test_lost_connection_is_told_and_heals(place: Place) -> None:
-    """While the service does not answer a banner says so and since when; once it answers the banner goes."""
+def test_lost_connection_is_shown_and_heals(place: Place) -> None:
+    """While the service does not answer, a banner says so and since when; then it goes."""
     broken = [False]
 
     def status() -> Any:
@@ -282,7 +282,7 @@ def test_lost_connection_is_told_and_heals(place: Place) -> None:
     run(body)
 
 
-def test_token_is_asked_for_and_kept_in_the_tab(place: Place) -> None:
+def test_the_page_asks_for_a_token_and_keeps_it_in_the_tab(place: Place) -> None:
     """The page shows nothing of the store without a token, says when one is refused, and forgets it on demand."""
 
     def authenticate(presented: Presented) -> Caller:
@@ -317,8 +317,8 @@ def test_token_is_asked_for_and_kept_in_the_tab(place: Place) -> None:
 
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("dark", [False, True])
-def test_page_fits(place: Place, width: int, dark: bool) -> None:
-    """Nothing is wider than the window, in light and in dark, and text is told apart from its ground."""
+def test_page_fits_the_window(place: Place, width: int, dark: bool) -> None:
+    """Nothing is wider than the window, in light and in dark, and text has contrast."""
 
     async def body() -> None:
         async with console(place.status) as (page, _):

@@ -1,4 +1,4 @@
-"""The HTTP port of a replica, asked by a real client over a real socket."""
+"""The HTTP port of a replica, with a real client over a real socket."""
 
 import asyncio
 import gzip
@@ -39,7 +39,7 @@ Client = aiohttp.ClientSession
 
 
 def check(presented: Presented) -> Caller:
-    """Knows one token of a reader, and one whose roles were taken away."""
+    """Authenticate one reader's token, and one whose roles were removed."""
     if presented.authorization == f"Bearer {SECRET}":
         return Caller("ann", Role.READER)
     if presented.authorization == "Bearer none":
@@ -53,7 +53,7 @@ def ask(
     authenticate: Callable[[Presented], Caller] = lambda _: ANYONE,
     defect: Callable[[], str] = str,
 ) -> None:
-    """Serve, and ask."""
+    """Serve, and call."""
 
     async def body() -> None:
         app = make_app(status, lambda: b"# HELP up Up.\nup 1\n", authenticate, defect)
@@ -68,7 +68,7 @@ def ask(
 
 
 def test_status_is_the_struct_as_json() -> None:
-    """`/api/status` answers the whole status, integers exact, never cached, packed if the client can unpack."""
+    """`/api/status` returns the whole status, integers exact, never cached, compressed if the client accepts it."""
     told = bare_status()
     told = replace(told, version=replace(told.version, max_committed_epoch=2**63 - 1))
 
@@ -87,7 +87,7 @@ def test_status_is_the_struct_as_json() -> None:
 
 @pytest.mark.parametrize("path", [*OPEN, *CLOSED, "/nothing", "/static/nothing"])
 def test_every_answer_forbids_what_the_page_does_not_need(path: str) -> None:
-    """Nothing inline, nothing from elsewhere, no frames, no guessing of types, no address told to others."""
+    """Nothing inline, nothing from elsewhere, no frames, no guessing of types, no referrer."""
 
     async def questions(client: Client) -> None:
         async with client.get(path) as response:
@@ -104,8 +104,8 @@ def test_every_answer_forbids_what_the_page_does_not_need(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", CLOSED)
-def test_figures_ask_for_a_token(path: str) -> None:
-    """Status and metrics are refused without a token (401) and to a caller without a role (403), the secret untold."""
+def test_status_and_metrics_need_a_token(path: str) -> None:
+    """Status and metrics are refused without a token (401) and to a caller without a role (403); no secret is shown."""
 
     async def questions(client: Client) -> None:
         for headers, expected, kind in (
@@ -129,8 +129,8 @@ def test_figures_ask_for_a_token(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", OPEN)
-def test_page_and_probes_ask_for_no_token(path: str) -> None:
-    """The console's own files hold nothing of the store, and whoever restarts the process has no token."""
+def test_page_and_probes_need_no_token(path: str) -> None:
+    """The console's files hold nothing of the store, and the kubelet, which probes, has no token."""
 
     async def questions(client: Client) -> None:
         async with client.get(path) as response:
@@ -148,8 +148,8 @@ def test_page_and_probes_ask_for_no_token(path: str) -> None:
         ({"draining": True}, 503, "shutting down"),
     ],
 )
-def test_readiness(fields: dict[str, Any], expected: int, text: str) -> None:
-    """A replica is ready if it leads or keeps up, and not while it drains; it is alive all the time."""
+def test_a_replica_is_ready_if_it_leads_or_keeps_up(fields: dict[str, Any], expected: int, text: str) -> None:
+    """A replica is ready if it leads or keeps up, and not while it drains; it is live all the time."""
     status = bare_status()
     status = replace(status, replica=replace(status.replica, **fields))
 
@@ -163,11 +163,11 @@ def test_readiness(fields: dict[str, Any], expected: int, text: str) -> None:
     ask(questions, lambda: status)
 
 
-def test_liveness_tells_what_a_restart_would_cure() -> None:
-    """A replica lives while its threads run; one that has ended is named, until the process is restarted."""
+def test_liveness_fails_only_if_a_restart_helps() -> None:
+    """A replica is live while its threads run; an ended one is named, until the process is restarted."""
 
     class Broken(Exception):
-        """A defect, which nobody has thought of."""
+        """An unforeseen defect."""
 
     bucket = RequestCounts(open_bucket("memory://"))
     node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll_seconds=0.01, leader_lease_seconds=0.5))
@@ -210,7 +210,7 @@ def test_metrics_are_prometheus_text() -> None:
 
 
 def test_unchanged_files_are_not_sent_again() -> None:
-    """A browser that has a file asks whether it still holds; that is how an upgrade shows at once."""
+    """A browser asks whether its file is current, so that an upgrade shows at once."""
 
     async def questions(client: Client) -> None:
         async with client.get("/static/console.css") as response:
@@ -235,8 +235,8 @@ def test_no_other_file_is_served(path: str) -> None:
     ask(questions)
 
 
-def test_many_lookers_share_a_status() -> None:
-    """A status is made once however many ask at that moment."""
+def test_concurrent_requests_share_a_status() -> None:
+    """Requests at the same moment share one status."""
     made = []
 
     def status() -> ServiceStatus:
@@ -254,8 +254,8 @@ def test_many_lookers_share_a_status() -> None:
     ask(questions, status)
 
 
-def test_bundled_library_is_the_one_that_is_named() -> None:
-    """Each bundled file is the published one, by its hash, and its version and licence are named."""
+def test_bundled_library_is_the_published_one() -> None:
+    """Each bundled file is the published one, by its hash, with version and licence."""
     vendor = CONSOLE / "vendor"
     sources = (vendor / "SOURCES.txt").read_text()
     hashes = {name: digest for digest, name in re.findall(r"^([0-9a-f]{64})  (\S+)$", sources, re.MULTILINE)}
@@ -269,7 +269,7 @@ def test_bundled_library_is_the_one_that_is_named() -> None:
 
 
 def test_page_has_nothing_inline_and_no_markup_from_text() -> None:
-    """The console's own files keep to the policy, and never make markup out of text."""
+    """The console's own files obey the policy, and never make markup from text."""
     page = (CONSOLE / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style| style=| on\w+=|javascript:|https?:", page)
     for script in CONSOLE.glob("*.js"):

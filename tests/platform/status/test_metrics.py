@@ -1,4 +1,4 @@
-"""What `/metrics` answers: names and types in Prometheus' manner, all of them documented, and the figures right."""
+"""`/metrics`: names and types by Prometheus' conventions, all of them documented, and right figures."""
 
 import re
 import urllib.request
@@ -29,7 +29,7 @@ def scrape(address: str) -> tuple[str, dict[str, Metric]]:
 
 
 def value(families: dict[str, Metric], sample: str, **labels: str) -> float:
-    """Of the one sample with that name and these labels among its own."""
+    """The value of the one sample with that name and these labels among its own."""
     (found,) = [
         one.value
         for family in families.values()
@@ -41,7 +41,7 @@ def value(families: dict[str, Metric], sample: str, **labels: str) -> float:
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaProcess]:
-    """One that has three epochs of two tables, and a client with a pin."""
+    """A replica with three epochs of two tables, and a client with a pin."""
     url = (tmp_path_factory.mktemp("metrics") / "store").as_uri()
     # The log is read at the start and not while a test counts requests.
     with MetaProcess(url, "--leader.poll-seconds", "3600") as process:
@@ -59,8 +59,8 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaProcess]:
                 yield process
 
 
-def test_figures_are_right(replica: MetaProcess) -> None:
-    """What was done to the store is what the metrics say."""
+def test_metrics_count_what_was_done(replica: MetaProcess) -> None:
+    """The metrics count what was done to the store."""
     _, families = scrape(replica.http)
     assert value(families, "tussock_meta_commits_total") == 3
     assert value(families, "tussock_meta_log_entry_commits_count") == 3
@@ -91,7 +91,7 @@ def test_figures_are_right(replica: MetaProcess) -> None:
     assert value(families, "tussock_meta_bucket_bytes_total", caller="meta", operation="create") > 0
 
 
-def test_names_are_in_prometheus_manner(replica: MetaProcess) -> None:
+def test_names_follow_the_conventions_of_prometheus(replica: MetaProcess) -> None:
     """Base units, `_total` for counters and only for them, one prefix, a type and a help text for each."""
     _, families = scrape(replica.http)
     for name, family in families.items():
@@ -108,7 +108,7 @@ def test_names_are_in_prometheus_manner(replica: MetaProcess) -> None:
 
 
 def test_every_metric_is_documented(replica: MetaProcess) -> None:
-    """`docs/metrics.md` has a row for each metric, with its type and its labels; and no row too many."""
+    """`docs/metrics.md` has exactly one row for each metric, with its type and its labels."""
     _, families = scrape(replica.http)
     found, empty = {}, set()
     for name, family in families.items():
@@ -130,8 +130,8 @@ def test_every_metric_is_documented(replica: MetaProcess) -> None:
             assert documented[name][1] == labels, name
 
 
-def test_scraping_needs_no_more_than_one_listing(replica: MetaProcess) -> None:
-    """Prometheus comes every few seconds: that may not turn into a load on the bucket."""
+def test_a_scrape_makes_one_listing_at_most(replica: MetaProcess) -> None:
+    """Prometheus comes every few seconds, which must not load the bucket."""
     _, before = scrape(replica.http)
     for _ in range(5):
         _, after = scrape(replica.http)
@@ -170,7 +170,7 @@ def table_status(name: str, **fields: object) -> TableStatus:
 
 
 def test_number_of_tables_does_not_grow_the_labels() -> None:
-    """Only the largest have lines of their own; the rest is one line, and no row of it is lost."""
+    """Only the largest tables have lines; all others share one line, and no row of them is lost."""
     count = TABLES_MAX + 50
     tables = tuple(table_status(f"t{at}", bytes=100 + at, stall="x" * (at == 0)) for at in range(count))
     families = rendered(bare_status(tables=tables))
@@ -183,13 +183,13 @@ def test_number_of_tables_does_not_grow_the_labels() -> None:
 
 
 def test_names_of_tables_are_escaped() -> None:
-    """A table may be called anything; the text stays readable, and the name comes back."""
+    """A table may have any name; the text stays readable, and the name can be read back."""
     name = 'a"b\\c\nd{e="f"} é'
     assert value(rendered(bare_status(tables=(table_status(name),))), "tussock_meta_table_rows", table=name) == 10
 
 
 def test_two_servers_of_a_process_do_not_mix() -> None:
-    """Each has a registry of its own."""
+    """Each server has a separate registry."""
     one, two = ReplicaMetrics(), ReplicaMetrics()
     one.log.count([])
     assert b"tussock_meta_log_entries_total 1.0" in one.render()

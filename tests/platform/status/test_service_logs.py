@@ -24,7 +24,7 @@ PROTOCOL = ("tussock-protocol", "1")
 
 @pytest.fixture
 def _root_logger() -> Iterator[None]:
-    """Puts back what `start_logging` replaces."""
+    """Restore what `start_logging` replaces."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -37,7 +37,7 @@ def lines_of(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 @pytest.mark.usefixtures("_root_logger")
-def test_event_keeps_its_parts() -> None:
+def test_event_keeps_its_types_and_stays_one_line() -> None:
     """Numbers stay numbers, text may hold anything, and a line stays a line."""
     stream = io.StringIO()
     start_logging("info", "json", stream)
@@ -49,8 +49,8 @@ def test_event_keeps_its_parts() -> None:
 
 
 @pytest.mark.usefixtures("_root_logger")
-def test_other_libraries_speak_json_too() -> None:
-    """Their arguments are put in, their traces kept; what they say of themselves below a warning is left out."""
+def test_lines_of_other_libraries_are_json_too() -> None:
+    """Their arguments are formatted, their traces kept; lines below a warning are left out."""
     stream = io.StringIO()
     start_logging("debug", "json", stream)
     logging.getLogger("somebody").warning("%d of %s", 3, "x")
@@ -77,8 +77,8 @@ def test_text_is_for_people() -> None:
 
 
 @pytest.mark.usefixtures("_root_logger")
-def test_library_adds_what_is_bound() -> None:
-    """A line of the core says which request it belongs to, and the core knows nothing of requests."""
+def test_lines_of_the_core_have_the_bound_values() -> None:
+    """A line of the core has the request's id, though the core knows nothing of requests."""
     stream = io.StringIO()
     start_logging("info", "json", stream)
     with structlog.contextvars.bound_contextvars(request_id="r1"):
@@ -99,7 +99,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaProcess]:
 
 
 def ask(process: MetaProcess, method: str, request: bytes = b"", **metadata: str) -> tuple[grpc.StatusCode, str]:
-    """How a bare call ends, and the request's id that comes back."""
+    """The status of a bare call, and the request's id that comes back."""
     sent = [PROTOCOL, *((key.replace("_", "-"), value) for key, value in metadata.items())]
     with grpc.insecure_channel(process.address) as channel:
         _, call = None, channel.unary_unary(METHODS[method].path).future(request, metadata=sent, timeout=60)
@@ -108,7 +108,7 @@ def ask(process: MetaProcess, method: str, request: bytes = b"", **metadata: str
 
 
 def test_request_id_is_in_every_line_of_its_call(process: MetaProcess) -> None:
-    """Given by the caller, it comes back, and stands in the line of the call and in those of the core."""
+    """The caller's id comes back, and is in the line of the call and in those of the core."""
     request = pb.OpenSessionRequest(session_id="c" * 32, kind=pb.CLIENT, name="me").SerializeToString()
     code, told = ask(process, "OpenSession", request, tussock_request_id="job-7:12")
     assert (code, told) == (grpc.StatusCode.OK, "job-7:12")
@@ -120,8 +120,8 @@ def test_request_id_is_in_every_line_of_its_call(process: MetaProcess) -> None:
 
 
 @pytest.mark.parametrize("odd", ["", "a b", "x" * 65, '"};drop', "a=b"])
-def test_odd_request_id_is_replaced(process: MetaProcess, odd: str) -> None:
-    """What could forge lines or fill the log is not taken over; each call has an id all the same."""
+def test_malformed_request_id_is_replaced(process: MetaProcess, odd: str) -> None:
+    """An id that could forge lines or fill the log is replaced; each call has one."""
     first, second = (ask(process, "GetStatus", tussock_request_id=odd)[1] for _ in range(2))
     assert len(first) == 16
     assert first != second
@@ -129,7 +129,7 @@ def test_odd_request_id_is_replaced(process: MetaProcess, odd: str) -> None:
 
 
 def test_subscription_ends_with_its_subscriber(process: MetaProcess) -> None:
-    """A client that goes away leaves no call open: its stream is told as ended, once."""
+    """A client that goes away leaves no call open: the end of its stream is logged, once."""
     request = pb.OpenSessionRequest(session_id="e" * 32, kind=pb.CLIENT).SerializeToString()
     assert ask(process, "OpenSession", request)[0] == grpc.StatusCode.OK
     with grpc.insecure_channel(process.address) as channel:
@@ -142,8 +142,8 @@ def test_subscription_ends_with_its_subscriber(process: MetaProcess) -> None:
     assert (line["method"], line["code"], line["level"]) == ("Subscribe", "CANCELLED", "debug")
 
 
-def test_mistake_of_a_caller_is_told_once(process: MetaProcess) -> None:
-    """One line, at `info`: nobody needs to be woken."""
+def test_mistake_of_a_caller_is_logged_once(process: MetaProcess) -> None:
+    """One line, at `info`: no operator needs to be woken."""
     with connect(process.url) as store:
         store.create_table("twice")
         with pytest.raises(TableExists):
@@ -172,8 +172,8 @@ def test_other_protocol_is_refused(process: MetaProcess, metadata: list[tuple[st
     assert "upgrade the older" in raised.value.details()
 
 
-def test_unforeseen_error_is_told_to_the_log_and_not_to_the_caller(caplog: pytest.LogCaptureFixture) -> None:
-    """The caller gets the request's id, with which the trace is found; the client does not try it again."""
+def test_unforeseen_error_is_logged_and_hidden_from_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller gets the request's id, which leads to the trace; the client does not repeat the call."""
     with Platform("memory://") as platform:
         store = platform.connect()
 

@@ -29,10 +29,10 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
     return int(ended.value.code or 0), out, err
 
 
-def test_shows_tables_nodes_and_problems(
+def test_status_shows_tables_nodes_and_problems(
     platform: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader's status, whichever replica was named, with what is wrong first."""
+    """The leader's status, whichever replica was named, with problems first."""
     store = platform.connect()
     kv = store.create_table("flights")
     epoch = store.new_epoch()
@@ -53,10 +53,10 @@ def test_shows_tables_nodes_and_problems(
     assert str(epoch) in out
 
 
-def test_json_is_the_documented_status(
+def test_status_as_json_is_the_documented_one(
     platform: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One document, which reads as a status; a replica that is away is told on stderr."""
+    """One document, which parses as a status; an unreachable replica is reported on stderr."""
     away = f"127.0.0.1:{free_port()}"
     code, out, err = run(capsys, monkeypatch, "--json", "--meta", f"{away},{platform.leader.address}")
     assert code == 0
@@ -66,7 +66,9 @@ def test_json_is_the_documented_status(
     assert f"no answer from {away}" in err
 
 
-def test_says_when_nobody_answers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_reports_that_no_replica_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, err = run(capsys, monkeypatch, "--meta", f"127.0.0.1:{free_port()}")
     assert (code, out) == (1, "")
     assert err.startswith("error: no replica of the meta service answered: 127.0.0.1:")

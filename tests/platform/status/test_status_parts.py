@@ -1,4 +1,4 @@
-"""A status: its parts from versions, its rates, and the problems that are found in it."""
+"""A status: its parts from versions, its rates, and the problems found in it."""
 
 import inspect
 import re
@@ -58,8 +58,8 @@ def tables(version: Version = VERSION, sums: LevelSums | None = None, **stalls: 
     return table_statuses(version, PickerConfig(), named, sums or LevelSums())
 
 
-def test_tables_by_name_with_the_sums_of_their_levels() -> None:
-    """Each level that is not empty has its runs, SSTs, rows and bytes; the table has their sums."""
+def test_tables_are_listed_by_name_with_the_sums_of_their_levels() -> None:
+    """Each level with data has its runs, SSTs, rows and bytes; the table has their sums."""
     ant, zebra = tables()
     assert (ant.name, ant.levels, ant.bytes, ant.last_epoch) == ("ant", (), 0, 0)
     upper, lower = zebra.levels
@@ -74,8 +74,8 @@ def test_stall_has_its_reason() -> None:
     assert [table.stall for table in tables(zebra="too many runs")] == ["", "too many runs"]
 
 
-def test_sums_of_a_level_follow_the_level() -> None:
-    """A level that a compaction replaced is summed anew, one that stayed is not, and a dropped table is forgotten."""
+def test_sums_of_a_level_are_cached_with_the_level() -> None:
+    """A level that a compaction replaced is summed anew, another one is not, and a dropped table is forgotten."""
     sums = LevelSums()
     first = tables(sums=sums)[1].levels[1]
     assert tables(sums=sums)[1].levels[1] is first
@@ -86,14 +86,14 @@ def test_sums_of_a_level_follow_the_level() -> None:
     assert inside.tables_known(sums) == {}
 
 
-def test_version_facts() -> None:
+def test_the_status_has_the_facts_of_the_version() -> None:
     told = version_status(VERSION, 250)
     assert (told.seq, told.max_committed_epoch, told.committed_ms, told.synced_age_ms) == (9, 70, 6_000, 250)
     assert version_status(Version(), 0).committed_ms == 0
 
 
-def test_tasks_oldest_first_with_their_progress() -> None:
-    """A task of a table that is gone has no name; one that told no progress has read nothing."""
+def test_tasks_are_listed_oldest_first_with_their_progress() -> None:
+    """A task of a dropped table has no name; one without reported progress has read nothing."""
 
     def task(number: int, table: int, claimed_ms: int) -> CompactionTask:
         return CompactionTask(
@@ -115,8 +115,8 @@ def test_tasks_oldest_first_with_their_progress() -> None:
     assert (newer.runs, newer.ssts, newer.rows, newer.bytes, newer.target_level) == (2, 3, 300, 3300, 1)
 
 
-def test_pins_by_epoch_without_their_ids() -> None:
-    """Whoever knows a pin's id could let go of it."""
+def test_pins_are_listed_by_epoch_without_ids() -> None:
+    """A pin's id is only for the session that holds the pin."""
     pins = [PinInfo(id=f"secret-{epoch}", epoch=epoch, owner="o", created_ms=1, expires_ms=2) for epoch in (9, 3)]
     told = pin_statuses(pins)
     assert [pin.epoch for pin in told] == [3, 9]
@@ -128,7 +128,7 @@ def commit(size: int) -> CommitEpoch:
 
 
 def test_rates_count_by_whole_second() -> None:
-    """An entry counts in the second in which it came; the running second is not told yet; others are zero."""
+    """An entry counts in the second in which it came; the running second is left out; others are zero."""
     rates = Rates(seconds=4)
     rates.count([commit(10), commit(20)], 100.2)
     rates.count([commit(5)], 100.9)
@@ -142,8 +142,8 @@ def test_rates_count_by_whole_second() -> None:
     assert rates.status(200.0, 60_000).epochs == (0, 0, 0, 0)
 
 
-def test_rates_keep_no_more_than_they_tell() -> None:
-    """A replica whose status nobody asks for keeps only the last seconds."""
+def test_rates_keep_only_the_seconds_that_they_show() -> None:
+    """A replica whose status is never read keeps only the last seconds."""
     rates = Rates(seconds=4)
     for second in range(1000):
         rates.count([commit(1)], float(second))
@@ -198,12 +198,12 @@ VACUUM = VacuumStatus(finished_ms=1, deleted=0, bytes_freed=0, kept_young=0)
     ],
 )
 def test_problems_are_found(fields: dict[str, Any], found: list[str]) -> None:
-    """Each trouble is one problem of its own, and a healthy replica has none."""
+    """Each trouble gives exactly one problem, and a healthy replica has none."""
     assert kinds(replace(HEALTHY, **fields)) == found
 
 
 def test_errors_come_before_warnings() -> None:
-    """What does not work now stands first."""
+    """Present failures stand first."""
     status = replace(
         HEALTHY,
         compaction=CompactionStatus(paused=True, reason="moving"),

@@ -8,8 +8,8 @@ from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
 
 
-def test_a_compactor_is_shown_with_the_tasks_that_it_was_given(tmp_path: Path) -> None:
-    """One that does none of its tasks has them there, and so in `tussock status` and the console."""
+def test_a_compactor_is_shown_with_its_tasks(tmp_path: Path) -> None:
+    """A compactor that does none of its tasks still has them in `tussock status` and the console."""
     session = "ab" * 16
     with GuardedMeta(tmp_path) as meta, meta.connect("writer") as store:
         compactor = meta.caller("compactor")

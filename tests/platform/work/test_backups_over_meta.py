@@ -1,4 +1,4 @@
-"""Backups through the meta service: the same as embedded, and safe to repeat after a lost answer."""
+"""Backups through the meta service: as in an embedded store, and safe to repeat after a lost answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +21,8 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
         yield made
 
 
-def test_a_backup_outlives_what_it_was_made_of(platform: Platform, tmp_path: Path) -> None:
-    """Made, listed, restored into an empty place, deleted; vacuum minds it."""
+def test_a_backup_over_meta_outlives_its_store(platform: Platform, tmp_path: Path) -> None:
+    """It is made, listed, restored into an empty place, and deleted; vacuum respects it."""
     store = platform.connect(retention=0, gc_grace=0)
     kv = store.create_table("kv")
     epoch = store.new_epoch()
@@ -41,7 +41,7 @@ def test_a_backup_outlives_what_it_was_made_of(platform: Platform, tmp_path: Pat
     assert store.backups() == []
 
 
-def test_names_that_are_taken_or_unknown(platform: Platform) -> None:
+def test_used_and_unknown_names_of_backups_are_refused(platform: Platform) -> None:
     store = platform.connect()
     store.backup("monday")
     with pytest.raises(BackupExists, match="monday"):
@@ -51,7 +51,7 @@ def test_names_that_are_taken_or_unknown(platform: Platform) -> None:
 
 
 def test_a_repeated_call_makes_one_backup(platform: Platform) -> None:
-    """The client that got no answer sends the same id again."""
+    """A client without an answer sends the same id again."""
     node = platform.leader.node
     request = pb.CreateBackupRequest(name="monday", backup_id="a" * 32)
     first, again = (node.call("CreateBackup", request, ANYONE) for _ in range(2))
@@ -60,7 +60,7 @@ def test_a_repeated_call_makes_one_backup(platform: Platform) -> None:
 
 
 def test_epochs_are_handed_out_in_order(platform: Platform) -> None:
-    """Each is greater than all before it, and than all that were committed."""
+    """Each is greater than all earlier ones, and than all committed ones."""
     node = platform.leader.node
     taken = [node.call("AllocateEpoch", pb.AllocateEpochRequest(), ANYONE).epoch for _ in range(100)]
     assert taken == sorted(set(taken))
@@ -71,10 +71,10 @@ def test_epochs_are_handed_out_in_order(platform: Platform) -> None:
 
 
 @pytest.mark.minio
-def test_a_clone_lets_go_of_its_source_where_settings_say_how_it_is_reached(
+def test_a_clone_releases_its_source_with_the_services_settings(
     minio: MinioServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment of the service has keys only; endpoint and region of both buckets come from its settings."""
+    """The service's environment has only keys; endpoint and region of both buckets come from its settings."""
     source, target = minio.fresh_url(), minio.fresh_url()
     with connect(source) as store:
         epoch = store.new_epoch()

@@ -1,4 +1,4 @@
-"""Workers whose epochs commit together, over real gRPC: what readers see, what dead, slow and failed workers cost."""
+"""Workers whose epochs commit together, over gRPC: what readers see, and the cost of dead, slow and failed workers."""
 
 import queue
 import threading
@@ -32,7 +32,7 @@ INTERVAL = 0.05
 
 
 class Worker:
-    """A client that takes part in the job and keeps what it was told."""
+    """A client that takes part in the job and records its events."""
 
     def __init__(self, platform: Platform, name: str, **options: Any) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Worker:
             self.kv.upsert([(self.name.encode(), value.encode())], epoch)
 
     def write_on(self, value: str) -> None:
-        """Write until that is refused."""
+        """Write until a write is refused."""
         pause = threading.Event()
         for _ in range(int(HEAR_SECONDS_MAX / 0.005)):
             self.write(value)
@@ -64,7 +64,7 @@ class Worker:
                 return event
 
     def committed_write(self, value: str) -> BarrierEvent:
-        """Write, and wait until that is in a checkpoint."""
+        """Write, and wait until the row is in a checkpoint."""
         self.write(value)
         newest = 0
         while not self.heard.empty():
@@ -81,14 +81,14 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 def state(store: StateStore) -> dict[str, str | None]:
-    """What a snapshot of the newest epoch shows of the workers."""
+    """The rows of the workers in a snapshot of the newest epoch."""
     with store.pin_snapshot() as snapshot:
         values = snapshot.table("kv").multi_get([b"a", b"b"]).to_pylist()
     return {name: value and value.decode() for name, value in zip("ab", values, strict=True)}
 
 
 def test_no_snapshot_shows_one_worker_without_the_other(platform: Platform) -> None:
-    """Both write the barrier's number when it comes; whoever looks, sees the same number twice."""
+    """Both write the barrier's number when it comes; a reader sees the same number twice at any time."""
     workers: dict[str, Worker] = {}
 
     def write_number(name: str):
@@ -116,7 +116,7 @@ def test_no_snapshot_shows_one_worker_without_the_other(platform: Platform) -> N
 
 
 def test_own_writes_are_seen_at_once_and_others_after_the_checkpoint(platform: Platform) -> None:
-    """A worker reads what it has written while its epoch is open, sealed, and committed."""
+    """A worker reads its rows while its epoch is open, sealed, and committed."""
     a, b = Worker(platform, "a", interval=60.0), Worker(platform, "b", interval=60.0)
     a.write("1")
     assert a.kv.get(b"a") == b"1"
@@ -125,7 +125,7 @@ def test_own_writes_are_seen_at_once_and_others_after_the_checkpoint(platform: P
 
 
 def test_barriers_wait_for_all_participants(platform: Platform) -> None:
-    """Half a job makes no checkpoint; when the other half joins, what was written before is in the first one."""
+    """Half a job makes no checkpoint; when the other half joins, earlier rows are in the first one."""
     a = Worker(platform, "a")
     a.write("early")
     with pytest.raises(WaitTimeout, match="no checkpoint was made"):
@@ -137,8 +137,8 @@ def test_barriers_wait_for_all_participants(platform: Platform) -> None:
     assert state(b.store) == {"a": "early", "b": "late"}
 
 
-def test_leaving_takes_everything_along(platform: Platform) -> None:
-    """`leave` returns when all is committed; the job goes on without the one that left."""
+def test_leaving_commits_all_rows_first(platform: Platform) -> None:
+    """`leave` returns when all rows are committed; the job goes on without the worker."""
     a, b = Worker(platform, "a"), Worker(platform, "b")
     a.write("done")
     a.checkpoint.leave()
@@ -150,8 +150,8 @@ def test_leaving_takes_everything_along(platform: Platform) -> None:
     assert state(b.store) == {"a": "done", "b": "alone"}
 
 
-def test_dead_worker_costs_all_what_was_not_committed(platform: Platform) -> None:
-    """With `abort`, the others forget what they wrote since the newest checkpoint, are told so once, and go on."""
+def test_dead_worker_makes_all_drop_uncommitted_rows(platform: Platform) -> None:
+    """With `abort`, the others drop their rows since the newest checkpoint, get one event about it, and go on."""
     a, b = Worker(platform, "a"), Worker(platform, "b")
     a.committed_write("1")
     held = b.committed_write("1").committed_epoch
@@ -169,7 +169,7 @@ def test_dead_worker_costs_all_what_was_not_committed(platform: Platform) -> Non
 
 
 def test_dead_worker_is_waited_for(platform: Platform) -> None:
-    """With `wait`, the others keep what they wrote; it commits when a successor of the same name has come."""
+    """With `wait`, the others keep their rows, which are committed when a successor of the same name has come."""
     a, b = Worker(platform, "a", on_missing="wait"), Worker(platform, "b", on_missing="wait")
     b.committed_write("1")
     b.write("lost")
@@ -185,8 +185,8 @@ def test_dead_worker_is_waited_for(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("on_missing", ["abort", "wait"])
-def test_slow_worker(platform: Platform, on_missing: str) -> None:
-    """A worker that holds a barrier up makes all give it up after the timeout, or is waited for."""
+def test_slow_worker_is_aborted_or_waited_for(platform: Platform, on_missing: str) -> None:
+    """A worker that delays a barrier makes all give it up after the timeout, or is waited for."""
     held_up, go_on = threading.Event(), threading.Event()
 
     def dawdle(barrier: BarrierEvent) -> None:
@@ -217,7 +217,7 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
 
 
 def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) -> None:
-    """`on_barrier` is not called before the worker has asked for its epoch: it could save a state that is not there."""
+    """`on_barrier` is called only after the worker has asked for its epoch: before, it could save a missing state."""
     a = Worker(platform, "a", timeout=3.0)
     barriers: queue.Queue[BarrierEvent] = queue.Queue()
     store = platform.connect()
@@ -238,8 +238,8 @@ def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) 
     assert state(a.store) == {"a": "2", "b": "1"}
 
 
-def test_failing_worker_hears_its_own_error_and_the_others_of_it(platform: Platform) -> None:
-    """An error in `on_barrier` is the worker's own; the others go back to the newest checkpoint."""
+def test_failing_worker_gets_its_own_error_and_the_others_get_the_reason(platform: Platform) -> None:
+    """An error in `on_barrier` reaches the worker; the others go back to the newest checkpoint."""
 
     def stumble(barrier: BarrierEvent) -> None:
         raise ZeroDivisionError("in the worker's code")
@@ -251,8 +251,8 @@ def test_failing_worker_hears_its_own_error_and_the_others_of_it(platform: Platf
         a.write_on("1")
 
 
-def test_worker_in_the_middle_of_a_step_hears_its_own_error(platform: Platform) -> None:
-    """An error in `on_committed` gives up the epoch of the step that is under way: the error is told, not that."""
+def test_worker_in_the_middle_of_a_step_gets_its_own_error(platform: Platform) -> None:
+    """An error in `on_committed` gives up the epoch of the running step: the step raises that error."""
 
     def stumble(committed: BarrierEvent) -> None:
         assert in_a_step.wait(HEAR_SECONDS_MAX)
@@ -276,7 +276,7 @@ def test_worker_in_the_middle_of_a_step_hears_its_own_error(platform: Platform) 
 
 
 def test_checkpoint_that_cannot_be_committed_is_aborted(platform: Platform) -> None:
-    """A table that was dropped under the job: all hear why, and nothing half is there."""
+    """A table was dropped under the job: all workers get the reason, and nothing half is committed."""
     other = platform.connect().create_table("other")
     a, b = Worker(platform, "a", interval=0.5), Worker(platform, "b", interval=0.5)
     with b.checkpoint.writing() as epoch:
@@ -292,8 +292,8 @@ def test_checkpoint_that_cannot_be_committed_is_aborted(platform: Platform) -> N
     assert other.name == "other"
 
 
-def test_name_is_taken(platform: Platform) -> None:
-    """A live worker's name is refused to another, and a client takes one place in a job."""
+def test_used_name_of_a_worker_is_refused(platform: Platform) -> None:
+    """A live worker's name is refused to another client, and a client takes one place in a job."""
     a = Worker(platform, "a")
     impatient = connect(platform.url, deadline=0.6)
     with impatient, pytest.raises(DuplicateName, match="has a live participant 'a'"):
@@ -303,7 +303,7 @@ def test_name_is_taken(platform: Platform) -> None:
 
 
 def test_successor_waits_for_its_predecessors_session(platform: Platform) -> None:
-    """A worker that was killed and started again joins as soon as the session of the dead one has lapsed."""
+    """A killed and restarted worker joins as soon as the session of the dead one has lapsed."""
     a = Worker(platform, "a")
     inside.silence(inside.backend(a.store))
     successor = Worker(platform, "a")
@@ -321,7 +321,7 @@ def test_successor_waits_for_its_predecessors_session(platform: Platform) -> Non
     ],
 )
 def test_options_that_cannot_work(platform: Platform, options: dict[str, Any], message: str) -> None:
-    """What all have to agree on, and what makes no sense; the message says which option."""
+    """Options on which all have to agree, and senseless ones; the message names the option."""
     a = Worker(platform, "a")
     with pytest.raises(InvalidOption, match=message):
         Worker(platform, "b", **options)
@@ -335,13 +335,13 @@ def test_embedded_store_has_no_coordinator() -> None:
 
 
 def test_wait_needs_a_name_that_lasts(platform: Platform) -> None:
-    """A successor is known by its name, so one that is drawn anew each time cannot be waited for."""
+    """The name identifies a successor, so with a newly drawn name none could come."""
     with pytest.raises(InvalidOption, match="needs a name"):
         platform.connect().join_checkpoint("job", on_missing="wait")
 
 
 def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> None:
-    """What the sleeper wrote is given up, and it is told that a successor has its place."""
+    """The sleeper's rows are given up, and it is told that a successor has its place."""
     a, b = Worker(platform, "a"), Worker(platform, "b")
     a.committed_write("1")
     backend: Any = inside.backend(a.store)
@@ -361,7 +361,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
 
 
 def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
-    """The leader is gone in the middle of the job: what was committed stays, the rest is done again, barriers go on."""
+    """The leader ends in the middle of the job: committed rows stay, the rest is repeated, barriers go on."""
     with Platform(tmp_path.as_uri(), replicas=2, session_lease_seconds=5.0, leader_lease_seconds=3.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
@@ -380,7 +380,7 @@ def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_commit_that_the_bucket_delays_happens_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that got no answer may have happened: the same commit is repeated, and nothing is aborted."""
+    """An attempt without an answer may have succeeded: the same commit is repeated, and nothing is aborted."""
     commits: Any = platform.leader.node.leadership.commits
     commit, attempts = commits.commit, []
 
@@ -403,8 +403,8 @@ def test_commit_that_the_bucket_delays_happens_once(platform: Platform, monkeypa
     assert held.committed_epoch in [epoch for _, epoch in ledger]
 
 
-def test_broken_subscriptions_cost_nothing(platform: Platform) -> None:
-    """Events that were lost with a stream are told again on the next one: no abort, and no row is missing."""
+def test_broken_subscriptions_lose_no_event(platform: Platform) -> None:
+    """Events lost with one stream are sent again on the next one: no abort, and no row is missing."""
     restored: list[str] = []
     workers = [Worker(platform, name, on_restore=lambda event: restored.append(event.what)) for name in ("a", "b")]
     for number in range(20):
@@ -421,8 +421,8 @@ def test_broken_subscriptions_cost_nothing(platform: Platform) -> None:
     assert state(platform.connect()) == {"a": "19", "b": "19"}
 
 
-def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> None:
-    """Its session protects nothing any more; the barrier under way does."""
+def test_vacuum_spares_the_part_of_a_dead_worker(platform: Platform) -> None:
+    """Its session protects the part no more; the barrier under way does."""
     held_up, go_on = threading.Event(), threading.Event()
 
     def dawdle(barrier: BarrierEvent) -> None:
@@ -453,7 +453,7 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
 
 
 def test_call_from_another_session_is_fenced(platform: Platform) -> None:
-    """Nobody collects for another client's worker, even if it knows the generation."""
+    """No client collects for another client's worker, even if it knows the generation."""
     a, other = Worker(platform, "a"), platform.connect()
     connection: Any = inside.connection(inside.backend(other))
     request = pb.CollectBarrierRequest(

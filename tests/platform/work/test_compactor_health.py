@@ -1,4 +1,4 @@
-"""What probes of a compactor node see: whether it lives, and whether it is of use."""
+"""Liveness and readiness of a compactor node."""
 
 import urllib.error
 import urllib.request
@@ -21,7 +21,7 @@ from tussock.statestore.errors import InvalidOption
 
 
 def asked(address: str, path: str) -> tuple[int, str]:
-    """Status and text of a probe."""
+    """Status and text of a probe's answer."""
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -31,7 +31,7 @@ def asked(address: str, path: str) -> tuple[int, str]:
 
 
 def wait_for(address: str, path: str, status: int) -> str:
-    """The text of the first answer with this status."""
+    """Wait for an answer with this status; returns its text."""
     system = RealSystem()
     deadline = system.monotonic() + WAIT_SECONDS
     while system.monotonic() < deadline:
@@ -45,8 +45,8 @@ def wait_for(address: str, path: str, status: int) -> str:
     raise AssertionError(f"{path} still answers {found}: {text}")
 
 
-def test_answers_say_what_is_wrong() -> None:
-    """200 while nothing is, 503 with the reason, 404 for anything else."""
+def test_answers_have_the_reason() -> None:
+    """200 while all is well, 503 with the reason, 404 for other paths."""
     wrong = {"alive": "", "ready": "no session"}
     address = start_health("127.0.0.1:0", lambda: wrong["alive"], lambda: wrong["ready"])
     assert asked(address, "/healthz") == (200, "ok\n")
@@ -57,8 +57,8 @@ def test_answers_say_what_is_wrong() -> None:
     assert asked(address, "/etc/passwd")[0] == 404
 
 
-def test_address_that_cannot_be_used_is_told() -> None:
-    """One that is none, and one that is taken."""
+def test_unusable_address_is_reported() -> None:
+    """A wrong address, and one in use."""
     with pytest.raises(InvalidOption, match="HOST:PORT"):
         start_health("7372", str, str)
     taken = start_health("127.0.0.1:0", str, str)
@@ -67,7 +67,7 @@ def test_address_that_cannot_be_used_is_told() -> None:
 
 
 def test_ended_threads_are_a_defect_and_a_lapsed_session_is_not() -> None:
-    """A restart cures the first; of the second, only that the node is of no use is told."""
+    """A restart cures ended threads; a lapsed session only makes the node not ready."""
     system = FakeSystem()
     connection: Any = SimpleNamespace(is_alive=True, lease_deadline=system.monotonic() + 10)
     node = CompactorNode(cast(MetaConnection, connection), system)
@@ -81,8 +81,8 @@ def test_ended_threads_are_a_defect_and_a_lapsed_session_is_not() -> None:
     assert "the thread of a slot has ended" in node.defect()
 
 
-def test_node_waits_for_its_service_and_is_ready_while_it_is_there(tmp_path: Path) -> None:
-    """It lives from its start on; ready comes and goes with the service, and liveness stays."""
+def test_node_is_ready_only_while_its_service_is_reachable(tmp_path: Path) -> None:
+    """It is live from its start on; readiness follows the service, and liveness stays."""
     meta_port, health = free_port(), f"127.0.0.1:{free_port()}"
     service = ("--listen", f"127.0.0.1:{meta_port}", "--session.lease-seconds", "2")
     node = ("compactor", "--meta", f"127.0.0.1:{meta_port}", "--name", "one", "--deadline", "1")
@@ -102,15 +102,15 @@ def test_node_waits_for_its_service_and_is_ready_while_it_is_there(tmp_path: Pat
         assert compactor.wait() == 0
 
 
-def test_node_that_waits_ends_when_told_to() -> None:
-    """SIGTERM before there ever was a service."""
+def test_waiting_node_ends_on_sigterm() -> None:
+    """SIGTERM before the service was ever there."""
     with ServiceProcess("compactor", "--meta", "127.0.0.1:1", "--deadline", "1") as compactor:
         compactor.wait_for(event="waiting for the meta service")
         compactor.terminate()
         assert compactor.wait() == 0
 
 
-def test_port_is_told_in_the_log(tmp_path: Path) -> None:
+def test_port_is_logged(tmp_path: Path) -> None:
     """Also one that the system chose."""
     with (
         MetaProcess(tmp_path.as_uri()) as meta,

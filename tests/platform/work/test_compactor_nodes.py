@@ -1,6 +1,6 @@
-"""Compactor nodes as processes, at a meta service in another: killed, stopped, told to end, and joined by others.
+"""Compactor nodes as processes, at a meta service in another: killed, stopped, terminated, and joined by others.
 
-A slot that is stopped by SIGSTOP holds its task for as long as the test likes.
+A slot that is stopped by SIGSTOP holds its task until the test lets it continue.
 """
 
 import os
@@ -44,7 +44,7 @@ class Cluster:
         return self._exits.enter_context(process).wait_until_connected()
 
     def table(self, name: str, commits: int = 3, rows: int = 1000) -> None:
-        """A table with a run for each commit; its values cannot be compressed."""
+        """Create a table with a run for each commit; its values cannot be compressed."""
         table, generator = self.store.create_table(name), np.random.default_rng(1)
         for _ in range(commits):
             epoch = self.store.new_epoch()
@@ -57,7 +57,7 @@ class Cluster:
         return len(state.levels.runs())
 
     def held_task(self, compactor: CompactorProcess) -> tuple[Asked, str, int]:
-        """A compaction under way in a slot that stands still: who asked, the task, and the slot's process."""
+        """A running compaction in a stopped slot: the call that waits for it, the task, and the slot's process."""
         self.table("first")
         self.store.compact("first")
         (slot,) = compactor.slots()
@@ -69,7 +69,7 @@ class Cluster:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there, and no mere entry that waits for its parent to read it."""
+    """Whether the process runs, and is no zombie."""
     try:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """No session lapses in it, however busy the machine is: what a node loses it has given back."""
+    """No session in it lapses, however busy the machine is: a node loses only tasks that it gave back."""
     with ExitStack() as exits:
         yield Cluster(tmp_path / "bucket", exits, lease=120)
 
@@ -90,8 +90,8 @@ def impatient(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(tmp_path / "bucket", exits, lease=5)
 
 
-def test_tasks_run_in_processes_of_their_own(cluster: Cluster) -> None:
-    """One for each slot, from the start to the end; the node's own does none."""
+def test_tasks_run_in_separate_processes(cluster: Cluster) -> None:
+    """One for each slot, from the start to the end; the node's own process runs none."""
     node = cluster.compactor("n1", "--slots", "2")
     slots = sorted(node.slots())
     assert len(slots) == 2
@@ -103,7 +103,7 @@ def test_tasks_run_in_processes_of_their_own(cluster: Cluster) -> None:
 
 
 def test_a_slot_that_is_killed_costs_its_task_only(cluster: Cluster) -> None:
-    """Who asked is told how it ended; the next task gets a fresh process."""
+    """The caller gets an error with the signal; the next task gets a fresh process."""
     node = cluster.compactor("n1")
     asked, _, slot = cluster.held_task(node)
     os.kill(slot, signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_a_node_that_is_killed_is_replaced_by_another(impatient: Cluster) -> Non
 
 
 def test_sigterm_hands_tasks_back(cluster: Cluster) -> None:
-    """The node ends with code 0; the task is free at once, and the slot, which does not even listen, is gone."""
+    """The node ends with code 0; the task is free at once, and the stopped slot is gone."""
     first = cluster.compactor("first")
     asked, task, slot = cluster.held_task(first)
     first.terminate()
@@ -146,7 +146,7 @@ def test_sigterm_hands_tasks_back(cluster: Cluster) -> None:
 
 
 def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: Cluster) -> None:
-    """It was stopped and goes on later: what it did is garbage, and the node is as good as before."""
+    """It was stopped and continues later: its outputs are garbage, and the node works as before."""
     silent = impatient.compactor("silent")
     asked, task, slot = impatient.held_task(silent)
     silent.process.send_signal(signal.SIGSTOP)
@@ -166,7 +166,7 @@ def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: 
 
 
 def test_nodes_join_while_the_platform_runs(cluster: Cluster) -> None:
-    """Three tables that wait go to three nodes at once, of which two were not there at first."""
+    """Three waiting tables go to three nodes at once, two of which joined later."""
     connection = inside.connection(inside.backend(cluster.store))
     nodes = [cluster.compactor("n1")]
     connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=True, reason="the test"))
@@ -184,8 +184,8 @@ def test_nodes_join_while_the_platform_runs(cluster: Cluster) -> None:
     assert done == set(tables)
 
 
-def test_two_nodes_of_one_name(cluster: Cluster) -> None:
-    """The second is refused, with the way out."""
+def test_a_second_node_of_one_name_is_refused(cluster: Cluster) -> None:
+    """The error says how to give another name."""
     cluster.compactor("twin")
     second = CompactorProcess(cluster.meta, "twin")
     assert second.wait() == 1
@@ -193,7 +193,7 @@ def test_two_nodes_of_one_name(cluster: Cluster) -> None:
 
 
 def test_a_killed_node_without_a_name_is_back_before_its_session_lapses(cluster: Cluster) -> None:
-    """What restarts in a container has host and process id of the one before, so its name is not made of these."""
+    """A restarted container has the same host and process id, so the default name does not rest on these."""
     nodes = [cluster.compactor("")]
     nodes[0].process.kill()
     nodes.append(cluster.compactor(""))
@@ -215,7 +215,7 @@ def test_a_killed_node_without_a_name_is_back_before_its_session_lapses(cluster:
     ],
 )
 def test_bad_settings_end_the_node_with_a_reason(arguments: tuple[str, ...], words: str) -> None:
-    """In words, and with no trace."""
+    """One line, without a traceback."""
     node = ServiceProcess("compactor", *arguments)
     assert node.wait() in (1, 2)
     said = " ".join(" ".join(node.raw).replace("│", " ").split())

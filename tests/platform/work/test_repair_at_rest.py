@@ -1,4 +1,4 @@
-"""A clock is repaired while the meta service is stopped; the next one, and its clients, go on at present epochs."""
+"""A clock is repaired while the meta service is stopped; the next service and its clients use present epochs."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def _commit(store: StateStore, value: bytes, epoch: int) -> int:
 
 
 def test_a_store_is_repaired_between_two_services() -> None:
-    """Refused while one leads, with its address; afterwards clients of the next one read, pin and commit."""
+    """The repair is refused while a leader is there, with its address; later clients read, pin and commit."""
     with connect(URL, compaction=False, max_clock_ahead=1e15) as old:
         old.create_table("kv")
         _commit(old, b"1", MAX_EPOCH)

@@ -1,4 +1,4 @@
-"""What an SST holds, read straight from the bucket's objects: no request, no fault, no cache of a node."""
+"""The rows of an SST, read straight from the bucket's objects: no request, no fault, no cache of a node."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,10 +45,10 @@ class SstContents:
     def rows(self, sst: SstInfo) -> list[Row]:
         """All rows, by key, newest first within a key."""
         if sst.id not in self._rows:
-            self._rows[sst.id] = list(self._decoded(sst))
+            self._rows[sst.id] = list(self._decode(sst))
         return [(key, sst.epoch or epoch or 0, value) for key, epoch, value in self._rows[sst.id]]
 
-    def _decoded(self, sst: SstInfo) -> Iterator[tuple[bytes, int | None, bytes | None]]:
+    def _decode(self, sst: SstInfo) -> Iterator[tuple[bytes, int | None, bytes | None]]:
         meta = self._sstables.meta(sst)
         for first, last in zip(meta.segments, meta.segments[1:], strict=False):
             rows = self._sstables.read(sst, meta, first, last, fill=False)

@@ -33,25 +33,25 @@ DEEP_EPOCHS_MAX = 8
 
 @dataclass
 class Batch:
-    """What one commit is to write, as its writer means it."""
+    """The rows of one commit, as its writer means them."""
 
     name: str
     writer: str | None
     batch_id: int | None
     rows: dict[str, dict[bytes, bytes | None]]
-    """Per table its operations; `None` deletes."""
+    """Its operations, by table; `None` deletes."""
     expect: dict[str, int] = field(default_factory=dict)
     epoch: int | None = None
-    """The epoch that holds it, once it has taken effect."""
+    """Its epoch, once it has taken effect."""
     runner: str = ""
-    """The only process that may bring it; any of its writer's if empty."""
+    """The only process that may commit it; empty: any of its writer's."""
     given_up: bool = False
     """Its writer was told that it is not committed and never will be."""
 
 
 @dataclass
 class HeldPin:
-    """A pin that somebody holds, by what he was told."""
+    """A pin, as its holder was told of it."""
 
     epoch: int
     node: str
@@ -70,12 +70,12 @@ class Oracle:
         self.now_ms: Callable[[], int] = lambda: 1 << 62
         """The bucket's clock."""
         self.tasks_are_kept = False
-        """Nobody dies or stands still, so no task may be taken from its owner."""
+        """No process dies or stands still, so no task may be taken from its owner."""
         self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
         self._objects = objects
         self._contents = SstContents(objects)
         self._tables: dict[int, TableHistory[bytes, bytes]] = defaultdict(TableHistory)
-        """By the ids of the tables."""
+        """By table id."""
         self._names: dict[str, int] = {}
         self._live: set[str] = set()
         self._live_entries: set[int] = set()
@@ -93,11 +93,11 @@ class Oracle:
         return self.state_of(self._names.get(table, -1), epoch)
 
     def state_of(self, table_id: int, epoch: int) -> State:
-        """The same of a table by its id, whoever has its name now."""
+        """What a reader at `epoch` has to see of the table with that id, even if another table has its name now."""
         return self._tables[table_id].at(epoch)
 
     def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
-        """All that a reader who has seen `floor` may see now: epochs from `floor` on, ascending."""
+        """All states that a reader that has seen `floor` may see now: epochs from `floor` on, ascending."""
         return self._tables[self._names.get(table, -1)].since(floor)
 
     def changes(self, table: str, after: int, until: int) -> list[tuple[int, bytes, bytes | None]]:
@@ -105,7 +105,7 @@ class Oracle:
         return self._tables[self._names.get(table, -1)].changes(after, until)
 
     def hold(self, token: int, epoch: int, node: str) -> None:
-        """Somebody was told that he holds a pin."""
+        """A process was told that it holds a pin."""
         self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names})
 
     # --- What happens to the objects -----------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class Oracle:
             if isinstance(delta, CreateTable):
                 self._names[delta.spec.name] = delta.spec.id
             if isinstance(delta, CommitEpoch):
-                self._committed(before, delta)
+                self._check_commit(before, delta)
             if isinstance(delta, ReportCompaction):
-                self._compacted(before, delta)
+                self._check_compaction(before, delta)
             if isinstance(delta, ClaimCompaction) and delta.is_renewal:
                 self.counts["renewals"] += 1
             if isinstance(delta, ReleaseCompaction) and self.tasks_are_kept:
@@ -176,7 +176,7 @@ class Oracle:
         if wrong := problems(after):
             raise Violation(f"version {seq} is not sound: {'; '.join(wrong)}")
 
-    def _committed(self, before: Version, delta: CommitEpoch) -> None:
+    def _check_commit(self, before: Version, delta: CommitEpoch) -> None:
         self.counts["commits"] += 1
         if epoch_ms(delta.epoch) > self.now_ms() + MAX_AHEAD_MS:
             raise Violation(f"epoch {delta.epoch} was committed, which is more than an hour ahead of the bucket")
@@ -204,7 +204,7 @@ class Oracle:
     def _batch_of(self, delta: CommitEpoch) -> Batch:
         if delta.writer is not None:
             return self.batches[f"{delta.writer}:{delta.batch_id}"]
-        # A commit without a writer is known by a key of its own, which sorts first.
+        # A commit without a writer is known by a key that no other batch has, which sorts first.
         marks = {sst.smallest for runs in delta.tables.values() for run in runs for sst in run.ssts}
         for mark in sorted(marks):
             if (batch := self.batches.get(mark[1:].decode("latin-1"))) is not None:
@@ -212,7 +212,7 @@ class Oracle:
         raise Violation(f"a commit at epoch {delta.epoch} that nobody asked for, its smallest keys are {marks}")
 
     def _check_rows(self, batch: Batch, delta: CommitEpoch, table_id: int, rows: dict[bytes, bytes | None]) -> None:
-        """The SSTs of the commit hold the batch, whole and nothing else."""
+        """Check that the SSTs of the commit hold exactly the batch."""
         found: dict[bytes, bytes | None] = {}
         for run in reversed(delta.tables[table_id]):
             for sst in run.ssts:
@@ -232,14 +232,14 @@ class Oracle:
                 raise Violation(f"version {self.version.seq} names {path} of {size} bytes, which is not there")
 
     def check_bank(self, epoch: int) -> None:
-        """The sum over all accounts is what it was at the start."""
+        """Check that the sum over all accounts is that of the start."""
         accounts = [self.state(name, epoch) for name in self._names if name.startswith("bank")]
         total = sum(int(value) for state in accounts for value in state.values())
         if any(accounts) and total != self._bank_total:
             raise Violation(f"the accounts sum up to {total} at epoch {epoch}, expected {self._bank_total}")
 
-    def _compacted(self, before: Version, delta: ReportCompaction) -> None:
-        """The table holds, at every epoch that may still be read, what it held."""
+    def _check_compaction(self, before: Version, delta: ReportCompaction) -> None:
+        """Check that the table holds the same rows as before at every readable epoch."""
         self.counts["compactions"] += 1
         table_id = before.tasks[delta.task_id].table_id if delta.task_id in before.tasks else None
         for sst in delta.outputs:
@@ -270,14 +270,14 @@ class Oracle:
                 )
 
     def check_nothing_lost(self) -> None:
-        """Every SST that the version names is there."""
+        """Check that every SST of the version exists."""
         for state in self.version.tables.values():
             for sst in state.levels.ssts():
                 if data_object(sst) not in self._objects:
                     raise Violation(f"version {self.version.seq} names {data_object(sst)}, which is not there")
 
     def check_nothing_left(self) -> None:
-        """No entry stays below the newest marker once nothing that is named lies in it."""
+        """Check that no entry stays below the newest marker without a needed SST in it."""
         marker = max(self._sequences("log/boundary/"), default=0)
         paths = [path for path in self._objects if path.startswith("log/") and path.endswith(".delta")]
         left = [path for path in paths if (seq := sequence_of(path) or 0) <= marker and seq not in self._live_entries]
@@ -286,5 +286,5 @@ class Oracle:
 
 
 def entries_of(version: Version) -> set[int]:
-    """The log entries in which SSTs lie that the version needs."""
+    """The log entries that hold SSTs of the version."""
     return {sst.entry for sst in version.kept_ssts() if sst.entry}

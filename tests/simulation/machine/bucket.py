@@ -1,8 +1,8 @@
 """A bucket behind a network: requests take time, get lost before or after they act, come late, or come twice.
 
-`SimBucket` is the server: objects, and a clock of its own that stamps them. `NodeBucket` is how one process reaches
-it, an `ObjectStore`. A call switches to the scheduler; the request acts on the server as an event of its own, whether
-or not its sender still waits or lives.
+`SimBucket` is the server: objects, and a clock that stamps them. `NodeBucket` is how one process reaches it, an
+`ObjectStore`. A call switches to the scheduler; the request acts on the server as a separate event, whether or not its
+sender still waits or lives.
 """
 
 import builtins
@@ -18,7 +18,7 @@ __all__ = ["Faults", "NodeBucket", "Observer", "SimBucket"]
 
 
 AMBUSHES = {("create", "log"), ("put", "pins")}
-"""Where an ambush lies: before these requests others have been made, and what those have said may be over."""
+"""An ambush comes before these requests: earlier answers may be out of date by then."""
 
 
 class Faults(NamedTuple):
@@ -27,7 +27,7 @@ class Faults(NamedTuple):
     lose_request: float = 0.0
     lose_answer: float = 0.0
     late: float = 0.0
-    """The sender gives up first, the request acts after."""
+    """The sender gives up first, the request acts later."""
     twice: float = 0.0
     """It is sent again, as an HTTP client does, and the first one acts too, later."""
     slow: float = 0.0
@@ -36,16 +36,16 @@ class Faults(NamedTuple):
     latency: float = 0.02
     """Usual seconds either way, at most."""
     deadline: float = 10.0
-    """The sender gives up after so long at most."""
+    """Seconds after which the sender gives up, at most."""
     page: int = 1000
-    """Objects that one request of a listing answers; what changes between two is seen or not."""
+    """Objects in one page of a listing; changes between two pages are seen or not."""
 
 
 class Observer(Protocol):
-    """Sees all that happens to the objects, at the moment that it takes effect."""
+    """Sees every change of the objects at the moment at which it takes effect."""
 
     def written(self, path: str, data: bytes, *, created: bool) -> None:
-        """An object was written, anew with create-only semantics if `created`."""
+        """An object was written; `created` if by a create-only request."""
 
     def deleting(self, path: str) -> None:
         """An object that exists is about to be deleted."""
@@ -117,7 +117,7 @@ class NodeBucket:
         return self._call("get_range", path, lambda: memoryview(self.bucket.get(path))[start : start + length])
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        """A request a page, made when it is reached; the first at once."""
+        """One request for each page, made when it is reached; the first at once."""
         most = self._faults().page
         first = self._page(prefix, after, most)
         return iter(first) if len(first) < most else self._pages(first, prefix, most)

@@ -24,11 +24,11 @@ from tussock.statestore.errors import MetaUnavailable, TussockError
 __all__ = ["Network"]
 
 BROKEN_SECONDS = 5.0
-"""After so long a peer that is gone without a word is taken for dead, as by gRPC's keep-alives."""
+"""Seconds after which a peer that is gone without a word is taken for dead, as by gRPC's keep-alives."""
 
 
 class Network:
-    """Who answers where, and how bad the lines are."""
+    """Which node serves which address, and how bad the lines are."""
 
     def __init__(self, scheduler: Scheduler, faults: Callable[[], Faults]) -> None:
         self.scheduler = scheduler
@@ -36,16 +36,16 @@ class Network:
         self.servers: dict[str, tuple[Node, MetaNode]] = {}
 
     def dial(self, node: Node) -> Callable[[str], Transport]:
-        """How this node reaches addresses."""
+        """The dialler of this node: it makes a transport to an address."""
         return lambda address: SimTransport(self, node, address)
 
     def server(self, address: str) -> tuple[Node, MetaNode] | None:
-        """Who listens there, if anybody lives there."""
+        """The living node that listens there, if there is one."""
         found = self.servers.get(address)
         return found if found is not None and found[0].alive else None
 
     def passes(self, one: Node, other: Node) -> bool:
-        """Whether anything gets from one to the other now."""
+        """Whether a message gets from one node to the other now."""
         now = self.scheduler.now
         return one.parted_until <= now and other.parted_until <= now
 
@@ -174,7 +174,7 @@ class SimStream:
     # --- The server's end ----------------------------------------------------------------------------------------
 
     def arrive(self, data: bytes) -> None:
-        """The request to subscribe has come."""
+        """The request to subscribe has arrived."""
         found = self._network.server(self._address)
         if found is None or not self._network.passes(self._node, found[0]):
             self._scheduler.at(1.0, lambda: self._break("nobody answers"))
@@ -202,7 +202,7 @@ class SimStream:
             self._deliver(lambda: self._end(None))
 
     def _deliver(self, action: Callable[[], None]) -> None:
-        """In order, a message's time later."""
+        """Deliver in order, after a message's latency."""
         self._due = max(self._due + 1e-9, self._scheduler.now + self._network.delay(self._node))
         server = self._server
         assert server is not None

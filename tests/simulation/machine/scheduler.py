@@ -6,7 +6,7 @@ off a heap, by simulated time. Latencies, failures and orders of events at one m
 so a seed is a whole history, and the same seed is the same history.
 
 A process is a `Node`. Its death is that its greenlets are never resumed; a stall (SIGSTOP) is that they are resumed
-later. Requests that it has sent are events of their own: they reach the bucket whether or not it lives.
+later. A request that was sent is a separate event: it reaches the bucket whether or not its sender lives.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class Violation(AssertionError):
 
 
 class Deadlock(Violation):
-    """Something waits that nobody will wake, or time runs on without an end."""
+    """A thread waits and nothing will wake it, or time runs on without an end."""
 
 
 class NodeDead(BaseException):
@@ -33,7 +33,7 @@ class NodeDead(BaseException):
 
 
 class Ambush(NamedTuple):
-    """Trouble at the most delicate moment: when a commit is on its way to the log, or a pin to the bucket."""
+    """A failure at the most delicate moment: when a commit is on its way to the log, or a pin to the bucket."""
 
     kind: str
     """`halt before` it is sent, `halt after` it was sent, or `silence`: it acts, and nothing comes or goes since."""
@@ -107,9 +107,9 @@ class Thread:
         except (NodeDead, GreenletExit):
             pass
         except Violation as error:
-            self.scheduler.violated(error)
+            self.scheduler.fail(error)
         except BaseException as error:
-            self.scheduler.violated(Violation(f"thread {self.name} of {self.node} died of {error!r}"), error)
+            self.scheduler.fail(Violation(f"thread {self.name} of {self.node} died of {error!r}"), error)
         self.done = True
         for thread, turn in self._joiners:
             self.scheduler.wake(thread, turn)
@@ -135,25 +135,25 @@ class Scheduler:
     # --- The trace -----------------------------------------------------------------------------------------------
 
     def trace(self, text: str) -> None:
-        """Note what happened: it goes into the hash of this history."""
+        """Add an event to the hash of this history."""
         line = f"{self.now:.6f} {text}"
         self._hash.update(line.encode())
         if self._verbose is not None:
             self._verbose(line)
 
     def trace_hash(self) -> str:
-        """What tells this history from others."""
+        """The hash of this history."""
         return self._hash.hexdigest()
 
     # --- Events --------------------------------------------------------------------------------------------------
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
-        """Do that in so many seconds; of events at one moment, the order is random."""
+        """Do the action after `delay` seconds; events at one moment come in random order."""
         self._events += 1
         heapq.heappush(self._heap, (self.now + delay, self.random.random(), self._events, action))
 
     def run(self, until: Callable[[], bool], *, seconds_max: float, steps_max: int) -> None:
-        """Take events until `until()` holds or something is violated; `Deadlock` if that does not happen."""
+        """Take events until `until()` holds or a check fails; raises `Deadlock` if neither happens."""
         while self.failure is None and not until():
             if not self._heap or self.now > seconds_max or self.steps > steps_max:
                 waiting = [f"{thread.node} {thread.name}: {thread.waiting_for}" for thread in self.waiting()]
@@ -166,7 +166,7 @@ class Scheduler:
         if self.failure is not None:
             raise self.failure
 
-    def violated(self, error: BaseException, cause: BaseException | None = None) -> None:
+    def fail(self, error: BaseException, cause: BaseException | None = None) -> None:
         """End the run with this error; the first one counts."""
         if self.failure is None and not self.over:
             error.__cause__ = cause
@@ -201,7 +201,7 @@ class Scheduler:
         return self._running
 
     def park(self, what: str, timeout: float | None = None) -> bool:
-        """Switch to the loop until woken or for so many seconds; `False` if the time was up."""
+        """Switch to the loop until woken or for `timeout` seconds; `False` if the time was up."""
         thread = self.current()
         thread.turn += 1
         turn = thread.turn
@@ -214,7 +214,7 @@ class Scheduler:
         return bool(thread.woken_by)
 
     def wake(self, thread: Thread, turn: int, delay: float = 0.0) -> None:
-        """End that wait of the thread, in so many seconds."""
+        """End that wait of the thread after `delay` seconds."""
         self.at(delay, lambda: self._resume(thread, turn, True))
 
     def crash(self, node: Node) -> None:
@@ -226,7 +226,7 @@ class Scheduler:
             raise NodeDead
 
     def stall(self, node: Node, seconds: float) -> None:
-        """None of its threads goes on for so long; its clocks do."""
+        """None of the node's threads goes on for `seconds`; its clocks do."""
         node.resumes_at = max(node.resumes_at, self.now + seconds)
         self.trace(f"{node} stands still for {seconds:.1f} s")
 

@@ -45,7 +45,7 @@ class SimSystem:
 
 
 class SimLock:
-    """A reentrant lock; whoever waits longest gets it next, or somebody else: the seed decides."""
+    """A reentrant lock; the thread that waits longest gets it next, or another one: the seed decides."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -72,14 +72,14 @@ class SimLock:
 
     def _free(self) -> None:
         self._owner = None
-        # All are woken: who comes too late waits again.
+        # All are woken: those that come too late wait again.
         for thread, turn in self._waiters:
             self._scheduler.wake(thread, turn)
         self._waiters.clear()
 
 
 class SimCondition(SimLock):
-    """A condition with a lock of its own."""
+    """A condition that is its lock, too."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
@@ -144,7 +144,7 @@ class SimFuture(Future[Any]):
 
 
 class SimPool(Executor):
-    """At most so many greenlets at once that run what is submitted, in that order."""
+    """Runs what is submitted in that order, in at most `workers` greenlets at once."""
 
     def __init__(self, scheduler: Scheduler, node: Node, name: str, workers: int) -> None:
         self._scheduler, self._node, self._name, self._workers = scheduler, node, name, workers

@@ -1,4 +1,4 @@
-"""One simulated process with an open store: its clocks, its way to the bucket, and what its readers have seen."""
+"""One simulated process with an open store: its clocks, its way to the bucket, and the newest state of its readers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ LIMITS = Limits(sst_bytes=2000)
 
 
 class Process:
-    """A store opened by one node, and the checks of what it answers."""
+    """A store opened by one node, and the checks of its answers."""
 
     is_remote = False
 
@@ -48,13 +48,13 @@ class Process:
         self.open: dict[int, dict[str, dict[bytes, bytes | None]]] = {}
         """Own uncommitted rows: by epoch, then table."""
         self._writing: dict[int, list[tuple[str, set[bytes]]]] = {}
-        """Tables and keys that are written or being written, by epoch."""
+        """Tables and keys with writes, by epoch."""
         self._touched: list[tuple[str, set[bytes]]] = []
         self._seen: Any = None
         self._faces: dict[str, Any] = {}
 
     def settings(self) -> StoreSettings:
-        """The store's options, by the plan."""
+        """The store's options, from the plan."""
         plan = self.world.plan
         return StoreSettings(
             "sim://",
@@ -67,7 +67,7 @@ class Process:
         )
 
     def connect(self) -> None:
-        """Open the store, however often the network has to be tried."""
+        """Open the store, however many attempts the network needs."""
         settings = self.settings()
         while True:
             try:
@@ -82,7 +82,7 @@ class Process:
         self.check_memory()
 
     def check_memory(self) -> None:
-        """What the node believes is what the log says; and it never goes back."""
+        """Check that the node's version is the log's, and never goes back."""
         version: Any = inside.version(self.store)
         if version is self._seen:
             return
@@ -138,7 +138,7 @@ class Process:
     # --- Reads at the latest epoch -------------------------------------------------------------------------------
 
     def check_latest(self, table: str, floor: int, found: State, dirty: set[bytes], only: set[bytes] | None) -> None:
-        """What was read is one state of the table, no older than what this process has seen; of `only` these keys."""
+        """Check that the rows are one state of the table, no older than earlier reads here; of `only` these keys."""
 
         def cut(state: State) -> State:
             return {key: value for key, value in state.items() if key not in dirty and (only is None or key in only)}

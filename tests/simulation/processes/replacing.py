@@ -1,4 +1,4 @@
-"""A table that is dropped and created anew under its name, over and over, and snapshots that show it as it was."""
+"""A table that is dropped and created anew under its name repeatedly, and snapshots that show it as it was."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ ROUNDS = 12
 
 
 def replace(process: Process) -> None:
-    """Drop the table, create it anew and write to it, some times. Whoever had this job before may be at it, too."""
+    """Drop the table, create it anew and write to it, some times. A process that had this job before may do so, too."""
     world, random = process.world, process.scheduler.random
     for number in range(1, ROUNDS + 1):
         process.system.sleep(random.random() * max(world.plan.nap_seconds, 2.0))
@@ -63,7 +63,7 @@ def _write(process: Process, number: int) -> None:
 
 
 def look_on(process: Process) -> None:
-    """Pin, and read the table as it was then, whatever has its name meanwhile."""
+    """Pin, and read the table of that moment, whichever table has its name meanwhile."""
     world, random = process.world, process.scheduler.random
     while not world.closing:
         process.system.sleep(random.random() * world.plan.nap_seconds)
@@ -74,7 +74,7 @@ def look_on(process: Process) -> None:
             continue
         token = world.note_pin(process, snapshot)
         try:
-            want = _expected(process, snapshot)
+            want = _rows_in_snapshot(process, snapshot)
             for _ in range(random.choice([1, 2, 5])):
                 _look(process, snapshot, want)
                 process.system.sleep(random.random() * max(world.plan.hold_seconds, 5.0))
@@ -91,8 +91,8 @@ def look_on(process: Process) -> None:
         process.check_memory()
 
 
-def _expected(process: Process, snapshot: Any) -> State | None:
-    """What the table holds in the snapshot; `None`: it is not there."""
+def _rows_in_snapshot(process: Process, snapshot: Any) -> State | None:
+    """The rows of the table in the snapshot; `None` if it is not there."""
     pin = inside.pin_info(snapshot)
     state = process.oracle.versions[pin.seq].find_table(REPLACED)
     if state is None or state.created_epoch > pin.epoch:

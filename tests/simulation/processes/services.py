@@ -1,4 +1,4 @@
-"""The processes of a platform: replicas of the meta service, compactor nodes, and clients that go through them."""
+"""The processes of a platform: replicas of the meta service, compactor nodes, and their clients."""
 
 import contextlib
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ SST_BYTES = 500
 
 
 class RemoteProcess(Process):
-    """A process whose store is kept by the meta service."""
+    """A process whose store is behind the meta service."""
 
     is_remote = True
 
     def connect(self) -> None:
-        """Open the store, however often the service has to be asked."""
+        """Open the store, however many attempts the service needs."""
         while True:
             connection = MetaConnection(
                 self.world.addresses(),

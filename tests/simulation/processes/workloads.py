@@ -42,7 +42,7 @@ class Job:
     """`kv`, `bank` or `anonymous`."""
     left: int
     pace: float = 1.0
-    """How many times the plan's pauses it takes: some jobs commit all the time, others now and then."""
+    """The factor of the plan's pauses: some jobs commit all the time, others now and then."""
     next_id: int = 1
     current: Batch | None = None
 
@@ -61,7 +61,7 @@ def read_table(face: Any, **options: Any) -> State:
 
 
 def write(process: Process, job: Job) -> None:
-    """Commit batches until the job is done; a batch that failed is tried again, by whoever runs the job then."""
+    """Commit batches until the job is done; a batch that failed is tried again by the process that has the job then."""
     world, random = process.world, process.scheduler.random
     while job.left > 0 and not world.closing:
         process.system.sleep(random.random() * world.plan.think_seconds * job.pace)
@@ -147,7 +147,7 @@ def _transfer(process: Process) -> tuple[dict[str, dict[bytes, bytes | None]], d
 
 
 def _commit(process: Process, job: Job, batch: Batch) -> None:
-    """One attempt to write the batch under an epoch of its own, and to commit it, perhaps by repeated calls."""
+    """One attempt to write the batch under a new epoch, and to commit it, perhaps by repeated calls."""
     store, random = process.store, process.scheduler.random
     if batch.epoch is None and random.random() < 0.1:
         # A commit that finds its batch in the ledger must not care for what was written meanwhile.
@@ -220,7 +220,7 @@ def read(process: Process) -> None:
     ways: dict[str, tuple[Callable[[Process, str], None], int]] = {
         "scan": (_scan_latest, 3),
         "get": (_get_latest, 3),
-        "pinned": (_pinned, 3),
+        "pinned": (_read_pinned, 3),
         "epoch": (_time_travel, 3),
         "changes": (_changes, 2),
         "newest": (_freshness, 1),
@@ -273,7 +273,7 @@ def _get_latest(process: Process, table: str) -> None:
     process.check_latest(table, floor, found, dirty, set(keys))
 
 
-def _pinned(process: Process, table: str) -> None:
+def _read_pinned(process: Process, table: str) -> None:
     random, oracle = process.scheduler.random, process.oracle
     newest = oracle.newest
     epoch = random.choice(oracle.commits[-5:]) if oracle.commits and random.random() < 0.4 else None
@@ -305,7 +305,7 @@ def _pinned(process: Process, table: str) -> None:
 
 
 def _read_at(process: Process, face: Any, name: str, want: State, what: str, options: dict[str, int]) -> None:
-    """Read the table in one of three ways; it has to be `want`."""
+    """Read the table in one of three ways, and check that it is `want`."""
     random = process.scheduler.random
     way = random.random()
     if way < 0.4:

@@ -1,4 +1,4 @@
-"""Which URLs open a bucket, and that no secret in a bad one is repeated."""
+"""URLs that open a bucket; and no message repeats a secret of a wrong one."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tussock.statestore.errors import InvalidOption
     ],
 )
 def test_accepted_urls(url: str, parts: tuple[str, str, str], plain: str) -> None:
-    """Each form, its parts, and the plain form that messages show."""
+    """Each form, its parts, and the normalised form in messages."""
     assert parse_bucket_url(url) == BucketUrl(*parts)
     assert str(parse_bucket_url(url)) == plain
 
@@ -48,7 +48,7 @@ def test_accepted_urls(url: str, parts: tuple[str, str, str], plain: str) -> Non
     ],
 )
 def test_other_urls_are_refused_with_the_accepted_forms(url: str) -> None:
-    """The message names the URL (without its query) and what would do."""
+    """The message names the URL (without its query) and the forms that are accepted."""
     with pytest.raises(InvalidOption, match="Accepted forms: memory://, memory://NAME, file:///absolute/path") as error:
         open_bucket(url)
     assert repr(url.replace("#", "?").partition("?")[0])[:-1] in str(error.value)
@@ -72,7 +72,7 @@ def test_other_urls_are_refused_with_the_accepted_forms(url: str) -> None:
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
-    """Wherever in the URL they stand."""
+    """They are found in any part of the URL."""
     with pytest.raises(InvalidOption) as error:
         open_bucket(url)
     assert "hush" not in str(error.value)
@@ -82,7 +82,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
 
 @pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf"), 1e300, True])
 def test_a_deadline_that_cannot_be_met_is_refused(deadline: float) -> None:
-    """Rather than failing every request."""
+    """At opening, rather than at every request."""
     with pytest.raises(InvalidOption, match=r"deadline is .*; expected seconds"):
         open_bucket("memory://", deadline_seconds=deadline)
 
@@ -94,7 +94,7 @@ def test_a_folder_is_created_with_its_parents(tmp_path: Path) -> None:
     assert (folder / "a").is_file()
 
 
-def test_secrets_in_a_text_are_blotted_out() -> None:
+def test_secrets_in_a_text_are_masked() -> None:
     """User names, passwords and queries of URLs in the library's messages."""
     text = "GET https://user:hush@host/a?sig=hush&x=1 (then 'http://host:80/b?hush') failed"
     assert without_secrets(text) == "GET https://***@host/a?*** (then 'http://host:80/b?***') failed"

@@ -27,7 +27,7 @@ def bucket(bucket_url: str) -> Iterator[ObjectStore]:
 
 @contextmanager
 def child(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that does what `support/buckets/child.py` says, killed at the end."""
+    """Run another process that does what `support/buckets/child.py` says, and kill it at the end."""
     process = subprocess.Popen([*CHILD, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -55,8 +55,8 @@ def paths(bucket: ObjectStore, prefix: str, after: str = "") -> list[str]:
     ],
     ids=["empty", "bytes", "all-bytes", "no-parts", "empty-part", "parts", "3000-parts", "arrow-buffer"],
 )
-def test_what_was_put_is_what_is_read(bucket: ObjectStore, data: bytes | list[bytes | memoryview]) -> None:
-    """Whole, in ranges, and by its size in a listing; parts are joined."""
+def test_an_object_is_read_as_it_was_put(bucket: ObjectStore, data: bytes | list[bytes | memoryview]) -> None:
+    """An object is read whole, in ranges, and listed with its size; parts are joined."""
     whole = data if isinstance(data, bytes) else b"".join(data)
     bucket.put("a/b.data", data)
     assert bucket.get("a/b.data") == whole
@@ -64,15 +64,15 @@ def test_what_was_put_is_what_is_read(bucket: ObjectStore, data: bytes | list[by
     assert [(info.path, info.size) for info in bucket.list("a/")] == [("a/b.data", len(whole))]
 
 
-def test_put_replaces(bucket: ObjectStore) -> None:
-    """A shorter object leaves nothing of the longer one before it."""
+def test_put_replaces_an_object(bucket: ObjectStore) -> None:
+    """Nothing of a longer earlier object stays."""
     bucket.put("a", b"a long one")
     bucket.put("a", b"short")
     assert bucket.get("a") == b"short"
 
 
 def test_a_large_object_comes_back_whole(bucket: ObjectStore) -> None:
-    """20 MiB in many parts, more than one request holds; ranges across the borders of the parts too."""
+    """20 MiB in many parts, more than one request holds; also ranges across the borders of parts."""
     parts = [number.to_bytes(4, "big") * (1 << 14) for number in range(320)]
     whole = b"".join(parts)
     bucket.put("large", [memoryview(part) for part in parts])
@@ -84,7 +84,7 @@ def test_a_large_object_comes_back_whole(bucket: ObjectStore) -> None:
 @pytest.mark.parametrize("size", [1000, 9 << 20])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_buffer_may_be_used_again_after_put(bucket: ObjectStore, size: int, parts: int) -> None:
-    """What the caller writes into it later is not in the object."""
+    """Later changes of the caller's buffer are not in the object."""
     buffer = bytearray(size)
     step = size // parts
     bucket.put("a", [memoryview(buffer)[start : start + step] for start in range(0, size, step)])
@@ -97,7 +97,7 @@ def test_a_buffer_may_be_used_again_after_put(bucket: ObjectStore, size: int, pa
     [(0, 3, b"012"), (8, 2, b"89"), (8, 3, b"89"), (9, 1 << 40, b"9"), (10, 1, b""), (99, 5, b""), (4, 0, b"")],
 )
 def test_a_range_past_the_end_is_cut(bucket: ObjectStore, start: int, length: int, expected: bytes) -> None:
-    """Fewer bytes, or none, and no error."""
+    """The range gives fewer bytes, or none, and no error."""
     bucket.put("ten", b"0123456789")
     found = bucket.get_range("ten", start, length)
     assert isinstance(found, memoryview)
@@ -105,19 +105,19 @@ def test_a_range_past_the_end_is_cut(bucket: ObjectStore, start: int, length: in
 
 
 def test_a_range_of_an_empty_object_is_empty(bucket: ObjectStore) -> None:
-    """S3 answers an error to any range of it."""
+    """S3 refuses any range of an empty object."""
     bucket.put("empty", b"")
     assert bytes(bucket.get_range("empty", 0, 1)) == b""
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1)])
 def test_a_negative_range_is_refused(bucket: ObjectStore, start: int, length: int) -> None:
-    """Python's counting from the end is not for objects."""
+    """Counting from the end, as Python does, is not supported."""
     with pytest.raises(InvalidOption, match="negative"):
         bucket.get_range("a", start, length)
 
 
-def test_reading_what_is_not_there_says_what_and_where(bucket: ObjectStore) -> None:
+def test_reading_a_missing_object_names_it(bucket: ObjectStore) -> None:
     """A missing object, a missing folder, and a folder in an object's place."""
     bucket.put("folder/object", b"")
     for path in ("absent", "absent/absent", "folder", "folder/object/below"):
@@ -130,8 +130,8 @@ def test_reading_what_is_not_there_says_what_and_where(bucket: ObjectStore) -> N
                 bucket.get_range(path, 0, length)
 
 
-def test_create_leaves_what_is_there_alone(bucket: ObjectStore) -> None:
-    """The first wins, also over `put`'s objects, until the object is deleted."""
+def test_create_leaves_an_existing_object_alone(bucket: ObjectStore) -> None:
+    """The first creation wins, also over objects of `put`, until the object is deleted."""
     assert bucket.create("log/1", b"first")
     assert not bucket.create("log/1", b"second")
     assert bucket.get("log/1") == b"first"
@@ -181,7 +181,7 @@ def test_of_processes_that_create_the_same_object_one_wins(bucket_url: str) -> N
 
 
 def test_a_writer_killed_at_any_moment_leaves_only_whole_objects(bucket_url: str) -> None:
-    """`kill -9` in the middle of puts and creates, five times over: whatever is listed is whole."""
+    """`kill -9` in the middle of puts and creates, five times: every listed object is whole."""
     if bucket_url.startswith("memory:"):
         pytest.skip("a memory store dies with its process")
     bucket = open_bucket(bucket_url)
@@ -206,8 +206,8 @@ PATHS = ["a", "log-1", "log.old", "log/0001", "log/0002", "log/10", "log/sub/x",
 
 @pytest.mark.parametrize("prefix", ["", "log/", "log", "log/sub", "log/sub/", "log/00", "sst/", "absent/", "zz", "a/"])
 @pytest.mark.parametrize("after", ["", "log/0001", "log/sub/x", "log/1", "a", "zzz"])
-def test_a_listing_is_by_path_from_after(bucket: ObjectStore, prefix: str, after: str) -> None:
-    """Bytewise by whole path whatever the folders, and `after` is exclusive and need not exist."""
+def test_a_listing_is_sorted_by_path_and_begins_after(bucket: ObjectStore, prefix: str, after: str) -> None:
+    """By the bytes of the whole path, whatever the folders; `after` is exclusive and need not exist."""
     for path in reversed(PATHS):
         bucket.put(path, path.encode())
     expected = sorted(path for path in PATHS if path.startswith(prefix) and path > after)
@@ -216,7 +216,7 @@ def test_a_listing_is_by_path_from_after(bucket: ObjectStore, prefix: str, after
 
 
 def test_a_listing_of_more_than_a_page_is_whole(bucket: ObjectStore) -> None:
-    """1,203 objects: remote stores answer 1,000 at a time."""
+    """1,203 objects: remote stores list 1,000 at a time."""
     names = [f"many/{number:04}" for number in range(1203)]
 
     def work(first: int) -> None:
@@ -234,7 +234,7 @@ def test_a_listing_of_more_than_a_page_is_whole(bucket: ObjectStore) -> None:
     assert paths(bucket, "many/") == []
 
 
-def test_a_listing_knows_when_an_object_was_written(bucket: ObjectStore) -> None:
+def test_a_listing_has_the_time_of_each_object(bucket: ObjectStore) -> None:
     """Unix milliseconds by the store's clock, which in these tests is this machine's."""
     before = open_bucket("memory://")
     before.put("clock", b"")
@@ -244,8 +244,8 @@ def test_a_listing_knows_when_an_object_was_written(bucket: ObjectStore) -> None
     assert abs(info.modified_ms - now.modified_ms) < 60_000
 
 
-def test_delete_of_what_is_not_there_is_no_error(bucket: ObjectStore) -> None:
-    """So a deletion can be repeated; the others of the same call go."""
+def test_deleting_a_missing_object_is_no_error(bucket: ObjectStore) -> None:
+    """A deletion can therefore be repeated; the other objects of the same call are deleted."""
     bucket.put("a/1", b"")
     bucket.put("a/2", b"")
     bucket.delete(["a/0", "a/1", "b/c/d"])
@@ -290,8 +290,8 @@ def test_names_that_are_not_allowed_are_refused(bucket: ObjectStore, path: str) 
 
 
 @pytest.mark.parametrize("prefix", ["/", "../", "a//", "a b", ".", "a/.tmp-"])
-def test_prefixes_that_no_path_begins_with_are_refused(bucket: ObjectStore, prefix: str) -> None:
-    """At the call, not at the first object asked for."""
+def test_prefixes_that_no_path_can_have_are_refused(bucket: ObjectStore, prefix: str) -> None:
+    """The call itself fails, not the first step of its iterator."""
     with pytest.raises(InvalidOption, match="beginning of an object path"):
         bucket.list(prefix)
 
@@ -318,7 +318,7 @@ def test_threads_share_a_bucket(bucket: ObjectStore) -> None:
 
 
 def test_a_bucket_opened_twice_is_the_same_bucket(bucket_url: str) -> None:
-    """By its URL, from the second client on."""
+    """Its URL identifies it."""
     first, second = open_bucket(bucket_url), open_bucket(bucket_url)
     first.put("a", b"x")
     first.close()
@@ -327,7 +327,7 @@ def test_a_bucket_opened_twice_is_the_same_bucket(bucket_url: str) -> None:
 
 
 def test_a_memory_store_without_a_name_is_private() -> None:
-    """And two names are two stores."""
+    """Two names are two stores."""
     one, other = open_bucket("memory://"), open_bucket("memory://")
     one.put("a", b"")
     assert paths(other, "") == []
@@ -346,12 +346,12 @@ def test_prefixes_in_one_remote_bucket_do_not_mix(minio_urls: tuple[str, str]) -
 
 @pytest.fixture
 def minio_urls(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Two URLs in one bucket, the one's prefix the beginning of the other's."""
+    """Two URLs in one bucket; the prefix of one is the beginning of the other's."""
     url = request.getfixturevalue("minio").fresh_url()
     return url + "-x", url + "-x0"
 
 
-def test_child_can_tell_a_torn_object() -> None:
+def test_the_child_recognises_a_torn_object() -> None:
     """The check that the crash tests rest on notices a missing end and a mixed middle."""
     whole = bucket_child.whole_object(7)
     assert bucket_child.is_whole(whole)

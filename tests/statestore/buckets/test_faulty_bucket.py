@@ -1,4 +1,4 @@
-"""The bucket that tests use to fail, stall and crash does just what its script says."""
+"""The bucket with which tests fail, stall and crash does exactly what its script says."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tussock.statestore.buckets import open_bucket
 from tussock.statestore.errors import ObjectStoreUnavailable
 
 
-def test_passes_everything_on_without_a_script() -> None:
-    """All operations reach the bucket behind, and are recorded in order."""
+def test_a_bucket_without_a_script_passes_everything_on() -> None:
+    """All operations reach the real bucket, and are recorded in order."""
     bucket = FaultyBucket(open_bucket("memory://"))
     bucket.put("a/1", [b"x", b"y"])
     assert bucket.create("a/2", b"z")
@@ -25,7 +25,7 @@ def test_passes_everything_on_without_a_script() -> None:
 
 
 def test_a_lost_request_does_nothing_and_a_lost_answer_does_all() -> None:
-    """Both look alike to the caller; only what is in the bucket differs."""
+    """Both look alike to the caller; only the content of the bucket differs."""
     bucket = FaultyBucket(open_bucket("memory://"), at_calls({1: Fate.LOSE_REQUEST, 2: Fate.LOSE_ANSWER}))
     for path in ("first", "second"):
         with pytest.raises(ObjectStoreUnavailable, match=f"create of {path}"):
@@ -35,7 +35,7 @@ def test_a_lost_request_does_nothing_and_a_lost_answer_does_all() -> None:
 
 @pytest.mark.parametrize(("fate", "done"), [(Fate.CRASH, False), (Fate.CRASH_AFTER, True)])
 def test_after_a_crash_every_call_crashes(fate: Fate, done: bool) -> None:
-    """A dead process does nothing more, whatever the script says of later calls."""
+    """A dead process does nothing more, whatever the script says about later calls."""
     bucket = FaultyBucket(open_bucket("memory://"), where("put", "b", fate))
     bucket.put("a", b"x")
     with pytest.raises(Crash):
@@ -48,7 +48,7 @@ def test_after_a_crash_every_call_crashes(fate: Fate, done: bool) -> None:
 
 
 def test_a_stalled_call_sees_what_happened_meanwhile() -> None:
-    """Another writer takes the name while the first one's create is on its way."""
+    """Another writer takes the name while the first one's create is in flight."""
     bucket = FaultyBucket(open_bucket("memory://"))
     bucket.stall(lambda call: call.operation == "create", lambda: bucket.inner.put("log/1", b"theirs"))
     assert not bucket.create("log/1", b"ours")
@@ -57,7 +57,7 @@ def test_a_stalled_call_sees_what_happened_meanwhile() -> None:
 
 
 def test_a_script_by_place_counts_its_times() -> None:
-    """Only the first so many calls on that prefix fail."""
+    """Only the first `times` calls on that prefix fail."""
     bucket = FaultyBucket(open_bucket("memory://"), where("put", "x/", Fate.LOSE_REQUEST, times=2))
     bucket.put("y/1", b"")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A folder as a bucket is atomic and durable whatever the disk does and wherever the process dies."""
+"""A folder as a bucket is atomic and durable, whatever the disk does and wherever the process dies."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ FOREVER_MS = 1 << 60
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the bucket is."""
+    """The folder of the bucket."""
     return tmp_path / "bucket"
 
 
@@ -87,7 +87,7 @@ def test_a_failing_disk_stores_nothing_and_says_why(
 def test_a_read_that_the_disk_fails_is_not_a_missing_object(
     bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads must not take a broken disk for an object that was never there."""
+    """A reader must not take a broken disk for an object that was never there."""
     fail(monkeypatch, "pread", errno.EIO)
     for call in (lambda: bucket.get("a/there"), lambda: bucket.get_range("a/there", 0, 2)):
         with pytest.raises(ObjectStoreUnavailable, match="the disk failed"):
@@ -104,10 +104,8 @@ def test_short_writes_and_reads_are_continued(bucket: ObjectStore, monkeypatch: 
     assert bytes(bucket.get_range("a/x", 8, 5)) == b"89abc"
 
 
-def test_a_name_is_given_only_to_synced_bytes(
-    bucket: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Write, sync the file, name it, sync the folder; and a new folder is synced into its parent first."""
+def test_only_synced_bytes_get_a_name(bucket: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write, sync the file, name it, sync the folder; a new folder is first synced into its parent."""
     events: list[str] = []
 
     def record(function: str) -> None:
@@ -138,7 +136,7 @@ def test_a_name_is_given_only_to_synced_bytes(
 
 @pytest.mark.parametrize("operation", ["put", "create"])
 def test_a_process_killed_at_any_step_leaves_the_whole_object_or_none(tmp_path: Path, operation: str) -> None:
-    """`kill -9` on entering each call that changes a file: listed is all or nothing; leftovers can be swept."""
+    """`kill -9` on entering each call that changes a file: a listed object is whole; leftovers can be swept."""
     outcomes = []
     for call in range(1, 20):
         url = (tmp_path / str(call)).as_uri()
@@ -163,7 +161,7 @@ def test_a_process_killed_at_any_step_leaves_the_whole_object_or_none(tmp_path: 
 
 
 def test_leftovers_are_old_unfinished_files_only(bucket: ObjectStore, folder: Path) -> None:
-    """Neither objects, nor what a live writer may still be busy with; no listing and no read shows one."""
+    """Neither objects, nor files that a live writer may still use; no listing and no read shows a leftover."""
     for name, second in (
         (f"a/.tmp-{1:024x}", 1000),
         (f".tmp-{2:024x}", 500),
@@ -181,8 +179,8 @@ def test_leftovers_are_old_unfinished_files_only(bucket: ObjectStore, folder: Pa
     assert files(folder) == [f"a/.tmp-{3:024x}", "a/.tmp-mine", "a/there"]
 
 
-def test_files_of_others_are_left_alone(bucket: ObjectStore, folder: Path) -> None:
-    """What no object could be called is in no listing, so nobody reads or deletes it; its folder is not entered."""
+def test_foreign_files_are_left_alone(bucket: ObjectStore, folder: Path) -> None:
+    """A name that no object can have is in no listing, so it is neither read nor deleted; its folder is not entered."""
     (folder / "lost+found").mkdir()
     (folder / "lost+found" / "a").write_bytes(b"")
     (folder / "a" / "notes (copy).txt").write_bytes(b"")
@@ -191,8 +189,8 @@ def test_files_of_others_are_left_alone(bucket: ObjectStore, folder: Path) -> No
     assert not bucket.leftovers(FOREVER_MS)
 
 
-def test_a_folder_that_someone_removed_is_made_again(bucket: ObjectStore, folder: Path) -> None:
-    """The first write fails and says so; the repeated one works."""
+def test_a_folder_that_was_removed_is_made_again(bucket: ObjectStore, folder: Path) -> None:
+    """The first write fails with that reason; the repeated one works."""
     (folder / "a/there").unlink()
     (folder / "a").rmdir()
     with pytest.raises(ObjectStoreUnavailable, match="check the folder"):
@@ -202,7 +200,7 @@ def test_a_folder_that_someone_removed_is_made_again(bucket: ObjectStore, folder
 
 
 def test_an_object_where_a_folder_is_needed_is_an_error(bucket: ObjectStore) -> None:
-    """A file system cannot hold `a/there` and `a/there/below`; the message names what was asked for."""
+    """A file system cannot hold `a/there` and `a/there/below`; the message names the object."""
     with pytest.raises(ObjectStoreUnavailable, match="put of a/there/below"):
         bucket.put("a/there/below", b"")
     assert bucket.get("a/there") == b"old"
@@ -230,7 +228,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_stays_readable_and_works_again_with_room(small_disk: Path) -> None:
-    """A real one: the write fails whole, reads go on, and after a deletion the same write succeeds."""
+    """On a real full disk the write fails whole, reads go on, and after a deletion the same write succeeds."""
     bucket = open_bucket((small_disk / "bucket").as_uri())
     bucket.put("a/large", b"x" * 700_000)
     for _ in range(2):

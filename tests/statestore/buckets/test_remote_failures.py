@@ -1,4 +1,4 @@
-"""What a remote bucket does when requests fail: errors within the deadline that say what to do and nothing secret."""
+"""Failed requests of a remote bucket: errors within the deadline that say what to do and hold no secret."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
 }
 SECRET = "hush-hush-secret"
 SECONDS_MAX = 25.0
-"""Less than a bucket waits that is given no deadline, and enough on a busy machine."""
+"""Less than the default deadline of a bucket, and enough on a busy machine."""
 
 
 @pytest.fixture(params=OPERATIONS)
@@ -51,7 +51,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def failure(bucket: ObjectStore, operation: str) -> str:
-    """The message of the failing operation; all that a log could show of it has been checked for secrets."""
+    """The message of the failing operation, after a check that no log could show a secret."""
     started = time.monotonic()
     with pytest.raises(ObjectStoreUnavailable) as error:
         OPERATIONS[operation](bucket)
@@ -67,7 +67,7 @@ def failure(bucket: ObjectStore, operation: str) -> str:
 
 
 def test_an_unreachable_endpoint_fails_within_the_deadline(s3: pytest.MonkeyPatch, operation: str) -> None:
-    """Nobody listens: tried more than once, and bucket, endpoint, attempts and seconds are named."""
+    """No server listens: the bucket tries again, and names bucket, endpoint, attempts and seconds."""
     endpoint = f"http://127.0.0.1:{free_port()}"
     s3.setenv("AWS_ENDPOINT_URL", endpoint)
     for deadline in (1, 4, 16):
@@ -80,7 +80,7 @@ def test_an_unreachable_endpoint_fails_within_the_deadline(s3: pytest.MonkeyPatc
 
 
 def test_an_endpoint_that_never_answers_fails_within_the_deadline(s3: pytest.MonkeyPatch, operation: str) -> None:
-    """Connections are taken, and then nothing."""
+    """The server accepts connections and sends nothing."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(64)
@@ -89,7 +89,7 @@ def test_an_endpoint_that_never_answers_fails_within_the_deadline(s3: pytest.Mon
 
 
 def test_an_endpoint_with_a_password_is_named_without_it(s3: pytest.MonkeyPatch) -> None:
-    """The environment may hold what a message may not."""
+    """The environment may hold a secret that a message may not."""
     s3.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{free_port()}")
     message = failure(open_bucket("s3://bucket", deadline_seconds=0.3), "get")
     assert "http://***@127.0.0.1" in message
@@ -129,7 +129,7 @@ def test_wrong_credentials_fail_at_once(
 
 @pytest.mark.minio
 def test_a_missing_bucket_fails_at_once(minio: MinioServer, operation: str) -> None:
-    """And is not taken for a missing object, with which a reader would go on."""
+    """The error is not that of a missing object, with which a reader would go on."""
     message = failure(open_bucket("s3://no-such-bucket/a", deadline_seconds=60), operation)
     assert f"s3://no-such-bucket/a at {minio.endpoint} failed after 1 attempt in" in message
     assert "the bucket does not exist; create it" in message
@@ -137,7 +137,7 @@ def test_a_missing_bucket_fails_at_once(minio: MinioServer, operation: str) -> N
 
 @pytest.mark.minio
 def test_a_server_that_comes_back_is_used_again(minio: MinioServer) -> None:
-    """While it is away each call fails; afterwards the same bucket object works, and has kept its objects."""
+    """While it is away each call fails; afterwards the same bucket object works, with its objects."""
     bucket = open_bucket(minio.fresh_url(), deadline_seconds=0.5)
     bucket.put("log/1", b"kept")
     minio.stop()
@@ -154,7 +154,7 @@ def test_a_server_that_comes_back_is_used_again(minio: MinioServer) -> None:
 
 @contextmanager
 def scripted_server(answers: list[tuple[str, int]]) -> Iterator[tuple[str, list[str]]]:
-    """A server that gives these (method, status) answers in turn; yields its address and the methods it has seen."""
+    """A server that gives these (method, status) answers in turn; yields its address and the methods it got."""
     seen: list[str] = []
     left = list(answers)
 
@@ -175,7 +175,7 @@ def scripted_server(answers: list[tuple[str, int]]) -> Iterator[tuple[str, list[
         do_PUT = do_GET = do_HEAD = do_POST = answer  # noqa: N815 - the library's names
 
         def log_message(self, *_: object) -> None:
-            """Nothing on the tests' output."""
+            """Keep the tests' output clean."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -201,18 +201,18 @@ def scripted_server(answers: list[tuple[str, int]]) -> Iterator[tuple[str, list[
     ],
     ids=["won", "lost", "busy", "lost-answer", "conflict-then-won", "conflict-then-lost"],
 )
-def test_create_answers_by_what_is_in_the_bucket(
+def test_create_returns_whether_it_made_the_object(
     s3: pytest.MonkeyPatch, answers: list[tuple[str, int]], created: bool
 ) -> None:
-    """`False` only if an object is there; a request that is refused for another's sake is repeated."""
+    """`False` only if the object exists; a request that failed because of another one is repeated."""
     with scripted_server(answers) as (address, seen):
         s3.setenv("AWS_ENDPOINT_URL", address)
         assert open_bucket("s3://bucket", deadline_seconds=20).create("log/1", b"x") is created
     assert seen == [method for method, _ in answers]
 
 
-def test_a_create_that_only_meets_conflicts_gives_up(s3: pytest.MonkeyPatch) -> None:
-    """Neither `True` nor `False` would be the truth."""
+def test_a_create_that_meets_only_conflicts_gives_up(s3: pytest.MonkeyPatch) -> None:
+    """`True` and `False` would both be wrong."""
     with scripted_server([("PUT", 409), ("HEAD", 404)] * 20) as (address, seen):
         s3.setenv("AWS_ENDPOINT_URL", address)
         failure(open_bucket("s3://bucket", deadline_seconds=60), "create")
@@ -220,7 +220,7 @@ def test_a_create_that_only_meets_conflicts_gives_up(s3: pytest.MonkeyPatch) -> 
 
 
 def test_reads_are_repeated_until_the_server_answers(s3: pytest.MonkeyPatch) -> None:
-    """Two answers of a busy server, then the truth, which is final."""
+    """Two answers of a busy server, then the real one, which is final."""
     with scripted_server([("GET", 503), ("GET", 500), ("GET", 404)]) as (address, seen):
         s3.setenv("AWS_ENDPOINT_URL", address)
         with pytest.raises(ObjectNotFound, match=f"no object log/1 in s3://bucket at {address}"):
@@ -229,7 +229,7 @@ def test_reads_are_repeated_until_the_server_answers(s3: pytest.MonkeyPatch) -> 
 
 
 def test_an_environment_that_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Azure without an account: at opening, not at the first request."""
+    """Azure without an account is refused at opening, not at the first request."""
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InvalidOption, match=r"cannot set up az://container/a: .*check the environment"):

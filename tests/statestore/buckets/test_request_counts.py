@@ -1,4 +1,4 @@
-"""Requests and bytes are counted per caller."""
+"""Requests and bytes are counted for each caller."""
 
 import threading
 
@@ -10,7 +10,7 @@ from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable
 
 
 def test_an_idle_bucket_makes_no_requests() -> None:
-    """Opening a bucket, taking views and reading the counts ask nothing of the store."""
+    """Opening a bucket, taking views and reading the counts make no request."""
     inner = FaultyBucket(open_bucket("memory://"))
     counts = RequestCounts(inner)
     views = [counts.for_caller(caller) for caller in ("get", "scan", "flush", "compaction", "vacuum", "log")]
@@ -39,7 +39,7 @@ def test_each_caller_has_its_own_counts() -> None:
 
 
 def test_a_failed_call_counts_as_a_request_without_bytes() -> None:
-    """It was made, and perhaps paid for."""
+    """The request was made, and perhaps paid for."""
     counts = RequestCounts(FaultyBucket(open_bucket("memory://"), at_calls({1: Fate.LOSE_ANSWER})))
     log = counts.for_caller("log")
     with pytest.raises(ObjectStoreUnavailable):
@@ -50,7 +50,7 @@ def test_a_failed_call_counts_as_a_request_without_bytes() -> None:
 
 
 def test_a_long_listing_counts_its_pages() -> None:
-    """Remote stores answer 1,000 objects a request."""
+    """Remote stores return 1,000 objects a request."""
     inner = open_bucket("memory://")
     for number in range(1001):
         inner.put(f"x/{number:04}", b"")

@@ -1,4 +1,4 @@
-"""What a participant makes of the coordinator's events, also of repeated, late and missing ones."""
+"""A participant's reactions to the coordinator's events, also to repeated, late and missing ones."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def event(what: Any, barrier: int = 0, **fields: Any) -> BarrierEvent:
 
 
 def after(*events: BarrierEvent) -> tuple[Participant, list[tuple[str, tuple[int, ...]]]]:
-    """A new participant after these events, and what the last one made it do, with the epochs concerned."""
+    """A new participant after these events, and its reactions to the last one, with their epochs."""
     state, todos = Participant(), []
     for one in events:
         state, todos = react(state, one)
@@ -26,8 +26,8 @@ HELD = event("committed", 1, epoch=10, next_epoch=20, committed_epoch=10)
 SECOND = event("barrier", 2, epoch=20, next_epoch=30, committed_epoch=10)
 
 
-def test_life_of_an_epoch() -> None:
-    """Started, ended by a barrier, committed, and the next one."""
+def test_an_epoch_starts_ends_and_is_committed() -> None:
+    """It is started, ended by a barrier, and committed; then the next one starts."""
     state, todos = after(START)
     assert (state.epoch, todos) == (10, [("start", ())])
     state, todos = after(START, FIRST)
@@ -38,7 +38,7 @@ def test_life_of_an_epoch() -> None:
 
 
 def test_repeated_events_do_nothing_again() -> None:
-    """A barrier that comes twice is collected twice, which is a no-op there."""
+    """A repeated barrier is collected twice, which has no effect on the coordinator."""
     assert after(START, START)[1] == []
     assert after(START, FIRST, FIRST)[1] == [("collect", (10,))]
     assert after(START, FIRST, HELD, HELD)[1] == []
@@ -50,16 +50,16 @@ def test_repeated_events_do_nothing_again() -> None:
     assert after(START, FIRST, aborted, HELD)[1] == []
 
 
-def test_abort_takes_all_epochs() -> None:
-    """The open one, and the one whose barrier is under way; work goes on at the epoch that is told."""
+def test_an_abort_gives_up_all_epochs() -> None:
+    """The open epoch and the one under way are given up; work goes on at the epoch that the event names."""
     state, todos = after(START, event("aborted", next_epoch=15))
     assert (state.epoch, todos) == (15, [("aborted", (10,))])
     state, todos = after(START, FIRST, event("aborted", 1, epoch=10, next_epoch=30))
     assert (state.epoch, state.barrier, state.ended) == (30, 0, 0)
 
 
-def test_events_of_another_generation_are_not_meant() -> None:
-    """They are for one of this name before it, or for its successor."""
+def test_events_of_another_generation_are_ignored() -> None:
+    """They are for an earlier participant of this name, or for its successor."""
     for generation in (GENERATION - 1, GENERATION + 1):
         for one in (FIRST, HELD, event("aborted", next_epoch=99)):
             other = BarrierEvent(**{**{f: getattr(one, f) for f in one.__struct_fields__}, "generation": generation})
@@ -68,22 +68,22 @@ def test_events_of_another_generation_are_not_meant() -> None:
 
 
 def test_start_during_a_barrier_begins_before_it() -> None:
-    """The first event got lost; the barrier that follows ends the epoch that it starts at."""
+    """The first event got lost; the following barrier ends the epoch that it starts at."""
     state, todos = after(event("started", epoch=10, next_epoch=20))
     assert (state.epoch, todos) == (10, [("start", ())])
     assert after(event("started", epoch=10, next_epoch=20), FIRST)[1] == [("barrier", (10,))]
 
 
-def test_nothing_was_missed() -> None:
-    """The greeting after a broken subscription finds the participant where it should be."""
+def test_a_greeting_without_missed_events_does_nothing() -> None:
+    """The greeting after a broken subscription finds the participant at the right place."""
     assert after(START, event("started", next_epoch=10))[1] == []
     assert after(START, event("started", epoch=10, next_epoch=20))[1] == []
     assert after(START, FIRST, event("started", epoch=10, next_epoch=20))[1] == []
     assert after(START, FIRST, HELD, event("started", 1, next_epoch=20, committed_epoch=10))[1] == []
 
 
-def test_missed_commit_is_found_out() -> None:
-    """By the number of the newest checkpoint, or by the barrier after it."""
+def test_a_missed_commit_is_noticed() -> None:
+    """It shows in the number of the newest checkpoint, or in the next barrier."""
     state, todos = after(START, FIRST, event("started", 1, next_epoch=20, committed_epoch=10))
     assert (state.epoch, state.barrier, todos) == (20, 0, [("committed", (10,))])
     greeting = event("started", 1, epoch=20, next_epoch=30, committed_epoch=10)
@@ -92,8 +92,8 @@ def test_missed_commit_is_found_out() -> None:
     assert after(START, FIRST, SECOND)[1] == [("committed", (10,)), ("barrier", (20,))]
 
 
-def test_missed_abort_is_found_out() -> None:
-    """The epoch to write at is another one; a barrier under way ends that."""
+def test_a_missed_abort_is_noticed() -> None:
+    """The greeting has another epoch to write at; a barrier under way ends that one."""
     state, todos = after(START, event("started", next_epoch=30))
     assert (state.epoch, todos) == (30, [("aborted", (10,))])
     state, todos = after(START, FIRST, event("started", next_epoch=30))
@@ -105,8 +105,8 @@ def test_missed_abort_is_found_out() -> None:
     assert (state.epoch, todos) == (30, [("committed", (10,)), ("aborted", (20,))])
 
 
-def test_new_generation_begins_anew() -> None:
-    """The coordinator does not know what an older generation had collected, even where the epochs are the same."""
+def test_a_new_generation_begins_anew() -> None:
+    """The coordinator does not know the parts of an older generation, even if the epochs are the same."""
     newer = GENERATION + 1
     for events in ((START,), (START, FIRST), (START, FIRST, HELD)):
         for next_epoch in (10, 20, 30):
@@ -116,14 +116,14 @@ def test_new_generation_begins_anew() -> None:
             assert [what for what, _ in todos] == ["aborted"]
 
 
-def test_new_generation_is_not_told_of_a_commit_that_may_lack_its_part() -> None:
-    """Found by the property test: it slept past its session, and the barrier was committed with nothing of it."""
+def test_a_new_generation_ignores_a_commit_that_may_lack_its_part() -> None:
+    """Found by the property test: it slept past its session, and the barrier was committed without its part."""
     again = event("started", 1, generation=GENERATION + 1, next_epoch=20, committed_epoch=10)
     assert after(START, FIRST, again)[1] == [("aborted", (10, 20))]
 
 
-def test_abort_says_why() -> None:
-    """Also where no event does."""
+def test_an_abort_has_a_reason() -> None:
+    """There is a reason even if no event has one."""
     state, _ = after(START)
     _, (todo,) = react(state, event("started", generation=GENERATION + 1, next_epoch=30))
     assert (todo.event.what, todo.event.reason) == ("aborted", "the coordinator has begun anew")
@@ -131,7 +131,7 @@ def test_abort_says_why() -> None:
     assert todo.event.reason == "b is gone"
 
 
-def test_seen_is_the_largest_number() -> None:
-    """Told to a new leader, which numbers its barriers above it."""
+def test_the_number_seen_is_the_largest_one() -> None:
+    """A new leader gets it, and numbers its barriers above it."""
     assert after(START, FIRST, HELD, SECOND)[0].seen == 2
     assert after(START, FIRST, HELD, SECOND, event("started", 1, epoch=20, next_epoch=30))[0].seen == 2

@@ -1,4 +1,4 @@
-"""Long sequences in chunks: the same as tuples, and what is not replaced is shared."""
+"""Long sequences in chunks: they equal tuples, and share everything that is not replaced."""
 
 from bisect import bisect_left, bisect_right
 
@@ -19,8 +19,8 @@ def sizes(chunked: Chunked[int]) -> list[int]:
 
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), length=LENGTHS)
-def test_it_is_what_a_tuple_would_be(data: DataObject, length: int) -> None:
-    """After any replacements too; and no chunk is too long, or so short that there come to be many of them."""
+def test_chunks_equal_a_tuple(data: DataObject, length: int) -> None:
+    """After any replacements, too; no chunk is too long, and none short enough for chunks to become many."""
     model = tuple(range(length))
     chunked = Chunked(model)
     for step in range(data.draw(st.integers(0, 6), "steps")):
@@ -46,7 +46,7 @@ def test_it_is_what_a_tuple_would_be(data: DataObject, length: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, CHUNK_MAX, CHUNK_MAX + 1, 3 * CHUNK_MAX + 7])
 def test_bounds_are_those_of_bisection(length: int) -> None:
-    """Below, at and between the keys, above them all, and at the edges of chunks."""
+    """Below, at and between the keys, above all of them, and at the edges of chunks."""
     items = tuple(2 * number for number in range(length))
     chunked, key = Chunked(items), lambda item: b"%06d" % (item + 1)
     for value in range(2 * length + 3):
@@ -55,7 +55,7 @@ def test_bounds_are_those_of_bisection(length: int) -> None:
         assert upper_bound(chunked, wanted, key) == upper_bound(items, wanted, key) == bisect_right(items, value - 1)
 
 
-def test_what_is_not_replaced_is_shared() -> None:
+def test_chunks_that_are_not_replaced_are_shared() -> None:
     """A few of a hundred thousand items touch one or two chunks."""
     before = Chunked(range(100_000))
     after = before.replaced(50_000, 50_010, [1, 2, 3])
@@ -65,6 +65,6 @@ def test_what_is_not_replaced_is_shared() -> None:
 
 
 @pytest.mark.parametrize("at", [3, -4])
-def test_index_that_is_out_of_range(at: int) -> None:
+def test_an_index_out_of_range_is_refused(at: int) -> None:
     with pytest.raises(IndexError):
         Chunked([1, 2, 3])[at]

@@ -1,4 +1,4 @@
-"""Bytes are read wherever they lie: blocks in their objects, and Arrow data of a caller, begin at any address."""
+"""Blocks in their objects and Arrow data of a caller may begin at any address."""
 
 import random
 from itertools import pairwise
@@ -31,7 +31,7 @@ def moved(array: pa.Array, by: int) -> pa.Array:
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1 << 19), *((at, 300_000 + 3 * at, 300_000) for at in ADDRESSES)])
 def test_rows_that_do_not_compress_are_found_at_any_offset_of_their_object(sizes: tuple[int, ...]) -> None:
-    """By each kind of read: of the version that a commit wrote, and of the one that a compaction wrote."""
+    """Each kind of read finds rows of a commit's SST and of a compaction's."""
     made = random.Random(sum(sizes))
     keys = [b"", b"\0", b"\xff" * 500]
     expected = {key: made.randbytes(size) for key, size in zip(keys, sizes, strict=True)}
@@ -50,7 +50,7 @@ def test_rows_that_do_not_compress_are_found_at_any_offset_of_their_object(sizes
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("by", ADDRESSES)
 def test_a_block_is_decoded_at_any_address(codec: str, by: int) -> None:
-    """Of every buffer that NumPy or a `memoryview` looks into, the numbers are aligned."""
+    """In any buffer that NumPy or a `memoryview` looks into, numbers are aligned."""
     made = random.Random(by)
     keys = sorted({made.randbytes(made.randrange(1, 9)) for _ in range(50)})
     values = [made.randbytes(made.randrange(40)) for _ in keys]

@@ -1,4 +1,4 @@
-"""Blocks: every type comes back as it went in, and no damaged byte is ever taken for data."""
+"""Blocks: every type comes back unchanged, and no damaged byte is ever taken for data."""
 
 import random
 import struct
@@ -162,15 +162,15 @@ def test_unusual_keys_come_back(names: list[bytes]) -> None:
     assert_same(round_trip(rows), rows)
 
 
-def test_a_large_value_and_no_values() -> None:
-    """A value of 1 MiB, an empty one, and rows that are keys alone."""
+def test_a_large_value_and_rows_without_values_come_back() -> None:
+    """A value of 1 MiB, an empty one, and rows with only a key."""
     rows = Rows(keys(3, fixed=True), 1, None, (pa.array([b"", random.Random(1).randbytes(1 << 20), b"x"]),))
     assert_same(round_trip(rows), rows)
     bare = Rows(keys(3, fixed=True), 1, None, ())
     assert_same(round_trip(bare), bare)
 
 
-def test_more_rows_than_the_shared_offsets() -> None:
+def test_a_block_may_have_more_rows_than_the_shared_offsets() -> None:
     """Blocks beyond the offsets that are kept per key width make their own."""
     rows = Rows(keys(20_000, fixed=True), 1, None, (pa.array(range(20_000), pa.int32()),))
     assert_same(round_trip(rows), rows)
@@ -178,7 +178,7 @@ def test_more_rows_than_the_shared_offsets() -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_incompressible_bytes_are_stored_as_they_are(codec: str) -> None:
-    """Where a codec would only add bytes, the trailer says `none`."""
+    """If a codec would only add bytes, the trailer says `none`."""
     noise = random.Random(2).randbytes(4000)
     rows = Rows(pa.array([b"k"], pa.binary()), 1, None, (pa.array([noise], pa.binary()),))
     data, raw_length, _ = encode_block(rows, CODECS[codec])
@@ -196,7 +196,7 @@ def test_compressible_bytes_shrink() -> None:
         assert (len(data) < raw_length // 4) == (name != "none")
 
 
-def test_columns_are_picked_in_the_order_asked_for() -> None:
+def test_columns_are_picked_in_the_given_order() -> None:
     """Any subset, in any order, as a read from the cache gives it."""
     columns = (pa.array([1, 2], pa.int8()), pa.array(["a", None]), pa.array([[1], []]), pa.array([b"x", b"y"]))
     rows = Rows(keys(2, fixed=True), 1, None, columns)
@@ -205,7 +205,7 @@ def test_columns_are_picked_in_the_order_asked_for() -> None:
 
 
 def test_blocks_decode_at_any_alignment() -> None:
-    """An uncompressed block is used where it lies in a larger read, so its buffers may stand at odd addresses."""
+    """An uncompressed block is used in place in a larger read, so its buffers may stand at odd addresses."""
     rows = Rows(
         keys(40, fixed=False),
         np.arange(40, dtype=np.uint64),
@@ -248,8 +248,8 @@ def any_rows(draw: st.DrawFn) -> Rows:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(any_rows(), st.sampled_from(sorted(CODECS)))
-def test_any_block_comes_back(rows: Rows, codec: str) -> None:
-    """Whatever the rows: decoding undoes encoding, and the same rows are always the same bytes.
+def test_any_rows_come_back_from_a_block(rows: Rows, codec: str) -> None:
+    """For any rows decoding undoes encoding, and the same rows are always the same bytes.
 
     A copy of the rows may be other bytes: under a null of a nested column Arrow leaves whatever the memory held.
     """
@@ -272,7 +272,7 @@ def small_block(codec: str) -> tuple[bytes, int, list[pa.DataType]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_changed_byte_is_found(codec: str) -> None:
-    """Whichever byte changes, however: `CorruptSst` that names the place."""
+    """Any change of any byte raises `CorruptSst` with the place."""
     data, crc, types = small_block(codec)
     for at in range(len(data)):
         for flip in (0x01, 0x80, 0xFF):
@@ -293,7 +293,7 @@ def test_every_truncation_is_found(codec: str) -> None:
 
 
 def test_a_block_of_another_sst_is_found() -> None:
-    """A whole block whose checksum is its own, but not what the block index says."""
+    """Its checksum is right, but not the one in the block index."""
     _, crc, types = small_block("lz4")
     other, other_crc, _ = small_block("none")
     assert crc != other_crc
@@ -302,7 +302,7 @@ def test_a_block_of_another_sst_is_found() -> None:
 
 
 def resealed(data: bytes) -> tuple[memoryview, int]:
-    """The bytes with a checksum that fits them: what a defective or a newer writer would have written."""
+    """The bytes with a matching checksum, as a defective or a newer writer would write them."""
     crc = crc32c(data[:-4])
     return memoryview(data[:-4] + struct.pack("<I", crc)), crc
 
@@ -325,7 +325,7 @@ def resealed(data: bytes) -> tuple[memoryview, int]:
     ],
 )
 def test_a_block_of_another_format_is_refused(offset: int, value: bytes, why: str) -> None:
-    """The checksum holds, the layout does not: never a crash, and never rows."""
+    """The checksum is right, the layout is not: never a crash, and never rows."""
     data, _, types = small_block("none")
     offset %= len(data)
     changed, crc = resealed(data[:offset] + value + data[offset + len(value) :])

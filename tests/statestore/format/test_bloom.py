@@ -33,8 +33,8 @@ def test_a_key_that_was_added_is_never_denied(hashes: list[int], bits_per_key: i
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 1 << 32))
-def test_one_question_and_many_questions_have_the_same_answers(count: int, seed: int) -> None:
-    """`may_contain_many` equals `may_contain` for hashes that were and that were not added."""
+def test_the_vectorised_question_equals_the_single_one(count: int, seed: int) -> None:
+    """`may_contain_many` equals `may_contain` for hashes that were added and for others."""
     hashes = random_hashes(count + 500, seed)
     bloom = Bloom(build(hashes[:count]))
     assert bloom.may_contain_many(hashes).tolist() == [bloom.may_contain(h) for h in hashes.tolist()]
@@ -56,7 +56,7 @@ def test_false_positives_are_near_theory_on_a_million_keys(bits_per_key: int) ->
 
 
 def test_a_filter_of_no_keys_contains_nothing() -> None:
-    """An SST of no rows still has a filter, which denies every key."""
+    """An SST without rows still has a filter, which denies every key."""
     bloom = Bloom(build(np.empty(0, np.uint64)))
     assert not bloom.may_contain_many(random_hashes(1000, 1)).any()
     assert not bloom.may_contain(0)
@@ -108,7 +108,7 @@ def test_bytes_of_a_filter_never_change() -> None:
 
 
 def test_the_worked_example_of_the_format_page_decodes() -> None:
-    """The hexadecimal filter in the documentation is what this code writes, and answers as the page says."""
+    """This code writes the filter in the documentation's hex dump, and decodes it with the results of the page."""
     page = PAGE.read_text()
     match = re.search(r"```hex bloom\n([0-9a-f\s]+)```", page)
     assert match is not None

@@ -1,4 +1,4 @@
-"""Which schemas may follow which: the list of wider types, held to the values, and the deltas that are refused."""
+"""Schemas that may follow each other: the list of wider types, checked with values, and refused changes."""
 
 from decimal import Decimal
 from typing import Any
@@ -26,7 +26,7 @@ ALL = INTEGERS + FLOATS + DECIMALS + OTHERS
 
 
 def extremes(kind: pa.DataType) -> list[Any]:
-    """The values of a numeric type that fit another type last."""
+    """The extremes of a numeric type, a small value and a null."""
     if pa.types.is_integer(kind):
         bits, signed = int(kind.bit_width), pa.types.is_signed_integer(kind)
         return [-(1 << bits - 1) if signed else 0, (1 << bits - signed) - 1, 1, None]
@@ -38,14 +38,14 @@ def extremes(kind: pa.DataType) -> list[Any]:
 
 
 def exact(values: pa.Array) -> list[Decimal | None]:
-    """The values as numbers that can be compared whatever their type."""
+    """The values as numbers that can be compared across types."""
     floating = pa.types.is_floating(values.type)
     return [None if one is None else Decimal(float(one) if floating else one) for one in values.to_pylist()]
 
 
 @pytest.mark.parametrize("old", ALL, ids=str)
 def test_a_wider_type_holds_every_value(old: pa.DataType) -> None:
-    """The extremes of a number's type stay what they are; of everything else, nothing is wider."""
+    """The extremes of a number's type keep their values; other kinds have no wider type."""
     wider = [new for new in ALL if is_wider(old, new)]
     assert old not in wider
     for new in wider:
@@ -55,8 +55,8 @@ def test_a_wider_type_holds_every_value(old: pa.DataType) -> None:
         assert wider == []
 
 
-def test_the_list_of_wider_types() -> None:
-    """Written out where the documentation writes it out."""
+def test_the_list_of_wider_types_is_the_documented_one() -> None:
+    """The list as the documentation has it."""
 
     def of(old: pa.DataType) -> set[str]:
         return {str(new) for new in ALL if is_wider(old, new)}
@@ -99,18 +99,18 @@ KEY = pa.field("id", pa.int64(), nullable=False)
     ],
 )
 def test_a_schema_that_old_rows_do_not_fit_is_refused(fields: list[Any], words: str) -> None:
-    """Whoever writes such a delta, it does not get into the log."""
+    """Such a delta does not get into the log, no matter which process writes it."""
     with pytest.raises(SchemaMismatch, match=words):
         check_evolved(spec(a=pa.int8()), pa.schema(fields))
 
 
-def test_a_schema_that_grew_is_taken() -> None:
+def test_a_schema_that_grew_is_accepted() -> None:
     check_evolved(spec(a=pa.int8()), pa.schema([KEY, ("a", pa.int32()), ("b", pa.string())]))
     with pytest.raises(InvalidOption, match="'kv' is raw"):
         check_evolved(TableSpec(id=1, name="kv"), pa.schema([KEY]))
 
 
-def test_the_columns_of_an_earlier_sst_are_told_from_another_tables() -> None:
+def test_columns_of_an_earlier_sst_are_distinguished_from_another_tables() -> None:
     now = pa.schema([("a", pa.int32()), ("b", pa.string())])
     for columns in ([], [("a", pa.int32())], [("a", pa.int8())], [("a", pa.uint16()), ("b", pa.string())]):
         assert is_earlier(pa.schema(columns), now)

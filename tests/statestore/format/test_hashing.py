@@ -43,7 +43,7 @@ def plain_murmur(key: bytes, seed: int) -> int:
     ],
 )
 def test_hash_agrees_with_published_vectors(key: bytes, seed: int, expected: int) -> None:
-    """Values that other public implementations of MurmurHash64A test themselves with."""
+    """Other public implementations of MurmurHash64A test themselves with these values."""
     assert hash_key(key, seed) == expected
     assert hash_keys(pa.array([key, b"other"], pa.binary()), seed)[0] == expected
 
@@ -51,7 +51,7 @@ def test_hash_agrees_with_published_vectors(key: bytes, seed: int, expected: int
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=70), st.integers(0, U64))
 def test_scalar_hash_is_the_algorithm_as_described(key: bytes, seed: int) -> None:
-    """The scalar hash, which leaves masks out where they change nothing, equals a literal implementation."""
+    """The scalar hash, which omits masks that change nothing, equals a literal implementation."""
     assert hash_key(key, seed) == plain_murmur(key, seed)
 
 

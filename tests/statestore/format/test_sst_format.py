@@ -90,7 +90,7 @@ def test_golden_files_are_read(name: str, codec: str, version: int) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_golden_files_are_what_the_writer_writes(codec: str) -> None:
-    """A changed byte is a changed format: that takes a new version and a folder of its own."""
+    """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
     for name, data in SCRIPT["files"](codec).items():
         assert data == (GOLDEN / name).read_bytes(), name
     for name, data in SCRIPT_2["files"](codec).items():
@@ -98,7 +98,7 @@ def test_golden_files_are_what_the_writer_writes(codec: str) -> None:
 
 
 def test_golden_files_cover_the_format() -> None:
-    """Every flag, codec and layout of keys is in one of them, so that reading them proves something."""
+    """Each flag, codec and layout of keys is in one of them."""
     flags, codecs = set(), set()
     for path in GOLDEN.glob("*.meta"):
         payload = msgspec.msgpack.decode(path.read_bytes()[12:-4], type=SstMeta)
@@ -123,15 +123,15 @@ def test_golden_files_cover_the_format() -> None:
 
 
 def dump(name: str) -> bytes:
-    """The bytes of a hex block of the document, marked `hex NAME`; what follows `|` is commentary."""
+    """The bytes of a hex block of the document, marked `hex NAME`; text after `|` is commentary."""
     match = re.search(rf"^```hex {name}\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert match is not None, f"docs/formats.md has no block `hex {name}`"
     lines = [line.partition("|")[0] for line in match[1].splitlines()]
     return bytes.fromhex("".join(line.partition(":")[2] for line in lines))
 
 
-def test_the_documents_block_decodes() -> None:
-    """The worked example, with the arithmetic of the document and with the reader."""
+def test_the_worked_example_of_a_block_decodes() -> None:
+    """With the arithmetic of the document and with the reader."""
     data = dump("block")
     crc = struct.unpack("<I", data[-4:])[0]
     assert crc == crc32c(data[:-4])
@@ -144,8 +144,8 @@ def test_the_documents_block_decodes() -> None:
     assert again == data
 
 
-def test_the_documents_meta_decodes() -> None:
-    """The worked example of a `.meta` is that of an SST whose one block is the example above."""
+def test_the_worked_example_of_a_meta_decodes() -> None:
+    """The worked example of a `.meta` is that of an SST whose one block is the document's block."""
     data, block = dump("meta"), dump("block")
     meta = decode_meta(data, "0" * 31 + "1", "here")
     payload = msgspec.msgpack.decode(data[12:-4], type=SstMeta)
@@ -165,8 +165,8 @@ def test_the_documents_meta_decodes() -> None:
     assert not bloom.may_contain(hash_key(b"absent"))
 
 
-def test_the_documents_small_sst_decodes() -> None:
-    """The same SST as one object: the example's block between another header and another frame around the payload."""
+def test_the_worked_example_of_a_small_sst_decodes() -> None:
+    """The same SST as one object: the block between another header and another frame around the payload."""
     block, payload = dump("block"), dump("meta")[12:-4]
     small = dump("small-head") + block + dump("small-frame") + payload + dump("small-end")
     length = struct.unpack("<I", small[-4:])[0]
@@ -178,7 +178,7 @@ def test_the_documents_small_sst_decodes() -> None:
 
 @pytest.mark.parametrize("record", [SstMeta, BlockIndex])
 def test_every_field_on_disk_is_in_the_document(record: type) -> None:
-    """A field that the document does not name cannot be written by a second implementation."""
+    """A second implementation could not write a field that the document does not name."""
     missing = [name for name in record.__annotations__ if f"| `{name}` |" not in DOCUMENT]
     assert missing == []
 

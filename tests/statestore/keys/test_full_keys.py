@@ -1,4 +1,4 @@
-"""Full keys, SST ids, and the orders that are made of them."""
+"""Full keys, SST ids, and the orders built from them."""
 
 from functools import cmp_to_key
 from itertools import pairwise
@@ -17,7 +17,7 @@ from tussock.statestore.write.sst_ids import id_floor, new_sst_id
 
 
 def test_a_full_key_is_the_user_key_and_eight_bytes_of_epoch() -> None:
-    """Big-endian; and it comes apart again, also where the user key is empty."""
+    """Big-endian; it can be taken apart again, also if the user key is empty."""
     assert full_key(b"a", 258) == b"a\0\0\0\0\0\0\x01\x02"
     for key, epoch in ((b"", 0), (b"k", (1 << 64) - 1), (b"\xff" * 9, 1)):
         assert split_full_key(full_key(key, epoch)) == (key, epoch)
@@ -25,7 +25,7 @@ def test_a_full_key_is_the_user_key_and_eight_bytes_of_epoch() -> None:
 
 @pytest.mark.parametrize("short", [b"", b"1234567"])
 def test_a_full_key_that_is_too_short_is_refused(short: bytes) -> None:
-    """Both ways of comparing say what is wrong."""
+    """Both ways of comparing raise a clear error."""
     with pytest.raises(ValueError, match=f"this one has {len(short)} bytes in all"):
         VersionedComparator.compare(full_key(b"a", 1), short)
     with pytest.raises(ValueError, match="ends with 8 bytes of epoch"):
@@ -33,7 +33,7 @@ def test_a_full_key_that_is_too_short_is_refused(short: bytes) -> None:
 
 
 def test_newer_versions_of_a_key_come_first_and_prefixes_before_longer_keys() -> None:
-    """Where comparing plain bytes would be wrong twice."""
+    """A comparison of plain bytes would be wrong twice."""
     order = [full_key(b"a", 2), full_key(b"a", 1), full_key(b"a\0", 9), full_key(b"ab", 3), full_key(b"b", 1 << 63)]
     assert sorted(order) != order
     assert all(VersionedComparator.compare(left, right) < 0 for left, right in pairwise(order))
@@ -44,7 +44,7 @@ def test_newer_versions_of_a_key_come_first_and_prefixes_before_longer_keys() ->
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, (1 << 64) - 1))))
 def test_all_ways_to_order_full_keys_agree(pairs: list[tuple[bytes, int]]) -> None:
-    """The comparison, the sort key, and the order that runs have."""
+    """The comparison, the sort key, and the order of runs agree."""
     keys = [full_key(key, epoch) for key, epoch in pairs]
     expected = [full_key(put.key, put.epoch) for put in ordered(Put(key, epoch, b"") for key, epoch in pairs)]
     assert sorted(keys, key=VersionedComparator.sort_key) == expected
@@ -55,16 +55,16 @@ def test_all_ways_to_order_full_keys_agree(pairs: list[tuple[bytes, int]]) -> No
 @given(
     st.lists(st.tuples(st.sampled_from([b"", b"a", b"a\0", b"b", b"ab"]), st.one_of(st.none(), st.binary(max_size=2))))
 )
-def test_unsorted_rows_become_a_run_of_the_last_of_each_key(pairs: list[tuple[bytes, bytes | None]]) -> None:
-    """As a dict would keep them, deletes included."""
+def test_unsorted_rows_become_a_run_of_the_last_row_of_each_key(pairs: list[tuple[bytes, bytes | None]]) -> None:
+    """The last row of each key counts, as in a dict, deletes included."""
     rows = to_rows([Put(key, 7, value) for key, value in pairs], epoch=7)
     found = {put.key: put.value for put in to_puts(sorted_newest(rows))}
     assert found == dict(pairs)
     assert list(found) == sorted(found)
 
 
-def test_changes_come_by_epoch_then_key() -> None:
-    """Of rows in key order."""
+def test_changes_are_sorted_by_epoch_then_key() -> None:
+    """From rows in key order."""
     puts = ordered([Put(b"a", 3, b""), Put(b"a", 1, b""), Put(b"b", 2, b""), Put(b"c", 1, None), Put(b"c", 3, b"")])
     assert [(put.epoch, put.key) for put in to_puts(commit_order(to_rows(puts)))] == [
         (1, b"a"),

@@ -1,4 +1,4 @@
-"""Key encoding: the order of the bytes is the order of the values, and both turn into each other exactly."""
+"""Key encoding: the order of the bytes is the order of the values, and each converts to the other exactly."""
 
 import datetime as dt
 import decimal
@@ -82,12 +82,12 @@ def stored(array: pa.Array) -> list[Any]:
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """Values as a caller gives them, times as Arrow's scalars: Python's classes cannot hold each."""
+    """Values as a caller gives them; times are Arrow scalars, because Python's classes cannot hold each."""
     return list(array) if pa.types.is_temporal(array.type) else array.to_pylist()
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """What a value is ordered by: null first, NaN last, both zeros alike, text by its UTF-8."""
+    """The sort key of a value: null first, NaN last, both zeros equal, text by its UTF-8."""
     if value is None:
         return (0,)
     if isinstance(value, float) and math.isnan(value):
@@ -97,7 +97,7 @@ def rank(value: Any) -> tuple[Any, ...]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[str], int]:
-    """A batch of one to three key columns of any types, which of them hold nulls, and how much of it to skip."""
+    """A batch of one to three key columns of any types, the ones with nulls, and how much of it to skip."""
     kinds = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3))
     names = [f"c{i}" for i in range(len(kinds))]
     nullable = [name for name in names if draw(st.integers(0, 3)) == 0]
@@ -126,8 +126,8 @@ def test_order_of_bytes_is_order_of_values(table: tuple[pa.RecordBatch, list[str
 
 @settings(max_examples=400, deadline=None)
 @given(tables(), st.sampled_from([0, 1, 16, 256]))
-def test_decode_gives_back_what_was_encoded(table: tuple[pa.RecordBatch, list[str], int], count: int) -> None:
-    """Exactly, types included, from any slice; but for -0.0, which is 0.0, and NaN, of which there is one."""
+def test_decode_undoes_encode(table: tuple[pa.RecordBatch, list[str], int], count: int) -> None:
+    """Exact and with types, from any slice; but -0.0 becomes 0.0, and all NaN become one."""
     batch, nullable, skip = table
     names = batch.schema.names
     encoder = KeyEncoder(batch.schema, names, names[-1:], count, nullable)
@@ -173,7 +173,7 @@ def test_one_row_and_a_batch_agree_byte_for_byte(table: tuple[pa.RecordBatch, li
 
 
 def encoder_values(encoder: KeyEncoder, key: bytes, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """`decode_row`, or nothing to compare where a time lies beyond what Python's own classes can hold."""
+    """The values for `decode_row`, or `None` if a time lies beyond Python's own classes."""
     try:
         return encoder.decode_row(key)
     except (OverflowError, ValueError):
@@ -189,7 +189,7 @@ def encoder_values(encoder: KeyEncoder, key: bytes, batch: pa.RecordBatch) -> tu
 def test_a_prefix_finds_the_rows_with_these_values_and_no_others(
     table: tuple[pa.RecordBatch, list[str], int], data: st.DataObject
 ) -> None:
-    """Keys from the prefix of leading values up to its upper bound are exactly the rows that have them."""
+    """The keys from a prefix of leading values to its upper bound are exactly the rows with these values."""
     batch, nullable, _ = table
     if batch.num_rows == 0 or batch.num_columns < 2:
         return
@@ -229,7 +229,7 @@ def test_rows_take_and_give_pythons_own_values(kind: pa.DataType, value: Any) ->
 
 
 def test_floats_sort_from_minus_infinity_to_nan() -> None:
-    """In one total order, with one zero and one NaN, whatever their sign and payload bits."""
+    """One total order with one zero and one NaN, for any sign and payload bits."""
     odd_nan, negative_nan = (struct.unpack("<d", bytes.fromhex(h))[0] for h in ("010000000000f07f", "000000000000f8ff"))
     values = [-math.inf, -1.5, -5e-324, -0.0, 0.0, 5e-324, 1.5, math.inf, math.nan, odd_nan, negative_nan]
     for kind in (pa.float32(), pa.float64()):
@@ -247,7 +247,7 @@ def test_floats_sort_from_minus_infinity_to_nan() -> None:
 @pytest.mark.parametrize(
     "strings", [["aaaaaa", "bbbbbb"], ["a\0aaaa", "bbbb\0b"], ["", ""], ["a", ""], ["a\0", "\0\0\1"]]
 )
-def test_texts_of_one_width_and_of_many_have_the_same_bytes(strings: list[str]) -> None:
+def test_texts_of_one_width_encode_like_any_texts(strings: list[str]) -> None:
     """The fast path for texts of one width gives what the general one gives; so does reading them back."""
     encoder = KeyEncoder(pa.schema([("s", pa.string()), ("i", pa.int64())]), ["s", "i"], ["s"], 256)
     batch = pa.record_batch({"s": pa.array([*strings, "of another width"]), "i": pa.array([1, -1, 0])})
@@ -260,7 +260,7 @@ def test_texts_of_one_width_and_of_many_have_the_same_bytes(strings: list[str]) 
     assert encoder.decode(pair)[1].to_pylist() == [1, -1]
 
 
-def test_a_table_and_other_columns_are_welcome() -> None:
+def test_a_table_may_have_other_columns() -> None:
     """Key columns are found by name, in several chunks or none, and in the order of the primary key."""
     schema = pa.schema([("v", pa.float64()), ("b", pa.int8()), ("a", pa.string())])
     encoder = KeyEncoder(schema, ["a", "b"])
@@ -280,7 +280,7 @@ def test_upper_bound_is_the_first_key_after_a_prefix(prefix: bytes, end: bytes |
     assert upper_bound(prefix) == end
 
 
-def test_a_long_batch_encodes_like_its_single_rows() -> None:
+def test_a_long_batch_encodes_like_single_rows() -> None:
     """Nothing depends on the number of rows: long batches agree with single rows at both ends."""
     rows = 200_000
     ids = pa.array(np.random.default_rng(7).integers(-(2**63), 2**63 - 1, rows))

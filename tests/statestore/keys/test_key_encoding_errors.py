@@ -1,4 +1,4 @@
-"""Key encoding refuses what does not fit, with an error that names the column, what was expected and what was found."""
+"""Key encoding refuses values that do not fit, with an error that names column, expectation and finding."""
 
 import decimal
 import re
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
     ],
 )
 def test_an_impossible_key_is_refused(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
-    """At construction, with an error that names the column and what is possible."""
+    """The constructor names the column and what is possible."""
     with pytest.raises(error, match=re.escape(message)):
         KeyEncoder(SCHEMA, *arguments)
 
@@ -56,13 +56,13 @@ def batch_of(**columns: pa.Array) -> pa.RecordBatch:
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused(batch: pa.RecordBatch, message: str) -> None:
-    """The error names the column, what was expected and what was found, a null with its row."""
+    """The error names the column, what was expected and what was found, and the row of a null."""
     with pytest.raises(SchemaMismatch, match=re.escape(message)):
         KeyEncoder(SCHEMA, ["id", "name"], ["id"], 256).encode(batch)
 
 
 def test_a_decimal_beyond_its_precision_is_refused() -> None:
-    """Arrow holds such a number without a word; cut to its width it would be another key."""
+    """Arrow accepts such a number; cut to its width it would be another key."""
     raw = pa.array([decimal.Decimal(10**12)], pa.decimal128(38, 0))
     beyond = pa.Array.from_buffers(pa.decimal128(4, 1), 1, raw.buffers())
     with pytest.raises(SchemaMismatch, match=re.escape("more digits than its type decimal128(4, 1) allows")):
@@ -85,7 +85,7 @@ def test_a_decimal_beyond_its_precision_is_refused() -> None:
     ids=str,
 )
 def test_a_value_that_its_column_cannot_hold_is_refused(kind: pa.DataType, values: list[Any]) -> None:
-    """The error names the column, its type and the value, also where an earlier column is fine."""
+    """The error names the column, its type and the value, also if an earlier column fits."""
     encoder = KeyEncoder(pa.schema([("first", pa.int32()), ("k", kind)]), ["first", "k"], ["k"], 256)
     for value in values:
         with pytest.raises(SchemaMismatch, match=re.escape(f"key column 'k': expected {kind}, found {value!r}")):
@@ -106,7 +106,7 @@ def test_a_row_with_too_few_or_too_many_values_is_refused() -> None:
 
 @pytest.mark.parametrize("columns", [["id"], ["name"], ["name", "id"], ["id", "name"]])
 @pytest.mark.parametrize("count", [0, 256])
-def test_bytes_that_are_no_key_are_refused(columns: list[str], count: int) -> None:
+def test_bytes_that_encode_no_key_are_refused(columns: list[str], count: int) -> None:
     """Too short, unterminated, too long or not UTF-8: a ValueError, one by one and in a batch, never a wrong row."""
     encoder = KeyEncoder(SCHEMA, columns, columns[:1], count)
     start = b"\0\7" if count else b""

@@ -1,4 +1,4 @@
-"""Vnodes equal what Spark computes: recorded vectors, a live Spark, and the ranges of its partitions."""
+"""Vnodes equal those of Spark: recorded vectors, a live Spark, and the ranges of its partitions."""
 
 import datetime as dt
 import decimal
@@ -97,7 +97,7 @@ def test_one_value_hashes_like_its_row_in_a_column(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_slice_hashes_like_its_rows(kind: pa.DataType) -> None:
-    """The offset of a slice is minded, for validity and for values; a slice of no rows has no hashes."""
+    """The offset of a slice counts, for validity and for values; a slice without rows has no hashes."""
     array = column(kind, 200, 2)
     whole = spark_hash([array])
     assert spark_hash([array.slice(37, 99)]).tolist() == whole[37:136].tolist()
@@ -127,7 +127,7 @@ def test_the_chunks_of_a_long_column_hash_like_one() -> None:
         assert hashes[row] == hasher(strings[row], 42)
 
 
-def test_types_that_spark_lacks_hash_as_the_type_that_they_are_read_as() -> None:
+def test_types_that_spark_lacks_hash_like_the_type_it_reads() -> None:
     """Unsigned integers, other units of time, and large or fixed-size strings and binaries."""
     pairs = [
         (pa.array([0, 255], pa.uint8()), pa.array([0, 255], pa.int32())),
@@ -164,7 +164,7 @@ def test_a_double_too_small_for_a_float_hashes_as_zero() -> None:
 
 
 def test_hash_of_no_columns_is_refused() -> None:
-    """Without a column nobody knows how many rows there are."""
+    """Without a column the number of rows is unknown."""
     with pytest.raises(SchemaMismatch, match="no columns"):
         vnodes([])
 
@@ -182,13 +182,13 @@ def test_a_spark_partition_is_one_range_of_vnodes(keys: list[int], m: int, bits:
 
 @pytest.mark.parametrize("of", [1, 2, 8, 256])
 def test_the_ranges_of_all_partitions_are_all_vnodes(of: int) -> None:
-    """No vnode is in two partitions and none is left out."""
+    """No vnode is in two partitions, and none is left out."""
     covered = sorted(vnode for partition in range(of) for vnode in partition_vnodes(partition, of))
     assert covered == list(range(256))
 
 
-def test_fewer_vnodes_are_the_top_bits_of_more() -> None:
-    """So the rows of a vnode of a small table are a range of vnodes of a large one."""
+def test_a_smaller_vnode_is_the_top_bits_of_a_larger_one() -> None:
+    """The rows of a vnode of a small table are a range of vnodes of a large one."""
     array = column(pa.int64(), 500, 3)
     for bits in range(9):
         assert vnodes([array], 1 << bits).tolist() == (vnodes([array]) >> np.uint8(8 - bits)).tolist()
@@ -257,14 +257,14 @@ VECTORS = [
 
 
 def vector_columns() -> list[tuple[str, list[pa.Array]]]:
-    """The columns that `VECTORS` was recorded for, under a name each."""
+    """The columns for which `VECTORS` was recorded, each with a name."""
     single = [(str(kind), [column(kind, 12, 5)]) for kind in KINDS]
     chain = [column(kind, 12, 6) for kind in (pa.int64(), pa.string(), pa.float64(), pa.decimal128(38, 0))]
     return [*single, ("chain", chain)]
 
 
-def test_hashes_are_those_that_spark_recorded() -> None:
-    """What Spark 4.3 answered for twelve rows of each type and of a chain: vnodes are on disk, so this is frozen."""
+def test_hashes_equal_recorded_ones_of_spark() -> None:
+    """Spark 4.3 gave them for twelve rows of each type and of a chain: vnodes are on disk, so they are frozen."""
     ours = [(name, "".join(f"{h:08x}" for h in spark_hash(columns).tolist())) for name, columns in vector_columns()]
     assert ours == VECTORS
 
@@ -312,7 +312,7 @@ def hash_in_spark(spark: Any, columns: list[pa.Array]) -> list[int]:
 
 
 @pytest.mark.spark
-def test_hashes_are_those_of_a_live_spark(spark: Any) -> None:
+def test_hashes_equal_those_of_a_live_spark(spark: Any) -> None:
     """Spark's hash() of 2,000 rows of every type, of a chain over all types, and of the recorded vectors."""
     for kind in KINDS:
         array = column(kind, 2000, 4)

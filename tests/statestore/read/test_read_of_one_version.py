@@ -1,4 +1,4 @@
-"""A read stays on one version, also where it takes several ranges or outlives its pin."""
+"""A read stays on one version, also if it takes several ranges or outlives its pin."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ SCHEMA = pa.schema([("shop", pa.string()), ("item", pa.int64()), ("count", pa.in
 
 
 def test_read_by_prefix_shows_a_commit_whole_or_not_at_all() -> None:
-    """The virtual nodes of a prefix were once read on a version each, so a commit between two of them was seen half."""
+    """Once each virtual node of a prefix was read on another version, so a commit between two of them was seen half."""
     with connect("memory://") as store:
         stock = store.create_table("stock", schema=SCHEMA, primary_key=["shop", "item"])
 
@@ -35,7 +35,7 @@ def test_read_by_prefix_shows_a_commit_whole_or_not_at_all() -> None:
 
 
 def test_read_checks_its_pin_on_the_version_that_it_reads() -> None:
-    """A lease that lapsed after the read began is noticed before a row of a later version is shown."""
+    """A lease that lapsed after the read began is noticed before any row of a later version."""
     with connect("memory://") as store:
         kv = store.create_table("kv")
         epoch = store.new_epoch()
@@ -52,7 +52,7 @@ def test_read_checks_its_pin_on_the_version_that_it_reads() -> None:
 
 @pytest.mark.parametrize("condition", [None, pc.field("count") > 0], ids=["all", "filtered"])
 def test_read_refuses_a_negative_limit(condition: pc.Expression | None) -> None:
-    """A filtered read once took it for a count from the end, and answered a batch of -1 rows."""
+    """A filtered read once took it for a count from the end, and returned a batch of -1 rows."""
     with connect("memory://") as store:
         stock = store.create_table("stock", schema=SCHEMA, primary_key=["shop", "item"])
         with pytest.raises(InvalidOption, match="limit is -1"):

@@ -1,4 +1,4 @@
-"""`key_order` sorts bytewise and stably, whichever of its ways the keys lead it to."""
+"""`key_order` sorts bytewise and stably in each of its ways."""
 
 import numpy as np
 import pyarrow as pa

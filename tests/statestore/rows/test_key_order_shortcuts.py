@@ -1,4 +1,4 @@
-"""The order of keys: every shortcut gives what a plain stable sort of bytes gives."""
+"""The order of keys: every shortcut gives the result of a plain stable sort of bytes."""
 
 import random
 
@@ -49,7 +49,7 @@ def keys_of(kind: str, chance: random.Random) -> list[bytes]:
     ],
 )
 def test_order_is_that_of_a_stable_sort_of_bytes(kind: str, is_sorted: bool) -> None:
-    """Ascending bytewise, and of equal keys the earlier first, whatever the keys have in common."""
+    """Ascending bytewise, and of equal keys the earlier first, for any common parts of the keys."""
     keys = keys_of(kind, random.Random(kind))
     if is_sorted:
         keys = sorted(keys[: COUNT // 2]) + sorted(keys[COUNT // 2 :])

@@ -1,4 +1,4 @@
-"""The cache keeps to its limit, keeps what is used, and gives out nothing wrong."""
+"""The cache stays within its limit, keeps used values, and returns no wrong value."""
 
 import threading
 
@@ -29,7 +29,7 @@ STEPS = st.lists(
 def test_never_above_the_limit_and_never_a_wrong_value(
     steps: list[tuple[str, tuple[str, int], int]], capacity: int
 ) -> None:
-    """After any steps: bytes within the limit and equal to the sum of what is there; a hit is the last value put."""
+    """After any steps: bytes within the limit and equal to the sum of its values; a hit is the last value put."""
     cache = ByteCache(capacity)
     newest: dict[tuple[str, int], tuple[int, int]] = {}
     for number, (operation, key, size) in enumerate(steps):
@@ -66,8 +66,8 @@ def test_never_above_the_limit_and_never_a_wrong_value(
         assert cache.stats().entries == len(there)
 
 
-def test_what_takes_the_place_of_used_values_is_used() -> None:
-    """So a scan that follows does not push it out; what takes the place of unused ones has to show its use."""
+def test_a_value_that_takes_the_place_of_a_used_one_counts_as_used() -> None:
+    """A later scan does not push it out; a value that takes the place of an unused one has to be used first."""
     for hit in (True, False):
         cache = ByteCache(100)
         for block in range(4):
@@ -91,8 +91,8 @@ def test_places_of_removed_values_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize("rounds_between_hits", [1, 20])
-def test_a_scan_larger_than_the_cache_leaves_what_is_hit_constantly(rounds_between_hits: int) -> None:
-    """Cold values of ten times the capacity go by; every hot value that was hit once before is still there."""
+def test_a_scan_larger_than_the_cache_leaves_hot_values(rounds_between_hits: int) -> None:
+    """Cold values of ten times the capacity pass through; every hot value that was hit before stays."""
     cache = ByteCache(1000)
     hot = [("hot", number) for number in range(50)]
     for _ in range(2):  # the second round finds those that had to leave before they were hit
@@ -109,7 +109,7 @@ def test_a_scan_larger_than_the_cache_leaves_what_is_hit_constantly(rounds_betwe
 
 
 def test_a_value_that_comes_back_soon_outlives_a_scan() -> None:
-    """A key that was evicted unhit and is fetched again goes to the main queue, past which a scan does not reach."""
+    """A key that was evicted unhit and is fetched again goes to the main queue, which a scan does not reach."""
     cache = ByteCache(100)
     cache.put(("a", 0), "first", 10)
     for number in range(10):
@@ -122,7 +122,7 @@ def test_a_value_that_comes_back_soon_outlives_a_scan() -> None:
 
 
 def test_a_value_larger_than_the_capacity_is_not_kept() -> None:
-    """It evicts nobody, and takes its own older value out."""
+    """It evicts no other value, and removes its own older value."""
     cache = ByteCache(100)
     cache.put(("a", 0), "small", 40)
     cache.put(("b", 0), "small", 40)
@@ -133,14 +133,14 @@ def test_a_value_larger_than_the_capacity_is_not_kept() -> None:
 
 
 def test_a_cache_of_no_bytes_keeps_nothing() -> None:
-    """The setting that switches caching off."""
+    """A capacity of 0 switches caching off."""
     cache = ByteCache(0)
     cache.put(("a", 0), "value", 1)
     assert cache.get(("a", 0)) is None
 
 
 def test_drop_removes_the_values_of_an_sst_only() -> None:
-    """A vacuumed SST leaves at once, its keys' later life included."""
+    """All values of a vacuumed SST leave at once, also from later queues."""
     cache = ByteCache(1000)
     for sst in ("s1", "s2", "s3"):
         for block in range(3):
@@ -154,7 +154,7 @@ def test_drop_removes_the_values_of_an_sst_only() -> None:
 
 
 def test_stats_count_misses_and_evictions() -> None:
-    """What tells a user whether the cache is too small."""
+    """The statistics show users whether the cache is too small."""
     cache = ByteCache(20)
     assert cache.get(("a", 0)) is None
     for number in range(3):
@@ -164,7 +164,7 @@ def test_stats_count_misses_and_evictions() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_sizes_that_cannot_be_are_refused(size: int) -> None:
+def test_impossible_sizes_are_refused(size: int) -> None:
     """A value without a size would never be evicted."""
     with pytest.raises(InvalidOption, match=f"cannot have {size} bytes"):
         ByteCache(10).put(("a", 0), "value", size)

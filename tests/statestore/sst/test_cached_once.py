@@ -1,4 +1,4 @@
-"""A row is in the block cache once: as a block, or in its segment."""
+"""Each row is in the block cache once: in its block, or in its segment."""
 
 from support.store.ssts import Put, store_run, to_puts
 from tussock.statestore.base.limits import Limits
@@ -19,7 +19,7 @@ def read_all(sstables: Sstables, run: tuple[SstInfo, ...]) -> list[Put]:
 
 
 def test_a_block_of_a_cached_segment_is_no_copy(bucket: ObjectStore, sstables: Sstables) -> None:
-    """What counts beside the segment are the keys that were made for point lookups, and they go with it."""
+    """Beside the segment only the keys for point lookups count, and they leave with it."""
     run = store_run(bucket, puts(2000), block_bytes=500)
     meta = sstables.meta(run[0])
     segment = sstables.segment(run[0], meta, 0)
@@ -32,7 +32,7 @@ def test_a_block_of_a_cached_segment_is_no_copy(bucket: ObjectStore, sstables: S
 
 
 def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore) -> None:
-    """Where there is room, or half of it is there: what is cached is not fetched again, and counts once."""
+    """If there is room, or half of it: cached blocks are not fetched again, and count once."""
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
     sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
@@ -50,7 +50,7 @@ def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore) -> 
 
 
 def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(bucket: ObjectStore) -> None:
-    """A hot block stays, and its segment passes by; one that is scanned again takes the block in."""
+    """A hot block stays, and its segment is not cached; a segment that is scanned again takes the block in."""
     (info,) = store_run(bucket, puts(3000), block_bytes=500)
     counts = RequestCounts(bucket)
     sstables = Sstables(counts.for_caller("get"), 60_000, RealSystem(), limits=Limits(segment_bytes=5000))

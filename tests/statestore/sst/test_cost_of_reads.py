@@ -1,4 +1,4 @@
-"""What a read costs does not grow with what it does not read: SSTs of a run, runs that a commit left alone."""
+"""The cost of a read does not grow with data that it does not read: SSTs of a run, unchanged runs."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tussock.statestore.sst.reader import Sstables
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions `work` calls, in Python and in C."""
+    """The number of functions that `work` calls, in Python and in C."""
     count = 0
 
     def seen(frame: object, event: str, argument: object) -> None:
@@ -45,10 +45,8 @@ def wanted(count: int) -> pa.BinaryArray:
 
 
 @pytest.mark.parametrize("keys", [1, 10, 50])
-def test_keys_are_looked_up_in_as_many_steps_whatever_the_run_has(
-    bucket: ObjectStore, sstables: Sstables, keys: int
-) -> None:
-    """Of 50 SSTs and of 1,000: the same calls."""
+def test_looking_up_keys_takes_the_same_steps_in_any_run(bucket: ObjectStore, sstables: Sstables, keys: int) -> None:
+    """The same number of calls for 50 SSTs and for 1,000."""
     counts = []
     for ssts in (50, 1000):
         runs = [RunIndex(run_of(bucket, ssts))]
@@ -62,7 +60,7 @@ def test_keys_are_looked_up_in_as_many_steps_whatever_the_run_has(
 def test_a_list_of_keys_takes_no_more_steps_than_its_keys_one_by_one(
     bucket: ObjectStore, sstables: Sstables, keys: int
 ) -> None:
-    """Nor does a list of a few keys go through whole segments."""
+    """A list of a few keys does not go through whole segments."""
     runs = [RunIndex(store_run(bucket, [Put(b"%05d" % at, 1, b"v" * 50) for at in range(5000)], block_bytes=2000))]
     asked = pa.array([b"%05d" % (at * 4999 // keys) for at in range(keys)], pa.binary())
     names = asked.to_pylist()
@@ -73,7 +71,7 @@ def test_a_list_of_keys_takes_no_more_steps_than_its_keys_one_by_one(
 
 @pytest.mark.parametrize("keys", [2, 10, 30, 100])
 def test_a_list_of_typed_keys_takes_no_more_steps_than_single_gets(keys: int) -> None:
-    """Encoding and decoding included: few keys went through arrays, which took as long as 30 gets."""
+    """Encoding and decoding included: once few keys went through arrays, which took as long as 30 gets."""
     with connect("memory://", compaction=False) as store:
         schema = pa.schema([("k", pa.string()), ("a", pa.int64()), ("b", pa.string())])
         table = store.create_table("typed", schema=schema, primary_key=["k"])
@@ -87,7 +85,7 @@ def test_a_list_of_typed_keys_takes_no_more_steps_than_single_gets(keys: int) ->
 
 
 def test_a_scan_opens_the_ssts_of_its_range_without_asking_the_others(bucket: ObjectStore, sstables: Sstables) -> None:
-    """Two bisections; 256 ranges over a run of 1,000 SSTs took 14 ms when each SST was asked."""
+    """Two bisections; once 256 ranges over a run of 1,000 SSTs took 14 ms, because each SST was asked."""
     run = run_of(bucket, 1000)
     opened: list[ConcatIterator] = []
     want = ReadRange(b"00500", b"00502")

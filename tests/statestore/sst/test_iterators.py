@@ -1,4 +1,4 @@
-"""The five iterators: worked cases first, then every option against a brute-force model."""
+"""The five iterators: worked cases first, then every option compared with a brute-force model."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -62,7 +62,7 @@ class Reader:
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[str]:
-        """What a user sees, as `key@epoch`; checked to be the value that was put there."""
+        """The rows that a user sees, as `key@epoch`, each checked to have the value put there."""
         low, high = (None if bound is None else bound.encode() for bound in (start, end))
         merged = MergeIterator(self.sources(ReadRange(low, high, reverse)), reverse=reverse)
         seen = []
@@ -101,7 +101,7 @@ def test_merge_orders_by_key_then_newest_first(in_memory: bool) -> None:
     assert reader.scan(epoch=1) == ["a@1", "c@1"]
 
 
-def test_a_key_put_deleted_and_put_again(in_memory: bool) -> None:
+def test_a_key_may_be_put_deleted_and_put_again(in_memory: bool) -> None:
     """Present at 1, absent at 2, present at 3; a limit counts what is seen."""
     reader = Reader(["a:3 b:3", "a:2x", "a:1 b:1"], in_memory=in_memory)
     assert reader.scan(epoch=1) == ["a@1", "b@1"]
@@ -114,7 +114,7 @@ def test_a_key_put_deleted_and_put_again(in_memory: bool) -> None:
     assert reader.scan(epoch=3, limit=0) == []
 
 
-def test_deletes_hide_over_runs(in_memory: bool) -> None:
+def test_deletes_hide_puts_in_other_runs(in_memory: bool) -> None:
     """A delete in one run hides a put in another, at the epochs where it is the newest."""
     reader = Reader(["1:200x 2:400", "1:100 2:300x"], in_memory=in_memory)
     assert reader.scan() == ["2@400"]
@@ -160,7 +160,7 @@ def test_a_key_that_is_alive_at_the_end_of_the_range_is_outside(in_memory: bool)
     assert reader.keys("2", "7\0") == "2 3 6 7"
 
 
-def test_reverse_mirrors_forward_whatever_the_versions(in_memory: bool) -> None:
+def test_a_reverse_scan_mirrors_the_forward_one(in_memory: bool) -> None:
     """In reverse the oldest version of a key would come first; the newest visible one still wins."""
     text = "0:200x,100 1:200,100x 2:400x,300,200x,100 3:100 5:200x,100 6:100 7:300,200x,100 8:100"
     reader = Reader([text], in_memory=in_memory)
@@ -173,8 +173,8 @@ def test_reverse_mirrors_forward_whatever_the_versions(in_memory: bool) -> None:
     assert Reader(["1:400 2:200x", "1:300x 2:100"], in_memory=in_memory).scan(reverse=True) == ["1@400"]
 
 
-def test_three_interleaved_runs(in_memory: bool) -> None:
-    """Keys 3i, 3i+1 and 3i+2 in a run each come out in order from any start, both ways."""
+def test_three_interleaved_runs_come_out_in_order(in_memory: bool) -> None:
+    """Keys 3i, 3i+1 and 3i+2, one run for each, come out in order from any start, both ways."""
     runs = [" ".join(f"{3 * n + shift:04d}:1" for n in range(30)) for shift in range(3)]
     reader = Reader(runs, in_memory=in_memory)
     names = [f"{n:04d}" for n in range(90)]
@@ -208,7 +208,7 @@ def test_of_equal_keys_and_epochs_the_newer_run_wins() -> None:
             assert {put.key: put.value for put in seen} == {b"aa": b"new", b"bb": b"new", b"cc": b"old"}
 
 
-def test_start_in_the_middle_of_a_merge(in_memory: bool) -> None:
+def test_a_merge_may_start_in_the_middle(in_memory: bool) -> None:
     """A start bound is a seek: all versions from there on, from every run."""
     reader = Reader(["aa:4 bb:5 cc:6,5 ee:7", "aa:1 bb:2,1 dd:3"], in_memory=in_memory)
     assert reader.scan("b") == ["bb@5", "cc@6", "dd@3", "ee@7"]
@@ -217,7 +217,7 @@ def test_start_in_the_middle_of_a_merge(in_memory: bool) -> None:
 
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_versions_of_one_key_over_many_blocks(bucket: ObjectStore, reverse: bool, few: bool) -> None:
+def test_versions_of_one_key_may_span_many_blocks(bucket: ObjectStore, reverse: bool, few: bool) -> None:
     """A reader at any epoch finds the right one of 300 versions across block borders, with neighbours on both sides."""
     sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=400))
     puts = [Put(b"a", 5, b"a"), *(Put(b"k", epoch, b"%d" % epoch) for epoch in range(600, 0, -2)), Put(b"z", 5, b"z")]
@@ -233,7 +233,7 @@ def test_versions_of_one_key_over_many_blocks(bucket: ObjectStore, reverse: bool
 
 
 def test_a_prefix_of_ff_bytes_has_no_upper_bound(in_memory: bool) -> None:
-    """An open end reaches keys of any number of 0xff bytes."""
+    """An open end includes keys of any number of 0xff bytes."""
     bucket = open_bucket("memory://")
     puts = [Put(b"\xfe", 1, b""), *(Put(b"\xff" * n, 1, b"") for n in range(1, 9)), Put(b"\xff\xff\0", 1, b"")]
     rows = to_rows(ordered(puts))
@@ -253,7 +253,7 @@ def test_a_prefix_of_ff_bytes_has_no_upper_bound(in_memory: bool) -> None:
 
 
 def test_block_iterator_gives_one_block(bucket: ObjectStore, sstables: Sstables) -> None:
-    """At most one batch, cut to the range; nothing where the range misses the block."""
+    """At most one batch, cut to the range; none if the range misses the block."""
     puts = [Put(b"%02d" % n, 1, b"v" * 30) for n in range(40)]
     run = store_run(bucket, puts, block_bytes=300)
     meta = sstables.meta(run[0])
@@ -284,7 +284,7 @@ def test_sstable_iterator_gives_all_blocks_in_order(bucket: ObjectStore, reverse
 
 
 def test_concat_iterator_opens_only_ssts_in_the_range(bucket: ObjectStore) -> None:
-    """And each of these only when it is reached."""
+    """Each of them is opened only when it is reached."""
     puts = [Put(b"%03d" % n, 1, b"v" * 30) for n in range(200)]
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=1000)
     assert len(run) > 8
@@ -302,8 +302,8 @@ def test_concat_iterator_opens_only_ssts_in_the_range(bucket: ObjectStore) -> No
     sstables.close()
 
 
-def test_few_rows_cost_few_bytes(bucket: ObjectStore, sstables: Sstables) -> None:
-    """A scan that will be cut short begins with one block and reads nothing ahead."""
+def test_a_scan_of_few_rows_reads_few_bytes(bucket: ObjectStore, sstables: Sstables) -> None:
+    """A scan with a small limit begins with one block and reads nothing ahead."""
     puts = [Put(b"%05d" % n, 1, b"v" * 30) for n in range(5000)]
     run = store_run(bucket, puts, block_bytes=300)
     for reverse in (False, True):
@@ -319,7 +319,7 @@ def test_few_rows_cost_few_bytes(bucket: ObjectStore, sstables: Sstables) -> Non
         sstables.close()
 
 
-def test_a_reader_of_changes_skips_what_is_old(bucket: ObjectStore) -> None:
+def test_a_reader_of_changes_skips_old_blocks(bucket: ObjectStore) -> None:
     """`after_epoch` leaves out SSTs and blocks that hold nothing newer; what it yields has every newer version."""
     puts = [Put(b"%03d" % n, 1 + n // 10, b"v" * 30) for n in range(200)]
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=2000)
@@ -338,7 +338,7 @@ def test_a_reader_of_changes_skips_what_is_old(bucket: ObjectStore) -> None:
 
 
 def test_an_abandoned_scan_leaves_no_reads_behind(bucket: ObjectStore) -> None:
-    """Closing the iterator cancels what was read ahead; the reader goes on working."""
+    """Closing the iterator cancels the reads ahead; the reader still works."""
     puts = [Put(b"%05d" % n, 1, b"v" * 30) for n in range(2000)]
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=5000)
     sstables = Sstables(bucket, 0, RealSystem())
@@ -377,7 +377,7 @@ def runs_of_puts(draw: st.DrawFn) -> list[list[Put]]:
 @settings(max_examples=250, deadline=None, derandomize=True)
 @given(data=st.data(), runs=runs_of_puts())
 def test_scans_equal_the_model(data: st.DataObject, runs: list[list[Put]]) -> None:
-    """Runs in SSTs and in memory, any range, epoch, limit and direction, any size of what is cut, cold and warm."""
+    """Runs in SSTs and in memory, any range, epoch, limit and direction, all sizes, cold and warm."""
     draw = data.draw
     start, end = (draw(st.one_of(st.none(), st.sampled_from(KEYS)), label) for label in ("start", "end"))
     epoch = draw(st.integers(0, 30), "epoch")
@@ -421,7 +421,7 @@ def scan(
     epoch: int,
     limit: int | None,
 ) -> list[tuple[bytes, int, bytes | None]]:
-    """One scan; checks on its way that batches are not empty and in order, and in reverse never part a key."""
+    """Scan once, and check that batches are not empty, in order, and in reverse never split a key."""
     cut = [to_rows(run).between(want.start, want.end).with_columns(want.columns) for run in everything[:buffered]]
     sources: list[list[Rows] | ConcatIterator] = [[rows] for rows in cut if len(rows)]
     sources += [ConcatIterator(sstables, run, want) for run in stored]

@@ -1,4 +1,4 @@
-"""Point reads: `find` and `find_many` answer what a brute-force model answers, at little cost in requests."""
+"""Point reads: `find` and `find_many` equal a brute-force model, with few requests."""
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -
 
 
 def find_all(sstables: Sstables, runs: list[RunIndex], keys: list[bytes], epoch: int) -> list[Put | None]:
-    """`find_many`, spread out to one answer per key; no key may be answered twice."""
+    """`find_many`, spread to one result for each key; no key may have two."""
     answers: list[Put | None] = [None] * len(keys)
     hits = find_many(sstables, runs, pa.array(keys, pa.binary()), epoch)
     for block, at, slot in hits.points:
@@ -49,7 +49,7 @@ def find_all(sstables: Sstables, runs: list[RunIndex], keys: list[bytes], epoch:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 64 << 10])
-def test_a_key_of_many_versions(bucket: ObjectStore, block_bytes: int) -> None:
+def test_the_right_one_of_many_versions_is_found(bucket: ObjectStore, block_bytes: int) -> None:
     """At every epoch the right version, over block borders, with neighbours that share its blocks."""
     sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=300))
     puts = [Put(key, epoch, b"%s%d" % (key, epoch)) for key in (b"j", b"k", b"l") for epoch in range(120, 0, -2)]
@@ -64,7 +64,7 @@ def test_a_key_of_many_versions(bucket: ObjectStore, block_bytes: int) -> None:
 
 
 def test_a_delete_is_found_like_any_row(bucket: ObjectStore, sstables: Sstables) -> None:
-    """And it ends the search: what older runs hold of the key does not come back."""
+    """It ends the search: older versions of the key in older runs stay hidden."""
     old = store_run(bucket, [Put(b"a", 1, b"1"), Put(b"b", 1, b"1")])
     new = store_run(bucket, [Put(b"a", 2, None)], epoch=2)
     runs = [RunIndex(new), RunIndex(old)]
@@ -73,8 +73,8 @@ def test_a_delete_is_found_like_any_row(bucket: ObjectStore, sstables: Sstables)
     assert find_all(sstables, runs, [b"b", b"a"], 2) == [Put(b"b", 1, b"1"), Put(b"a", 2, None)]
 
 
-def test_no_runs_and_no_keys(bucket: ObjectStore, sstables: Sstables) -> None:
-    """Nothing is found in nothing."""
+def test_a_lookup_without_runs_or_keys_finds_nothing(bucket: ObjectStore, sstables: Sstables) -> None:
+    """No row is found."""
     runs = [RunIndex(store_run(bucket, [Put(b"a", 1, b"1")]))]
     assert find(sstables, [], b"a", 1) is None
     assert find_many(sstables, [], pa.array([b"a"]), 1) == Hits([], [])
@@ -90,7 +90,7 @@ def test_of_one_epoch_spilled_twice_the_newer_run_wins(bucket: ObjectStore, ssta
 
 
 def test_runs_above_the_epoch_are_not_opened(bucket: ObjectStore) -> None:
-    """Time travel reads no SST that was written later; absent keys end at the filter."""
+    """Time travel reads no later SST; the filter ends the search for absent keys."""
     runs = [
         RunIndex(store_run(bucket, [Put(b"%03d" % n, epoch, b"v") for n in range(0, 200, 2)], epoch=epoch))
         for epoch in (9, 8, 7)
@@ -114,7 +114,7 @@ def data_size(run: RunIndex) -> int:
 
 
 def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore) -> None:
-    """The filters of all runs but the last answer for them."""
+    """The filters of all runs but the last deny them."""
     puts = [Put(b"%05d" % (2 * n), 1, b"v" * 20) for n in range(1000)]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=500, epoch=epoch)) for epoch in (3, 2)]
     runs.append(RunIndex(store_run(bucket, [Put(b"0", 1, b""), Put(b"9", 1, b"")])))
@@ -132,7 +132,7 @@ def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore) -> None:
 
 
 def test_keys_found_together_share_requests(bucket: ObjectStore) -> None:
-    """Many keys of a segment make one request, few keys one for each block that they are in; cached ones none."""
+    """Many keys of a segment make one request, few keys one for each of their blocks; cached ones make none."""
     puts = [Put(b"%05d" % n, 1, b"v" * 20) for n in range(2000)]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=500))]
     counts = RequestCounts(bucket)
@@ -148,8 +148,8 @@ def test_keys_found_together_share_requests(bucket: ObjectStore) -> None:
     sstables.close()
 
 
-def test_locate_in_rows_in_memory() -> None:
-    """Keys of the same and of another width, below, between and above those that are there."""
+def test_keys_are_located_in_rows_in_memory() -> None:
+    """Keys of the same and of another width, below, between and above the present ones."""
     puts = [Put(b"bb", 5, b"1"), Put(b"bb", 3, b"2"), Put(b"dd", 4, b"3")]
     for wanted in ([b"aa", b"bb", b"cc", b"dd", b"ee"], [b"", b"b", b"bb", b"bb\0", b"dd", b"e"]):
         for epoch in range(7):
@@ -162,7 +162,7 @@ def test_locate_in_rows_in_memory() -> None:
 
 
 def test_pieces_are_gathered_in_the_order_of_the_keys() -> None:
-    """Nulls where nothing was found or a delete was; a column not picked is not touched."""
+    """Absent and deleted keys give nulls; a column that was not asked for is not touched."""
     first = to_rows([Put(b"a", 1, b"A"), Put(b"b", 1, None)], columns=2)
     second = to_rows([Put(b"c", 1, b"C")], columns=2)
     pieces = [(first, np.array([1, 0]), np.array([0, 3])), (second, np.array([0, 0]), np.array([2, 4]))]
@@ -204,7 +204,7 @@ def runs_and_keys(draw: st.DrawFn) -> tuple[list[list[Put]], list[bytes]]:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(data=st.data(), drawn=runs_and_keys())
 def test_lookups_equal_the_model(data: st.DataObject, drawn: tuple[list[list[Put]], list[bytes]]) -> None:
-    """Any runs, epochs and requests, any sizes of blocks, segments, SSTs and caches, asked twice."""
+    """Any runs, epochs and requests, any sizes of blocks, segments, SSTs and caches; each asked twice."""
     runs, wanted = drawn
     epoch = data.draw(st.integers(0, 30), "epoch")
     block_bytes = data.draw(st.sampled_from([1, 40, 200]), "block bytes")
@@ -224,7 +224,7 @@ def test_lookups_equal_the_model(data: st.DataObject, drawn: tuple[list[list[Put
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_commits_equal_the_model(data: st.DataObject) -> None:
-    """Runs of one epoch each, which the version gives, as they are after commits and before any compaction."""
+    """Runs of one epoch each, whose epoch the version gives, as after commits and before any compaction."""
     epochs = data.draw(st.lists(st.integers(1, 20), max_size=5, unique=True), "epochs")
     bucket = open_bucket("memory://")
     runs, indexes = [], []
@@ -247,7 +247,7 @@ def test_commits_equal_the_model(data: st.DataObject) -> None:
 
 
 def test_a_long_run_of_rows_keeps_lookups_exact(bucket: ObjectStore, sstables: Sstables) -> None:
-    """Trailing zero bytes, which NumPy's byte strings ignore, do not make keys equal."""
+    """NumPy's byte strings ignore trailing zero bytes, which must not make keys equal."""
     names = sorted({b"%d\0%d" % (n % 10, n) for n in range(50)} | {b"k" + b"\0" * n for n in range(20)})
     puts = [Put(name, 1, name) for name in names]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=60))]

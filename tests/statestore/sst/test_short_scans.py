@@ -1,4 +1,4 @@
-"""Short scans: what one of them fetched, the next one finds in the cache."""
+"""Short scans leave their blocks in the cache for the next one."""
 
 from tussock.statestore import connect
 
@@ -31,7 +31,7 @@ def test_a_repeated_short_scan_over_the_end_of_a_block_makes_no_request():
 
 
 def test_a_short_scan_fetches_only_the_blocks_that_are_missing():
-    """Of blocks of which some are cached, the missing ones come with one request, and every row stands once."""
+    """The missing ones come with one request, and every row comes once."""
     with connect("memory://", compaction=False) as store:
         table = store.create_table("kv", block_bytes=1024, compression="none")
         epoch = store.new_epoch()

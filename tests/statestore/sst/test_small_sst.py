@@ -34,7 +34,7 @@ def rows_of(sstables: Sstables, info: SstInfo, want: ReadRange | None = None) ->
 
 
 def operations(bucket: FaultyBucket) -> list[str]:
-    """What was asked of the bucket since this was asked."""
+    """The requests to the bucket since the last call."""
     asked = [call.operation for call in bucket.calls]
     bucket.calls.clear()
     return asked
@@ -64,8 +64,8 @@ def test_an_upload_is_one_object_up_to_the_bound(bucket: FaultyBucket, one_objec
     assert rows_of(Sstables(bucket, 1 << 20, FakeSystem()), info) == PUTS
 
 
-def test_the_bound_is_what_was_measured() -> None:
-    """As decision 0014 and the page on formats say."""
+def test_the_bound_is_the_documented_one() -> None:
+    """Decision 0014 and the page on formats have the same bound."""
     assert DEFAULT_LIMITS.one_object_bytes == 256 << 10
 
 
@@ -80,7 +80,7 @@ READS: dict[str, Callable[[Sstables, SstInfo], object]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_one_request_brings_meta_and_blocks(bucket: FaultyBucket, read: Callable[[Sstables, SstInfo], object]) -> None:
-    """Whatever is read first; and every later read finds all of it."""
+    """Later reads find all of it in the cache, whichever part was read first."""
     info = small(bucket)
     operations(bucket)
     sstables = Sstables(bucket, 1 << 20, FakeSystem())
@@ -91,8 +91,8 @@ def test_one_request_brings_meta_and_blocks(bucket: FaultyBucket, read: Callable
     assert operations(bucket) == []
 
 
-def test_of_a_large_object_the_meta_alone_is_fetched(bucket: FaultyBucket) -> None:
-    """A store may hold objects from a writer with a higher bound: their meta is read from the end."""
+def test_only_the_meta_of_a_large_object_is_fetched(bucket: FaultyBucket) -> None:
+    """Another writer may have had a higher bound: the meta is read from the end of the object."""
     puts = [Put(b"%06d" % at, 5, random.Random(at).randbytes(900)) for at in range(1500)]
     info = small(bucket, puts, sst_bytes=1 << 24)
     assert info.data_bytes > 1 << 20
@@ -103,8 +103,8 @@ def test_of_a_large_object_the_meta_alone_is_fetched(bucket: FaultyBucket) -> No
     assert rows_of(sstables, info) == puts
 
 
-def test_bytes_of_an_object_do_not_stay_because_they_were_read(bucket: FaultyBucket) -> None:
-    """A compaction of many small SSTs leaves what readers use in the cache."""
+def test_a_compaction_of_small_ssts_leaves_used_ones_in_the_cache(bucket: FaultyBucket) -> None:
+    """A compaction of many small SSTs does not push out blocks that readers use."""
     used, *others = [small(bucket) for _ in range(60)]
     size = sum(object_sizes(used).values())
     sstables = Sstables(bucket, 40 * size, FakeSystem())
@@ -121,8 +121,8 @@ def test_bytes_of_an_object_do_not_stay_because_they_were_read(bucket: FaultyBuc
     assert sstables.blocks.stats().evictions > 0
 
 
-def test_damage_on_the_way_is_not_kept(bucket: FaultyBucket) -> None:
-    """The answer to one request was damaged: it is refused by name, and the next read asks again."""
+def test_damage_in_transit_is_not_cached(bucket: FaultyBucket) -> None:
+    """The damaged answer is refused by name, and the next read makes a new request."""
     info = small(bucket)
     path = data_path(info.id)
     whole = bucket.get(path)
@@ -138,7 +138,7 @@ def test_damage_on_the_way_is_not_kept(bucket: FaultyBucket) -> None:
 
 @pytest.mark.parametrize("lost", [1, META_LENGTH.size, 40])
 def test_an_object_that_lost_its_end_is_refused(bucket: FaultyBucket, lost: int) -> None:
-    """And one that has grown."""
+    """One that has grown is refused, too."""
     info = small(bucket)
     whole = bucket.get(data_path(info.id))
     for damaged in (whole[:-lost], whole + bytes(lost)):

@@ -1,4 +1,4 @@
-"""SSTs: how a run is cut into blocks and objects, what the caches and requests do, and damage of every kind."""
+"""SSTs: how a run is cut into blocks and objects, its caches and requests, and damage of every kind."""
 
 import random
 import struct
@@ -49,7 +49,7 @@ def read_all(sstables: Sstables, run: tuple[SstInfo, ...]) -> list[Put]:
 @pytest.mark.parametrize("block_bytes", [1, 300, 64 << 10])
 @pytest.mark.parametrize("versions", [1, 40])
 def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, codec: str, cache_bytes: int) -> None:
-    """Whatever the sizes of blocks, SSTs and caches, and read twice."""
+    """For any sizes of blocks, SSTs and caches, and read twice."""
     batch = puts(200 // versions, versions=versions)
     run = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=3000, compression=codec)
     sstables = Sstables(bucket, cache_bytes, RealSystem())
@@ -60,8 +60,8 @@ def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, 
 
 
 @pytest.mark.parametrize("block_bytes", [1, 300, 64 << 10])
-def test_what_an_sst_says_of_itself(bucket: ObjectStore, sstables: Sstables, block_bytes: int) -> None:
-    """Rows, deletes, key range, epochs and sizes agree in the version's record, in the meta, per block and in truth."""
+def test_the_records_of_an_sst_agree(bucket: ObjectStore, sstables: Sstables, block_bytes: int) -> None:
+    """Rows, deletes, key range, epochs and sizes agree in the version's record, the meta, the blocks and the rows."""
     batch = ordered(puts(50, versions=4))
     run = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=1000)
     rest = batch
@@ -89,15 +89,15 @@ def test_what_an_sst_says_of_itself(bucket: ObjectStore, sstables: Sstables, blo
     assert rest == []
 
 
-def test_blocks_are_about_as_large_as_asked_for(bucket: ObjectStore, sstables: Sstables) -> None:
-    """No block but one of a single row is much larger than the table's option, and none is a crumb."""
+def test_blocks_have_about_the_size_of_the_option(bucket: ObjectStore, sstables: Sstables) -> None:
+    """No block but one of a single row is much larger than the table's option, and none is tiny."""
     run = store_run(bucket, puts(2000), block_bytes=1000)
     sizes = sstables.meta(run[0]).raw_length[:-1]
     assert sizes.max() < 1000 * 1.5
     assert sizes.min() > 500
 
 
-def test_a_value_larger_than_a_block_has_a_block_of_its_own(bucket: ObjectStore, sstables: Sstables) -> None:
+def test_a_value_larger_than_a_block_has_a_separate_block(bucket: ObjectStore, sstables: Sstables) -> None:
     """Its neighbours stay in blocks of the usual size."""
     batch = [Put(b"%02d" % n, 1, b"v" * (5000 if n == 25 else 40)) for n in range(50)]
     run = store_run(bucket, batch, block_bytes=500)
@@ -109,7 +109,7 @@ def test_a_value_larger_than_a_block_has_a_block_of_its_own(bucket: ObjectStore,
     assert read_all(sstables, run) == batch
 
 
-def test_an_sst_of_one_key_alone(bucket: ObjectStore, sstables: Sstables) -> None:
+def test_an_sst_may_have_one_key(bucket: ObjectStore, sstables: Sstables) -> None:
     """Its versions fill many blocks, and neither an SST nor a segment may end among them."""
     batch = [Put(b"k", epoch, b"v" * 50) for epoch in range(500, 0, -1)]
     run = store_run(bucket, batch, block_bytes=200, sst_bytes=1000)
@@ -121,7 +121,7 @@ def test_an_sst_of_one_key_alone(bucket: ObjectStore, sstables: Sstables) -> Non
     assert read_all(sstables, run) == batch
 
 
-def test_an_sst_of_deletes_alone(bucket: ObjectStore, sstables: Sstables) -> None:
+def test_an_sst_may_have_only_deletes(bucket: ObjectStore, sstables: Sstables) -> None:
     """Deletes are rows: they have keys, epochs and a place in the filter."""
     batch = [Put(b"%03d" % n, 5, None) for n in range(300)]
     run = store_run(bucket, batch, block_bytes=500)
@@ -135,7 +135,7 @@ def test_an_sst_of_deletes_alone(bucket: ObjectStore, sstables: Sstables) -> Non
 @pytest.mark.parametrize("sst_bytes", [100, 1000, 10_000])
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000])
 def test_ssts_are_split_by_size_and_never_inside_a_key(bucket: ObjectStore, batch_rows: int, sst_bytes: int) -> None:
-    """Ranges ascend without overlap; no SST is much larger than asked for; batches of the input leave no trace."""
+    """Ranges ascend without overlap; no SST is much larger than the option; the input's batches leave no trace."""
     batch = ordered(puts(300, versions=3))
     # The writer's input keeps the versions of a key in one batch, as all iterators do.
     parts = [to_rows(batch[start : start + 3 * batch_rows]) for start in range(0, len(batch), 3 * batch_rows)]
@@ -151,15 +151,15 @@ def test_ssts_are_split_by_size_and_never_inside_a_key(bucket: ObjectStore, batc
     sstables.close()
 
 
-def test_no_rows_make_no_sst(bucket: ObjectStore) -> None:
-    """Neither of no batches nor of empty ones."""
+def test_a_run_without_rows_has_no_sst(bucket: ObjectStore) -> None:
+    """Without batches, and with empty ones."""
     assert store_ssts(bucket, raw_spec(), []) == ()
     assert store_ssts(bucket, raw_spec(), [to_rows([]), to_rows([])]) == ()
     assert list(bucket.list("sst/")) == []
 
 
-def test_half_full_ssts_end_where_a_virtual_node_does(bucket: ObjectStore) -> None:
-    """So a reader of a range of virtual nodes meets few SSTs of others; small SSTs are not cut for that."""
+def test_half_full_ssts_end_at_the_border_of_a_virtual_node(bucket: ObjectStore) -> None:
+    """A reader of a range of virtual nodes meets few other SSTs; small SSTs are not cut for that."""
     batch = [Put(node.to_bytes(2, "big") + b"%03d" % n, 1, b"v" * 20) for node in range(8) for n in range(60)]
     spec = raw_spec(block_bytes=300, vnodes=256)
     for sst_bytes in (2000, 3000, 5000):
@@ -175,7 +175,7 @@ def test_half_full_ssts_end_where_a_virtual_node_does(bucket: ObjectStore) -> No
 
 
 def test_every_key_is_in_the_filter(bucket: ObjectStore, sstables: Sstables) -> None:
-    """Also the first key of each block and SST; of absent keys few are."""
+    """Also the first key of each block and SST; few absent keys pass."""
     batch = puts(3000, versions=2)
     run = store_run(bucket, batch, block_bytes=300, sst_bytes=20_000)
     absent = 0
@@ -188,7 +188,7 @@ def test_every_key_is_in_the_filter(bucket: ObjectStore, sstables: Sstables) -> 
 
 
 def test_segments_hold_two_mebibytes_and_never_part_a_key(bucket: ObjectStore) -> None:
-    """Their borders stand at blocks that begin with a new key."""
+    """Their borders are at blocks that begin with a new key."""
     assert Limits().segment_bytes == 2 << 20
     sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=700))
     batch = puts(40, versions=9)
@@ -228,7 +228,7 @@ def test_blocks_are_found_by_key(bucket: ObjectStore, sstables: Sstables) -> Non
 
 
 def test_a_segment_is_one_request(bucket: ObjectStore) -> None:
-    """A scan asks once for each meta and each segment; a second scan asks for nothing."""
+    """A scan makes one request for each meta and each segment; a second scan makes none."""
     run = store_run(bucket, puts(1000), block_bytes=500, sst_bytes=20_000)
     counts = RequestCounts(bucket)
     sstables = Sstables(counts.for_caller("scan"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
@@ -244,7 +244,7 @@ def test_a_segment_is_one_request(bucket: ObjectStore) -> None:
 
 
 def test_a_point_read_asks_for_one_block(bucket: ObjectStore) -> None:
-    """And for nothing where its segment or its block is cached."""
+    """None if its segment or its block is cached."""
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
     sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem())
@@ -260,8 +260,8 @@ def test_a_point_read_asks_for_one_block(bucket: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("fill", [True, False])
-def test_only_reads_that_fill_leave_something_in_the_cache(bucket: ObjectStore, fill: bool) -> None:
-    """Compaction must not push out what readers use."""
+def test_only_reads_that_fill_the_cache_leave_blocks_in_it(bucket: ObjectStore, fill: bool) -> None:
+    """Compaction must not push out blocks that readers use."""
     run = store_run(bucket, puts(300), block_bytes=500, sst_bytes=2000)
     sstables = Sstables(bucket, 1 << 20, RealSystem())
     for info in run:
@@ -272,7 +272,7 @@ def test_only_reads_that_fill_leave_something_in_the_cache(bucket: ObjectStore, 
     sstables.close()
 
 
-def test_what_is_forgotten_is_read_again(bucket: ObjectStore) -> None:
+def test_a_forgotten_sst_is_read_again(bucket: ObjectStore) -> None:
     """`forget` drops metas, blocks and segments of an SST, and only of that one."""
     run = store_run(bucket, puts(300), block_bytes=500, sst_bytes=5000)
     counts = RequestCounts(bucket)
@@ -287,7 +287,7 @@ def test_what_is_forgotten_is_read_again(bucket: ObjectStore) -> None:
     sstables.close()
 
 
-def test_columns_come_in_the_order_asked_for_cached_or_not(bucket: ObjectStore) -> None:
+def test_columns_come_in_the_given_order_cached_or_not(bucket: ObjectStore) -> None:
     """A read of some columns gives the same from the bucket and from the cache."""
     schema = pa.schema([("key", pa.binary()), ("a", pa.binary()), ("b", pa.int64())])
     spec = TableSpec(id=1, name="t", schema=schema.serialize().to_pybytes(), primary_key=("key",), block_bytes=100)
@@ -337,7 +337,7 @@ def read_everything(bucket: ObjectStore, run: tuple[SstInfo, ...]) -> list[Put]:
 
 
 def test_every_changed_byte_of_a_meta_is_found(bucket: ObjectStore) -> None:
-    """`CorruptSst` that names the object, whichever byte it is."""
+    """`CorruptSst` names the object, whichever byte it is."""
     run = store_run(bucket, puts(5), block_bytes=64)
     path = meta_path(run[0].id)
     data = bucket.get(path)
@@ -355,7 +355,7 @@ def test_every_changed_byte_of_a_meta_is_found(bucket: ObjectStore) -> None:
 
 
 def test_every_truncation_of_a_meta_is_found(bucket: ObjectStore) -> None:
-    """Down to the empty object, and so is a byte too many."""
+    """Down to the empty object; one byte too many is found, too."""
     run = store_run(bucket, puts(5), block_bytes=64)
     path = meta_path(run[0].id)
     data = bucket.get(path)
@@ -403,7 +403,7 @@ def test_changed_bytes_of_the_data_are_found(bucket: ObjectStore) -> None:
 )
 @pytest.mark.parametrize("part", ["data", "meta"])
 def test_a_damaged_object_is_named(bucket: ObjectStore, part: str, damage: object) -> None:
-    """Truncated, empty and foreign objects, of either kind; an intact SST beside it stays readable."""
+    """Truncated, empty and foreign objects of either kind; an intact SST beside them stays readable."""
     assert callable(damage)
     batch = ordered(puts(100))
     run, intact = store_run(bucket, batch, block_bytes=300), store_run(bucket, batch)
@@ -417,7 +417,7 @@ def test_a_damaged_object_is_named(bucket: ObjectStore, part: str, damage: objec
 @pytest.mark.parametrize("part", ["data", "meta"])
 @pytest.mark.parametrize("block_bytes", [300, 64 << 10])
 def test_swapped_objects_are_found(bucket: ObjectStore, block_bytes: int, part: str) -> None:
-    """The data or the metas of two SSTs whose keys and sizes are alike."""
+    """The data or the metas of two SSTs with similar keys and sizes."""
     run = store_run(bucket, [Put(b"%03d" % n, 1, b"a%d" % n) for n in range(100)], block_bytes=block_bytes)
     other = store_run(bucket, [Put(b"%03d" % n, 1, b"b%d" % n) for n in range(100)], block_bytes=block_bytes)
     paths = [f"sst/{info.id}.{part}" for info in (run[0], other[0])]
@@ -431,7 +431,7 @@ def test_swapped_objects_are_found(bucket: ObjectStore, block_bytes: int, part: 
 
 @pytest.mark.parametrize("part", ["data", "meta"])
 def test_a_missing_object_is_not_corrupt(bucket: ObjectStore, part: str) -> None:
-    """It may be one that vacuum took; who holds the version decides."""
+    """Vacuum may have deleted it; the holder of the version decides."""
     run = store_run(bucket, puts(10))
     bucket.delete([f"sst/{run[0].id}.{part}"])
     with pytest.raises(ObjectNotFound, match=run[0].id):
@@ -439,7 +439,7 @@ def test_a_missing_object_is_not_corrupt(bucket: ObjectStore, part: str) -> None
 
 
 def test_a_meta_of_the_right_id_but_other_rows_is_found(bucket: ObjectStore) -> None:
-    """The version says how many rows and which range an SST has."""
+    """The version has the number of rows and the range of an SST."""
     run = store_run(bucket, puts(10))
     for field, value in (("rows", 11), ("smallest", b""), ("largest", b"~")):
         changed = msgspec.structs.replace(run[0], **{field: value})
@@ -448,7 +448,7 @@ def test_a_meta_of_the_right_id_but_other_rows_is_found(bucket: ObjectStore) -> 
 
 
 def edited(data: bytes, **fields: object) -> bytes:
-    """A meta with other fields, or other columns of its block index (`index_...`), and a checksum that fits."""
+    """A meta with other fields, or other columns of its block index (`index_...`), and a matching checksum."""
     meta = msgspec.msgpack.decode(data[12:-4], type=sst_meta.SstMeta)
     index = {name.removeprefix("index_"): fields.pop(name) for name in list(fields) if name.startswith("index_")}
     return sst_meta.encode_meta(
@@ -477,10 +477,8 @@ def edited(data: bytes, **fields: object) -> bytes:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_a_meta_whose_checksum_holds_but_whose_parts_do_not_fit_is_refused(
-    bucket: ObjectStore, fields: dict[str, object]
-) -> None:
-    """A defective writer gives an error too, not an index out of range in the middle of a read."""
+def test_an_inconsistent_meta_with_a_right_checksum_is_refused(bucket: ObjectStore, fields: dict[str, object]) -> None:
+    """A defective writer causes an error, too, not an index out of range in the middle of a read."""
     run = store_run(bucket, puts(30), block_bytes=200)
     path = meta_path(run[0].id)
     bucket.put(path, edited(bucket.get(path), **fields))
@@ -491,7 +489,7 @@ def test_a_meta_whose_checksum_holds_but_whose_parts_do_not_fit_is_refused(
 
 
 def test_unknown_fields_of_a_meta_are_skipped_and_a_newer_version_refused(bucket: ObjectStore) -> None:
-    """A field may be added without a new version number; what changes a meaning needs one."""
+    """A field may be added without a new version number; a change of meaning needs one."""
     run = store_run(bucket, puts(30))
     data = bucket.get(meta_path(run[0].id))
     fields = msgspec.msgpack.decode(data[12:-4])
@@ -531,8 +529,8 @@ def test_an_upload_puts_both_objects_of_each_sst() -> None:
 
 @pytest.mark.parametrize("part", ["data", "meta"])
 @pytest.mark.parametrize("failing", [1, 3])
-def test_nothing_is_under_way_after_a_failed_upload(part: str, failing: int) -> None:
-    """When the error arrives, no put of the run is running any more, also not the other object of the same SST."""
+def test_no_put_is_in_flight_after_a_failed_upload(part: str, failing: int) -> None:
+    """When the error arrives, no put of the run is in flight, also not the other object of the same SST."""
     bucket = FaultyBucket(open_bucket("memory://"))
     failed = threading.Event()
     count_of = {"data": 0, "meta": 0}

@@ -1,4 +1,4 @@
-"""What `ingest_batch` of a raw table takes, and how it says what is wrong with the rest."""
+"""The batches that `ingest_batch` of a raw table takes, and the messages about others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,27 +49,27 @@ GOOD = [(b"", b""), (b"\0", None), (b"a", b"1"), (b"a\0", b"x" * (1 << 20)), (b"
         lambda batch: arrow(*map(list, zip(*batch, strict=True))).select(["value", "key"]),
     ],
 )
-def test_every_shape_of_a_batch_is_the_same(shape: Callable[[Any], Any]) -> None:
+def test_every_shape_of_a_batch_gives_the_same_rows(shape: Callable[[Any], Any]) -> None:
     """Pairs, generators, record batches, tables in chunks, slices, other widths and column orders."""
     assert pairs(shape(GOOD)) == GOOD
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
-def test_operations_may_be_named(kind: pa.DataType) -> None:
+def test_a_column_op_marks_deletes(kind: pa.DataType) -> None:
     """A column `op` says which rows are deletes; what value a deleted row has does not matter."""
     batch = arrow([b"a", b"b", b"c"], [b"1", None, b"2"], ["put", "delete", "delete"], op=kind)
     assert pairs(batch) == [(b"a", b"1"), (b"b", None), (b"c", None)]
 
 
 @pytest.mark.parametrize("empty", [[], (), arrow([], []), arrow([], [], []), arrow([], []).schema.empty_table()])
-def test_an_empty_batch_is_one(empty: Any) -> None:
-    """No rows are no mistake."""
+def test_an_empty_batch_is_accepted(empty: Any) -> None:
+    """A batch without rows is accepted."""
     assert pairs(empty) == []
 
 
 @pytest.mark.parametrize("value", [pa.null(), pa.binary()])
-def test_a_batch_of_deletes_alone(value: pa.DataType) -> None:
-    """Also where the values have no type, because all are null."""
+def test_a_batch_may_have_only_deletes(value: pa.DataType) -> None:
+    """Also if the values have no type, because all are null."""
     assert pairs(arrow([b"a", b"b"], [None, None], value=value)) == [(b"a", None), (b"b", None)]
 
 
@@ -114,8 +114,8 @@ def test_a_long_key_is_shown_shortened() -> None:
 
 
 @pytest.mark.parametrize("batch", [None, 5, object()])
-def test_what_is_no_batch_is_refused(batch: Any) -> None:
-    """The message names what it was."""
+def test_a_value_that_is_no_batch_is_refused(batch: Any) -> None:
+    """The message names the type."""
     with pytest.raises(InvalidBatch, match=f"a {type(batch).__name__} is not a batch"):
         raw_rows(batch, "kv")
 
@@ -135,13 +135,13 @@ def test_what_is_no_batch_is_refused(batch: Any) -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_named(batch: pa.Table, why: str) -> None:
-    """Table, column, expected and found."""
+    """The message has table, column, expected and found."""
     with pytest.raises(SchemaMismatch, match=f"table 'kv': {why}"):
         raw_rows(batch, "kv")
 
 
-def test_unordered_batches_are_taken_where_order_is_made_later() -> None:
-    """`upsert` sorts; then order and repeats are no offence."""
+def test_upsert_takes_unordered_batches() -> None:
+    """`upsert` sorts them, so order and repeats do not matter."""
     rows = raw_rows(arrow([b"b", b"a", b"b"], [b"1", b"2", b"3"]), "kv", ordered=False)
     assert rows.keys.to_pylist() == [b"b", b"a", b"b"]
 
@@ -164,7 +164,7 @@ def test_keys_to_look_up_may_come_in_any_order() -> None:
         (pa.array([1]), "keys have type int64, expected binary"),
     ],
 )
-def test_a_key_that_cannot_be_one_is_named(keys: Any, why: str) -> None:
+def test_an_impossible_key_is_refused_by_position(keys: Any, why: str) -> None:
     """The first offending position is in the message."""
     with pytest.raises(SchemaMismatch, match=f"table 'kv': {why}"):
         key_array(keys, "kv")

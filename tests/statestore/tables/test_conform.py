@@ -1,4 +1,4 @@
-"""How rows become a typed table's columns: what is converted, what is refused, and how the message says so."""
+"""Rows become columns of a typed table: conversions, refusals, and their messages."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -22,13 +22,13 @@ ROW = {"id": 1, "name": "a", "price": Decimal("1.50"), "seen": datetime(2013, 6,
 
 
 def column(array: pa.Array, kind: pa.DataType, *, required: bool = False) -> pa.Array:
-    """One Arrow column brought to a type."""
+    """Convert one Arrow column to a type."""
     schema = pa.schema([pa.field("c", kind)])
     return conform(pa.table({"c": array}), schema, ["c"] if required else [], "t").column("c")
 
 
 def values(found: list[Any], kind: pa.DataType) -> pa.Array:
-    """One column of dicts brought to a type."""
+    """Convert one column of dicts to a type."""
     return conform([{"c": value} for value in found], pa.schema([pa.field("c", kind)]), [], "t").column("c")
 
 
@@ -43,7 +43,7 @@ def values(found: list[Any], kind: pa.DataType) -> pa.Array:
         pa.Table.from_pylist([{}, ROW], schema=pa.schema([f.with_nullable(True) for f in SCHEMA])).slice(1),
     ],
 )
-def test_every_shape_of_rows_is_the_same(rows: Any) -> None:
+def test_every_shape_of_rows_gives_the_same_columns(rows: Any) -> None:
     """Dicts, tables in chunks, batches in another column order and slices give the same columns."""
     batch = conform(rows, SCHEMA, ["id"], "t")
     assert batch.schema.names == SCHEMA.names
@@ -52,14 +52,14 @@ def test_every_shape_of_rows_is_the_same(rows: Any) -> None:
 
 
 def test_a_missing_nullable_column_is_null() -> None:
-    """In Arrow data and in dicts, also where only some rows have it."""
+    """In Arrow data and in dicts, also if only some rows have it."""
     bare = {"id": 1, "name": None, "price": None, "seen": None}
     assert conform(pa.table({"id": [1]}), SCHEMA, ["id"], "t").to_pylist() == [bare]
     assert conform([{"id": 1}], SCHEMA, ["id"], "t").to_pylist() == [bare]
     assert conform([{"id": 1}, ROW], SCHEMA, ["id"], "t").to_pylist() == [bare, ROW]
 
 
-def test_no_rows_are_rows() -> None:
+def test_an_empty_list_has_the_tables_columns() -> None:
     """An empty list has the table's columns too."""
     assert conform([], SCHEMA, ["id"], "t").num_rows == 0
     assert conform([], SCHEMA, ["id"], "t").schema.types == SCHEMA.types
@@ -88,7 +88,7 @@ def test_no_rows_are_rows() -> None:
     ],
 )
 def test_values_of_one_kind_are_converted(found: pa.Array, kind: pa.DataType) -> None:
-    """Width, unit and layout may differ as long as every value has its place in the expected type."""
+    """Width, unit and layout may differ as long as the expected type holds every value."""
     converted = column(found, kind)
     assert converted.type == kind
     # As text, because NaN equals nothing.
@@ -115,7 +115,7 @@ def test_values_of_one_kind_are_converted(found: pa.Array, kind: pa.DataType) ->
         (pa.array([{"a": 1}]), pa.map_(pa.string(), pa.int64())),
     ],
 )
-def test_kinds_are_never_mixed(found: pa.Array, kind: pa.DataType) -> None:
+def test_values_of_another_kind_are_refused(found: pa.Array, kind: pa.DataType) -> None:
     """The message names table, column, expected and found type."""
     with pytest.raises(SchemaMismatch) as caught:
         column(found, kind)
@@ -171,7 +171,7 @@ def test_a_value_that_would_change_is_refused(found: pa.Array, kind: pa.DataType
     ],
 )
 def test_a_value_of_a_dict_that_does_not_fit_is_named(good: Any, bad: Any, kind: pa.DataType) -> None:
-    """Column, expected type and the first offending position; the values before it are taken."""
+    """Column, expected type and the first offending position; earlier values are accepted."""
     assert values([good, None], kind).to_pylist()[1] is None
     with pytest.raises(SchemaMismatch, match="table 't': column 'c'") as caught:
         values([good, None, bad, bad], kind)
@@ -181,8 +181,8 @@ def test_a_value_of_a_dict_that_does_not_fit_is_named(good: Any, bad: Any, kind:
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_null_where_none_may_be_is_named(required: bool) -> None:
-    """Whether the schema or the primary key forbids it; in Arrow data, in dicts and behind a dictionary."""
+def test_a_forbidden_null_is_named(required: bool) -> None:
+    """The schema or the primary key forbids it; in Arrow data, in dicts and behind a dictionary."""
     schema = pa.schema([pa.field("c", pa.string(), nullable=required)])
     names = ["c"] if required else []
     why = "table 't': column 'c' is null at position 1, expected string without nulls"
@@ -203,7 +203,7 @@ def test_a_required_column_that_is_missing_is_named(rows: Any) -> None:
 
 
 def test_unknown_and_repeated_columns_are_named() -> None:
-    """A misspelt column would otherwise be lost in silence."""
+    """Otherwise a misspelt column would be lost without an error."""
     with pytest.raises(SchemaMismatch, match=r"table 't': unknown columns \['nmae'\], expected \['id', 'name'"):
         conform(pa.table({"id": [1], "nmae": ["x"]}), SCHEMA, ["id"], "t")
     with pytest.raises(SchemaMismatch, match=r"unknown columns \['nmae'\] at position 1, expected"):
@@ -213,14 +213,14 @@ def test_unknown_and_repeated_columns_are_named() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, 5, "text", b"text", {"id": 1}, iter([ROW])])
-def test_what_is_no_rows_is_refused(rows: Any) -> None:
+def test_a_value_that_is_no_rows_is_refused(rows: Any) -> None:
     """The message names what it was and what is expected."""
     with pytest.raises(SchemaMismatch, match=f"{type(rows).__name__} is not rows; expected Arrow data or a list of"):
         conform(rows, SCHEMA, ["id"], "t")
 
 
 def test_a_row_that_is_no_dict_is_named() -> None:
-    """By its position."""
+    """The message has its position."""
     with pytest.raises(SchemaMismatch, match="position 1 is a tuple, expected a dict of columns"):
         conform([ROW, (1, "a")], SCHEMA, ["id"], "t")  # type: ignore[list-item]
 
@@ -234,11 +234,11 @@ def test_a_row_that_is_no_dict_is_named() -> None:
     ],
 )
 def test_keys_come_in_several_shapes(keys: Any) -> None:
-    """Tuples, lists, and dicts of which other columns are ignored."""
+    """Tuples, lists, and dicts, of which other columns are ignored."""
     assert key_rows(keys, ["id", "name"], "t") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
-def test_keys_as_arrow_data_and_bare_values() -> None:
+def test_keys_may_be_arrow_data_or_bare_values() -> None:
     """Of Arrow data the key columns are taken; a bare value is a key of one column."""
     table = pa.table({"price": [1], "id": [7]})
     assert key_rows(table, ["id"], "t").to_pylist() == [{"id": 7}]
@@ -246,6 +246,6 @@ def test_keys_as_arrow_data_and_bare_values() -> None:
 
 
 def test_a_key_of_the_wrong_length_is_named() -> None:
-    """Position, number of values and the key columns."""
+    """The message has position, number of values and the key columns."""
     with pytest.raises(SchemaMismatch, match=r"the key at position 1 has 1 values, expected 2 for \['id', 'name'\]"):
         key_rows([(1, "a"), (2,)], ["id", "name"], "t")

@@ -1,4 +1,4 @@
-"""The shared buffer as a state machine: open, sealed, dropped; what is seen, in which order, and its bytes."""
+"""The shared buffer as a state machine: open, sealed, dropped; visible rows, their order, and their bytes."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -17,11 +17,11 @@ from tussock.statestore.rows.rows import Rows
 from tussock.statestore.write.shared_buffer import SharedBuffer
 
 TABLES = range(100)
-"""Tables that were not dropped."""
+"""The tables that exist."""
 
 
 def rows(text: str, epoch: int = 1) -> Rows:
-    """`a b` as puts whose values tell the epoch."""
+    """`a b` as puts whose values hold the epoch."""
     return to_rows([Put(key.encode(), epoch, b"%d" % epoch) for key in text.split()], epoch=epoch)
 
 
@@ -31,7 +31,7 @@ def level(smallest: str = "a") -> Run:
 
 
 def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> list[str]:
-    """The runs that a reader meets: `epoch:keys`, or `epoch:spilled`."""
+    """The runs that a reader finds: `epoch:keys`, or `epoch:spilled`."""
     return [
         f"{held.epoch}:" + ("spilled" if held.block is None else b"".join(held.block.rows.keys.to_pylist()).decode())
         for held in buffer.runs(table, epoch)
@@ -39,7 +39,7 @@ def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> lis
 
 
 def spill(buffer: SharedBuffer, spilled: Run | None = None) -> tuple[int, int] | None:
-    """Do what a spill does, at once; answers table and epoch."""
+    """Spill at once; returns table and epoch."""
     candidate = buffer.spill_candidate(TABLES)
     if candidate is None:
         return None
@@ -63,8 +63,8 @@ def test_rows_are_seen_at_once_newest_first() -> None:
     assert shown(buffer, 3) == []
 
 
-def test_a_reader_keeps_what_it_took() -> None:
-    """The runs that a reader holds do not change under it."""
+def test_the_runs_of_a_reader_do_not_change() -> None:
+    """The runs that a reader holds do not change."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     held = buffer.runs(1)
@@ -76,7 +76,7 @@ def test_a_reader_keeps_what_it_took() -> None:
 
 
 def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
-    """Its commit is a commit of nothing."""
+    """The commit of such an epoch is empty."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows(""))
     assert shown(buffer) == []
@@ -86,7 +86,7 @@ def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
 
 
 def test_a_sealed_epoch_takes_no_more_rows() -> None:
-    """The error names both epochs; what was there is still seen, until it is dropped."""
+    """The error names both epochs; its rows stay visible until it is dropped."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     sealed = buffer.seal(5)
@@ -101,8 +101,8 @@ def test_a_sealed_epoch_takes_no_more_rows() -> None:
     buffer.check_open(6)
 
 
-def test_sealing_again_answers_the_same() -> None:
-    """So a commit that failed is repeated with the same runs, and with what it had uploaded."""
+def test_sealing_again_gives_the_same_runs() -> None:
+    """A failed commit can therefore be repeated with the same runs and uploads."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     sealed = buffer.seal(5)
@@ -113,7 +113,7 @@ def test_sealing_again_answers_the_same() -> None:
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["committed", "given up"])
 def test_a_dropped_epoch_is_gone_for_good(sealed: bool) -> None:
-    """It shows nothing, takes nothing, cannot be sealed again, and dropping it twice is no error."""
+    """It shows no rows, takes none, cannot be sealed again, and may be dropped twice."""
     buffer = SharedBuffer(RealSystem())
     buffer.issue(5)
     buffer.add(1, 5, rows("a", 5))
@@ -131,7 +131,7 @@ def test_a_dropped_epoch_is_gone_for_good(sealed: bool) -> None:
 
 
 def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
-    """Two jobs of one client: the one with the older epoch may be slower. An epoch that nobody took may not."""
+    """Of two jobs of one client the slower one may have the older epoch; an epoch that was not issued is refused."""
     buffer = SharedBuffer(RealSystem())
     buffer.issue(5)
     buffer.add(1, 9, rows("a", 9))
@@ -148,7 +148,7 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
 
 
 def test_issued_epochs_are_remembered_up_to_a_bound() -> None:
-    """Of more the oldest are forgotten, and then refused like any that nobody took."""
+    """The oldest are forgotten, and then refused like any that was not issued."""
     buffer = SharedBuffer(RealSystem(), Limits(issued_epochs=3))
     for epoch in (1, 2, 3, 4):
         buffer.issue(epoch)
@@ -160,7 +160,7 @@ def test_issued_epochs_are_remembered_up_to_a_bound() -> None:
 
 
 def test_epochs_of_one_table_are_committed_in_order() -> None:
-    """An older epoch committed later would win over the newer rows; the error names both, and nothing is sealed."""
+    """Otherwise the older epoch's rows would win over newer ones; the error names both, and nothing is sealed."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 3, rows("a", 3))
     buffer.add(1, 5, rows("a", 5))
@@ -181,7 +181,7 @@ def test_epochs_of_one_table_are_committed_in_order() -> None:
 
 
 @pytest.mark.parametrize("order", [[(1, 3), (1, 5)], [(1, 5), (1, 3)]])
-def test_an_older_epoch_that_was_given_up_is_in_nobodys_way(order: Sequence[tuple[int, int]]) -> None:
+def test_a_dropped_older_epoch_blocks_no_newer_one(order: Sequence[tuple[int, int]]) -> None:
     """After `drop` the newer one can be sealed."""
     buffer = SharedBuffer(RealSystem())
     for table, epoch in order:
@@ -192,7 +192,7 @@ def test_an_older_epoch_that_was_given_up_is_in_nobodys_way(order: Sequence[tupl
 
 
 def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
-    """All its runs in memory together; sealed epochs are left alone, as their commit uploads them."""
+    """The bytes of all its runs in memory count; sealed epochs are left alone, as their commit uploads them."""
     buffer = SharedBuffer(RealSystem())
     assert buffer.spill_candidate(TABLES) is None
     buffer.add(1, 3, rows("a", 3))
@@ -216,7 +216,7 @@ def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
 
 
 def test_spills_keep_the_order_of_batches() -> None:
-    """What came while a spill was under way stands before it, what was spilled earlier behind."""
+    """Rows that came during the spill stand before it, earlier spills behind it."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     first = level("f")
@@ -253,7 +253,7 @@ def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
 
 
 def test_uploads_are_noted_until_the_epoch_is_dropped() -> None:
-    """Per epoch the first id, so that vacuum leaves everything from it on alone."""
+    """The first id of each epoch is kept, so that vacuum leaves it and all later ones alone."""
     buffer = SharedBuffer(RealSystem())
     buffer.note_upload(5, "00")
     assert buffer.uploads() == []
@@ -276,7 +276,7 @@ ACTIONS = st.one_of(
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(ACTIONS, max_size=40))
 def test_any_sequence_keeps_order_and_bytes(actions: list[tuple[str, int, int]]) -> None:
-    """Against a plain model: which writes are taken, what is seen in which order, and how many bytes are held."""
+    """Compared with a plain model: the accepted writes, the visible rows in order, and the bytes."""
     buffer = SharedBuffer(RealSystem())
     batches: list[tuple[int, int, int, bool]] = []  # (epoch, serial, table, in memory)
     sealed: set[int] = set()

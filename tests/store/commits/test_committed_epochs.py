@@ -1,4 +1,4 @@
-"""An epoch that is committed never changes: it takes no writes, and a read at it never shows what is not committed."""
+"""A committed epoch never changes: it takes no writes, and a read at it never shows uncommitted rows."""
 
 import pyarrow as pa
 import pytest
@@ -8,7 +8,7 @@ from tussock.statestore import EpochTooOld, InvalidOption, StateStore
 
 
 def _stamped(store: StateStore, other: StateStore) -> tuple[int, int]:
-    """An epoch of the client, and the one that its commit was stamped with, as another writer had been faster."""
+    """An epoch of the client, and the one that its commit got because another writer was faster."""
     mine = store.new_epoch()
     store.table("kv").ingest_batch([(b"a", b"mine")], mine)
     theirs = other.new_epoch()
@@ -17,8 +17,8 @@ def _stamped(store: StateStore, other: StateStore) -> tuple[int, int]:
     return mine, store.commit_epoch(mine)
 
 
-def test_an_epoch_that_a_commit_was_stamped_with_takes_no_writes(store: StateStore, other: StateStore) -> None:
-    """Neither the number that was asked for nor the one that holds; nothing of such a write is kept."""
+def test_the_final_epoch_of_a_commit_takes_no_writes(store: StateStore, other: StateStore) -> None:
+    """Neither the client's number nor the final one; nothing of such a write is kept."""
     kv = store.create_table("kv")
     mine, held = _stamped(store, other)
     assert held > mine
@@ -31,15 +31,15 @@ def test_an_epoch_that_a_commit_was_stamped_with_takes_no_writes(store: StateSto
 
 
 def test_an_epoch_of_uploads_takes_no_writes(store: StateStore) -> None:
-    """What `commit_uploaded` answers is committed, too."""
+    """The epoch of `commit_uploaded` is committed, too."""
     kv = store.create_table("typed", schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]), primary_key=["id"])
     held = store.commit_uploaded({"typed": kv.upload([pa.record_batch({"id": [1]}, schema=kv.schema)])}, epoch=7)
     with pytest.raises(EpochTooOld, match=str(held)):
         kv.upsert([{"id": 2}], held)
 
 
-def test_numbers_of_ones_own_between_are_taken_as_before(store: StateStore, other: StateStore) -> None:
-    """A stamp by the clock, far above the small numbers that a writer counts in, does not lock it out."""
+def test_a_writers_small_epochs_are_accepted_as_before(store: StateStore, other: StateStore) -> None:
+    """A final epoch from the clock, far above a writer's small numbers, does not lock that writer out."""
     kv = store.create_table("kv")
     other.commit_epoch(1)
     kv.ingest_batch([(b"a", b"1")], 1)
@@ -51,7 +51,7 @@ def test_numbers_of_ones_own_between_are_taken_as_before(store: StateStore, othe
 
 
 def test_a_read_at_a_committed_epoch_shows_no_own_rows(store: StateStore, other: StateStore) -> None:
-    """Rows that are open at or below it belong to a later epoch, so every kind of read answers as after the commit."""
+    """Open rows at or below it belong to a later epoch, so every kind of read gives the state after the commit."""
     kv = store.create_table("kv")
     first = store.new_epoch()
     kv.ingest_batch([(b"a", b"old")], first)
@@ -82,7 +82,7 @@ def test_a_read_at_a_committed_epoch_shows_no_own_rows(store: StateStore, other:
 
 
 def test_changes_up_to_an_epoch_that_is_not_committed_are_refused(store: StateStore) -> None:
-    """A consumer that kept such an end as its cursor would miss what is committed until then."""
+    """A consumer that kept such an end as its cursor would miss commits up to it."""
     kv = store.create_table("kv")
     late = store.new_epoch()
     for read in (kv.changes, kv.change_feed):

@@ -1,4 +1,4 @@
-"""What was uploaded for one table is committed to that one: another table, or another store, refuses it whole."""
+"""An upload for one table is committed to that table: another table, or another store, refuses it whole."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 
 def as_of_old(runs: list[Any]) -> list[Run]:
-    """The runs as an earlier release answered, and pickled, them: without a word about the table."""
+    """The runs as an earlier release returned and pickled them, without their table."""
     return pickle.loads(pickle.dumps([Run(ssts=run.ssts) for run in runs]))
 
 
@@ -44,10 +44,10 @@ def as_they_are(runs: list[Any]) -> list[Run]:
     ],
     ids=["swapped", "fewer", "type", "vnodes", "raw"],
 )
-def test_a_table_refuses_what_was_uploaded_for_another(
+def test_a_table_refuses_uploads_for_another(
     store: StateStore, schema: pa.Schema | None, options: dict[str, int], passed: Callable[[list[Any]], list[Run]]
 ) -> None:
-    """By what `upload` said, or else by what the SST's meta says; nothing is stored, and the table stays readable."""
+    """The record of `upload` decides, or else the SST's meta; nothing is stored, and the table stays readable."""
     runs = store.create_table("from", PRICES, ["k"]).upload(ROWS)
     into = store.create_table("into", schema, ["k"] if schema else None, **options)
     before = store.version()
@@ -61,8 +61,8 @@ def test_a_table_refuses_what_was_uploaded_for_another(
 
 
 @pytest.mark.parametrize("schema", [PRICES, SWAPPED])
-def test_a_table_refuses_what_was_uploaded_for_a_dropped_one_of_its_name(store: StateStore, schema: pa.Schema) -> None:
-    """Even of the same columns: what the job wrote was for the rows that are gone."""
+def test_a_table_refuses_uploads_for_a_dropped_one_of_its_name(store: StateStore, schema: pa.Schema) -> None:
+    """Even with the same columns: the job's rows were meant for the table that is gone."""
     runs = store.create_table("t", PRICES, ["k"]).upload(ROWS)
     store.drop_table("t")
     table = store.create_table("t", schema, ["k"])
@@ -72,8 +72,8 @@ def test_a_table_refuses_what_was_uploaded_for_a_dropped_one_of_its_name(store: 
     assert store.committed_epoch == 0
 
 
-def test_a_committed_batch_is_answered_though_its_table_was_dropped_and_made_again(store: StateStore) -> None:
-    """Who repeats a commit whose answer was lost is told its epoch."""
+def test_a_repeated_upload_gets_its_epoch_though_its_table_was_replaced(store: StateStore) -> None:
+    """A client that repeats a commit whose answer was lost gets the epoch of that commit."""
     runs = store.create_table("t", PRICES, ["k"]).upload(ROWS)
     epoch = store.commit_uploaded({"t": runs}, writer="w", batch_id=1)
     store.drop_table("t")
@@ -83,8 +83,8 @@ def test_a_committed_batch_is_answered_though_its_table_was_dropped_and_made_aga
 
 
 @pytest.mark.parametrize("rows", [2, 100_000], ids=["one object", "two objects"])
-def test_a_store_refuses_what_was_uploaded_to_another(store: StateStore, tmp_path: Path, rows: int) -> None:
-    """The tables have the same name and id; the SSTs are not there, and would be missed by every read."""
+def test_a_store_refuses_uploads_to_another(store: StateStore, tmp_path: Path, rows: int) -> None:
+    """The tables have the same name and id; the SSTs are missing, and every read would fail."""
     table = store.create_table("t")
     with connect(f"file://{tmp_path}/other", compaction=False) as other:
         keys = [b"%012d" % row for row in range(rows)]
@@ -96,7 +96,7 @@ def test_a_store_refuses_what_was_uploaded_to_another(store: StateStore, tmp_pat
 
 
 def test_the_proof_of_an_upload_costs_one_request_and_no_blocks(store: StateStore) -> None:
-    """Of each SST its meta is read."""
+    """One request for the meta of each SST."""
     table = store.create_table("t")
     runs = [
         run

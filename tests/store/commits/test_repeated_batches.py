@@ -1,4 +1,4 @@
-"""Rows that a commit accepted are in the store: a batch is taken for a repeat only if it is one."""
+"""Accepted rows are in the store: a batch is taken for a repeat only if it is one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +21,8 @@ def put(store: Any, name: str, key: bytes, batch_id: int, **named: Any) -> int:
     return store.commit_epoch(epoch, writer="w", batch_id=batch_id, **named)
 
 
-def test_a_batch_below_the_first_one_is_never_answered_as_committed(store: Any) -> None:
-    """Once a writer had sixteen batches, any lower number was, and its rows were dropped."""
+def test_a_batch_below_the_first_one_never_counts_as_committed(store: Any) -> None:
+    """Once a writer had sixteen batches, any lower number counted as committed, and its rows were dropped."""
     store.create_table("kv")
     for batch in range(100, 270, 10):
         put(store, "kv", b"%d" % batch, batch)
@@ -34,8 +34,8 @@ def test_a_batch_below_the_first_one_is_never_answered_as_committed(store: Any) 
     assert store.table("kv").get(b"lost") is None
 
 
-def test_two_commits_to_two_tables_under_one_number_are_not_one(store: Any) -> None:
-    """The second one's rows would be lost; it is refused before anything of it is stored."""
+def test_two_commits_to_two_tables_under_one_number_are_distinguished(store: Any) -> None:
+    """The second one's rows would be lost; it is refused before any of it is stored."""
     for name in ("a", "b"):
         store.create_table(name)
     first = put(store, "a", b"k", 0)
@@ -47,7 +47,7 @@ def test_two_commits_to_two_tables_under_one_number_are_not_one(store: Any) -> N
 
 @pytest.mark.parametrize("batch_id", [0, 1, 2])
 def test_another_source_cannot_commit_under_a_writers_name(store: Any, batch_id: int) -> None:
-    """Neither a number that is taken, which would be passed over, nor a new one."""
+    """Neither with a used number, which would be skipped, nor with a new one."""
     store.create_table("a")
     for batch in range(2):
         put(store, "a", b"%d" % batch, batch, source="query 1")
@@ -60,7 +60,7 @@ def test_another_source_cannot_commit_under_a_writers_name(store: Any, batch_id:
 
 
 def test_the_source_of_a_writer_lasts(tmp_path: Path) -> None:
-    """It lies in the log, and in the snapshots of it."""
+    """It is in the log, and in its snapshots."""
     url = f"file://{tmp_path}/store"
     with connect(url, compaction=False) as store:
         store.create_table("a")
@@ -83,8 +83,8 @@ def test_the_source_of_a_writer_lasts(tmp_path: Path) -> None:
         (lambda store: store.committed_batch("", 0), "writer ''"),
     ],
 )
-def test_names_that_are_kept_for_ever_are_bounded(store: Any, call: Callable[[Any], object], words: str) -> None:
-    """Each writer's name and source stands in every version of the store."""
+def test_the_lengths_of_names_in_the_version_are_bounded(store: Any, call: Callable[[Any], object], words: str) -> None:
+    """Each writer's name and source is in every version of the store."""
     store.create_table("a")
     with pytest.raises(InvalidOption, match=words):
         call(store)

@@ -1,4 +1,4 @@
-"""Rows that are uploaded in one place and committed in another, as Spark's tasks and driver do."""
+"""Rows that are uploaded in one process and committed in another, as by Spark's tasks and driver."""
 
 import pickle
 
@@ -23,7 +23,7 @@ def rows(store: StateStore) -> dict[int, str]:
 
 
 def test_uploads_are_seen_when_they_are_committed_and_not_before(store: StateStore) -> None:
-    """The answer of an upload travels between processes; two of them make one epoch."""
+    """The runs of an upload travel between processes; two uploads make one epoch."""
     table = store.table("people")
     first = table.upload([pa.record_batch({"id": [1, 2], "name": ["a", "b"]})])
     second = table.upload([pa.record_batch({"id": [3], "name": ["c"]})])
@@ -35,8 +35,8 @@ def test_uploads_are_seen_when_they_are_committed_and_not_before(store: StateSto
     assert rows(store) == {1: "a", 2: "b", 3: "c"}
 
 
-def test_of_one_key_the_upload_in_front_wins(store: StateStore) -> None:
-    """Within an upload the later row; over several, whatever they were made in, the order of the list decides."""
+def test_the_first_upload_in_the_list_wins_for_a_key(store: StateStore) -> None:
+    """Within an upload the later row wins; over several the order of the list decides, not that of their creation."""
     table = store.table("people")
 
     def uploads() -> tuple[list[Run], list[Run]]:
@@ -53,7 +53,7 @@ def test_of_one_key_the_upload_in_front_wins(store: StateStore) -> None:
 
 
 def test_a_delete_needs_its_key_only(store: StateStore) -> None:
-    """A column that may not be null may be so in a row that is deleted, and only there."""
+    """A column that may not be null may be so in a deleted row, and only there."""
     table = store.table("people")
     store.commit_uploaded({"people": table.upload([pa.record_batch({"id": [1, 2, 3], "name": ["a", "b", "c"]})])})
     mixed = pa.record_batch({"id": [1, 2], "name": [None, "z"], "gone": [True, False]})
@@ -66,7 +66,7 @@ def test_a_delete_needs_its_key_only(store: StateStore) -> None:
 
 
 def test_the_later_of_two_rows_wins_over_batches_and_flushes() -> None:
-    """Also where the buffer is so small that each batch becomes a sorted run of its own."""
+    """Also with a buffer that is too small for two batches, each of which becomes a sorted run."""
     with connect("memory://", compaction=False, buffer_bytes=0) as store:
         table = store.create_table("people", SCHEMA, ["id"])
         runs = table.upload([pa.record_batch({"id": [1, 2], "name": [name, name]}) for name in ("old", "new")])

@@ -1,4 +1,4 @@
-"""Generations of a writer: a job that took the name over fences the one before, on every kind of store."""
+"""Generations of a writer: a job that takes the name over fences the former one, on every kind of store."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_job_that_was_taken_over_cannot_commit(store: StateStore, other: State
     with pytest.raises(Fenced, match="generation 1 of writer 'job' is over: generation 2 was opened"):
         put(store, b"b", 2, old)
     assert store.table("kv").get(b"b") is None
-    # The batch that the old job had committed holds, for whoever may ask.
+    # The batch that the old job had committed stays committed, and any client may ask for it.
     assert put(other, b"a", 1, new) == first
     second = put(other, b"c", 2, new)
     assert other.committed_batch("job", 2) == second
@@ -29,9 +29,7 @@ def test_a_job_that_was_taken_over_cannot_commit(store: StateStore, other: State
     assert store.table("kv").get(b"c") == b"1"
 
 
-def test_a_job_that_was_taken_over_learns_of_it_even_by_repeating_what_it_committed(
-    store: StateStore, other: StateStore
-) -> None:
+def test_a_replaced_job_is_fenced_even_when_it_repeats_a_batch(store: StateStore, other: StateStore) -> None:
     """A repeated batch is a no-op, but a fenced job has to stop."""
     store.create_table("kv")
     old = store.open_writer("job")
@@ -41,8 +39,8 @@ def test_a_job_that_was_taken_over_learns_of_it_even_by_repeating_what_it_commit
         put(store, b"a", 1, old)
 
 
-def test_a_commit_that_names_no_generation_is_not_held_to_one(store: StateStore) -> None:
-    """Who never opened the writer is not fenced by who did."""
+def test_a_commit_without_a_generation_is_not_fenced(store: StateStore) -> None:
+    """A client that never opened the writer is not fenced by one that did."""
     store.create_table("kv")
     put(store, b"a", 1, None)
     store.open_writer("job")
@@ -52,15 +50,15 @@ def test_a_commit_that_names_no_generation_is_not_held_to_one(store: StateStore)
 @pytest.mark.parametrize(
     ("generation", "words"), [(3, "never opened"), (0, "store.open_writer"), (True, "store.open_writer")]
 )
-def test_a_generation_that_was_never_given_is_refused(store: StateStore, generation: int, words: str) -> None:
-    """A number that nobody got from `open_writer`, or no number at all."""
+def test_an_unknown_generation_is_refused(store: StateStore, generation: int, words: str) -> None:
+    """A number that `open_writer` never returned, or no number at all."""
     store.create_table("kv")
     store.open_writer("job")
     with pytest.raises(InvalidOption, match=words):
         put(store, b"a", 1, generation)
 
 
-def test_a_generation_belongs_to_a_writer(store: StateStore) -> None:
+def test_a_generation_without_a_writer_is_refused(store: StateStore) -> None:
     """Without one, and with an empty name, the call is refused."""
     store.create_table("kv")
     epoch = store.new_epoch()

@@ -1,4 +1,4 @@
-"""A shared buffer that is too small for what is written."""
+"""A shared buffer that is too small for the written rows."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tussock.statestore import connect
 
 @pytest.mark.parametrize("buffer_bytes", [0, 300])
 def test_a_batch_is_stored_or_refused_whole_around_a_spill(tmp_path: object, buffer_bytes: int) -> None:
-    """Room is made before a batch is buffered, so a small buffer changes nothing in what is read and committed."""
+    """The buffer makes room before a batch, so a small one changes neither reads nor commits."""
     with connect(f"file://{tmp_path}", buffer_bytes=buffer_bytes) as store:
         table = store.create_table("kv")
         for number in range(5):

@@ -14,7 +14,7 @@ KEYS = 50
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object) -> None:
-    """With the background thread as it is by default: few runs, few objects, each of the last epochs readable."""
+    """With the default background thread: few runs, few objects, each of the last epochs readable."""
     url = "memory://" if kind == "memory" else f"file://{tmp_path}"
     with connect(url, retention=3600, gc_grace=0) as store:
         kv = store.create_table("kv")
@@ -46,7 +46,7 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
 
 
 def test_log_and_version_stay_bounded_over_a_long_stream() -> None:
-    """After vacuums the log holds what two snapshots need; the version names no more than what is live."""
+    """After vacuums the log holds two snapshots and their entries; the version names only live SSTs."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, retention=60, gc_grace=60)

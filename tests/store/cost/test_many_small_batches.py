@@ -1,4 +1,4 @@
-"""Many small batches in one epoch: what reads, writes and memory cost does not grow with their number."""
+"""Many small batches in one epoch: the cost of reads and writes, and memory, do not grow with their number."""
 
 import random
 from typing import Any
@@ -44,8 +44,8 @@ def test_runs_in_the_buffer_grow_with_the_logarithm_of_the_batches() -> None:
                 store.commit_epoch(epoch)
 
 
-def test_what_the_buffer_counts_is_what_it_holds() -> None:
-    """A row that is a slice of much more is copied, so that a buffer of 4 MiB does not keep 300 MiB in memory."""
+def test_the_buffer_counts_the_bytes_that_it_holds() -> None:
+    """A row that is a slice of a larger array is copied, so that a buffer of 4 MiB does not keep 300 MiB in memory."""
     with connect("memory://", compaction=False, buffer_bytes=4 << 20) as store:
         table = store.create_table("kv")
         epoch = store.new_epoch()
@@ -63,7 +63,7 @@ def test_what_the_buffer_counts_is_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_runs_that_are_at_an_end_take_one_step(monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+def test_many_runs_of_one_row_are_merged_in_one_step(monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
     """A scan, or a compaction, of 120 runs of one row each merges once, and not once for each of them."""
     merges = []
     merge = Rows.merge
@@ -86,8 +86,8 @@ def test_runs_that_are_at_an_end_take_one_step(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_writes_and_reads_are_those_of_a_dict(seed: int) -> None:
-    """Seeded: tiny and large batches, several epochs, spills, commits, compactions, any scan, bounds of any size."""
+def test_any_writes_and_reads_equal_a_dict(seed: int) -> None:
+    """Seeded: tiny and large batches, several epochs, spills, commits, compactions, scans, bounds of any size."""
     dice = random.Random(seed)
     limits = Limits(batch_bytes=dice.choice([1, 2000, 1 << 20]), merge_bytes=dice.choice([1, 2000, 1 << 20]))
     options: dict[str, Any] = {"buffer_bytes": dice.choice([0, 20_000, 1 << 20]), "cache_bytes": dice.choice([0, 9000])}
@@ -118,7 +118,7 @@ def test_any_writes_and_reads_are_those_of_a_dict(seed: int) -> None:
 
 
 def check(table: Any, dice: random.Random, model: dict[bytes, bytes], epoch: int | None) -> None:
-    """Every kind of read against the model."""
+    """Compare every kind of read with the model."""
     start, end = sorted([b"%03d" % dice.randrange(150), b"%03d" % dice.randrange(151)])
     expected = sorted((key, value) for key, value in model.items() if start <= key < end)
     for reverse in (False, True):

@@ -1,4 +1,4 @@
-"""What operations cost in requests: an idle store makes none, a warm read none, a small commit three."""
+"""The requests of operations: an idle store makes none, a warm read none, a small commit three."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def cost(bucket: FaultyBucket, work: Callable[[], object]) -> dict[str, int]:
 
 
 def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateStore) -> None:
-    """An hour goes by, also with a background thread that waits for work; and asking for counts is free."""
+    """For an hour, also with a background thread that waits for work; reading the counts is free."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     busy = open_on(bucket, system, compaction=True)
     kv = counted.table("kv")
@@ -49,7 +49,7 @@ def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateSto
     assert cost(bucket, lambda: system.forward(3600)) == {}
 
 
-def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_pin_costs_one_put_for_each_renewal_and_none_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
     """No pin writes to the log."""
     with counted.pin_snapshot() as snapshot:
         keeper = inside.pin_keeper(inside.backend(counted))
@@ -59,8 +59,10 @@ def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyB
     assert not [call for call in bucket.calls if call.operation == "create"]
 
 
-def test_a_cold_get_reads_a_small_sst_at_once_and_a_warm_one_nothing(bucket: FaultyBucket, counted: StateStore) -> None:
-    """Newest run first: the second run is not asked for a key that the first one has."""
+def test_a_cold_get_reads_a_small_sst_in_one_request_and_a_warm_get_makes_none(
+    bucket: FaultyBucket, counted: StateStore
+) -> None:
+    """Newest run first: the second run is not read for a key that the first one has."""
     kv = counted.table("kv")
     assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1}
     for read in (
@@ -83,7 +85,7 @@ def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, counted: Stat
 
 
 def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> None:
-    """Two objects, of which the large one is not read whole; a key that the filter denies costs no block."""
+    """The larger of its two objects is not read whole; a key that the filter denies costs no block."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     writer = open_on(bucket.inner, system, limits=Limits(one_object_bytes=100))
     kv = writer.create_table("kv")
@@ -97,7 +99,7 @@ def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> No
 
 
 def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket, counted: StateStore) -> None:
-    """One GET of the log entry that is not there; every ten seconds one LIST of the markers beside it."""
+    """One GET of the missing next log entry; every ten seconds one LIST of the markers, too."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     kv = counted.table("kv")
     kv.get(b"050")
@@ -129,7 +131,7 @@ def test_a_small_commit_is_a_put_and_a_create(bucket: FaultyBucket, counted: Sta
 
 
 def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore) -> None:
-    """As are epochs, own reads of what the caches have, and an abort."""
+    """Epochs, own reads from the caches, and an abort are free, too."""
     kv = counted.table("kv")
 
     def work() -> None:
@@ -142,7 +144,7 @@ def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore
 
 
 def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: FaultyBucket, counted: StateStore) -> None:
-    """Two small inputs and a small output; claim and report are a create and a list each; two looks at the pins."""
+    """Two small inputs and a small output; claim and report are a create and a list each; two listings of pins."""
     spent = cost(bucket, lambda: counted.compact("kv"))
     assert "get_range" not in spent
     assert spent["put"] == 1
@@ -151,7 +153,7 @@ def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: Faulty
 
 
 def test_requests_are_counted_by_caller(counted: StateStore) -> None:
-    """Flush, read, compaction and meta each have their own line, with bytes."""
+    """Flush, read, compaction and meta are counted apart, with bytes."""
     kv = counted.table("kv")
     kv.get(b"050")
     epoch = counted.new_epoch()

@@ -1,4 +1,4 @@
-"""Bad input gets a clear error, and nothing is lost: the rows of the error table that are the bucket's doing."""
+"""Trouble with the bucket gets a clear error, and nothing is lost: the rows of the error table for buckets."""
 
 import errno
 import re
@@ -15,13 +15,13 @@ from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, connect
 
 DEADLINE_SECONDS = 2.0
 SECONDS_MAX = 25.0
-"""Less than the deadline of a store that is given none; and time for two uploads in turn, on a busy machine."""
+"""Less than the default deadline of a store, and time for two uploads in turn, on a busy machine."""
 
 
 @pytest.mark.minio
 @pytest.mark.parametrize("name", [{}, {"writer": "job", "batch_id": 1}], ids=["anonymous", "with writer and batch"])
-def test_a_bucket_that_is_away_loses_nothing(minio: MinioServer, name: dict[str, object]) -> None:
-    """`ObjectStoreUnavailable` within the deadline; own rows stay; once it is back the same commit happens, once."""
+def test_an_unreachable_bucket_loses_nothing(minio: MinioServer, name: dict[str, object]) -> None:
+    """`ObjectStoreUnavailable` within the deadline; own rows stay; afterwards the same commit happens, once."""
     with connect(minio.fresh_url(), deadline=DEADLINE_SECONDS, compaction=False) as store:
         kv = store.create_table("kv")
         kv.ingest_batch([(b"a", b"1")], 1)
@@ -58,7 +58,7 @@ def test_a_bucket_that_is_away_loses_nothing(minio: MinioServer, name: dict[str,
 
 @pytest.mark.minio
 @pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_wrong_credentials_are_told_at_opening_without_repeating_them(
+def test_wrong_credentials_are_reported_at_opening_without_their_values(
     minio: MinioServer, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """`ObjectStoreUnavailable` names place and endpoint; the credentials are in no message."""
@@ -88,7 +88,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("buffer_bytes", [64 << 20, 0], ids=["at the commit", "at a spill"])
 def test_a_full_disk_fails_the_write_and_leaves_a_readable_store(small_disk: Path, buffer_bytes: int) -> None:
-    """The rows stay buffered; after room was made the same commit succeeds, and the store is whole on reopening."""
+    """The rows stay buffered; with room again the same commit succeeds, and the store is whole on reopening."""
     url = (small_disk / "state").as_uri()
     ballast = small_disk / "ballast"
     with connect(url, buffer_bytes=buffer_bytes, compaction=False) as store:
@@ -117,7 +117,7 @@ def test_a_full_disk_fails_the_write_and_leaves_a_readable_store(small_disk: Pat
 
 
 def fill(folder: Path) -> Path:
-    """Leave not one byte on that disk; answers the file that takes it all."""
+    """Leave not one byte on that disk; returns the file that takes it all."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 10, 1):
@@ -130,7 +130,7 @@ def fill(folder: Path) -> Path:
 
 
 def test_vacuum_makes_room_on_a_full_disk(small_disk: Path) -> None:
-    """It once needed a log entry before it deleted anything, so a full disk could be freed by no means of the store."""
+    """Once it needed a log entry before it deleted anything, so the store could not free a full disk."""
     with connect((small_disk / "state").as_uri(), gc_grace=0, retention=0, compaction=False) as store:
         kv = store.create_table("kv", compression="none")
         for number in range(6):
@@ -148,7 +148,7 @@ def test_vacuum_makes_room_on_a_full_disk(small_disk: Path) -> None:
 
 
 def test_a_commit_that_the_disk_has_no_room_for_certainly_did_not_happen(small_disk: Path) -> None:
-    """The error names the object and the disk; it once said that the commit may have happened."""
+    """The error names the object and the disk; once it said that the commit may have happened."""
     with connect((small_disk / "state").as_uri(), compaction=False) as store:
         store.create_table("kv")
         ballast = fill(small_disk)
@@ -176,7 +176,7 @@ def test_without_permission_a_commit_certainly_did_not_happen(tmp_path: Path, mo
 
 
 def test_an_epoch_past_the_retention_names_the_oldest_readable_one(bucket_url: str) -> None:
-    """On the real clock: with no retention, only the newest epoch is readable."""
+    """On the real clock: with a retention of 0, only the newest epoch is readable."""
     with connect(bucket_url, retention=0, compaction=False) as store:
         kv = store.create_table("kv")
         for epoch in (1, 2):

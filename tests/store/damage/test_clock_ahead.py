@@ -1,4 +1,4 @@
-"""No time in the store is far ahead of the bucket's clock: such epochs and commits are refused, nothing is stored."""
+"""No time in the store is far ahead of the bucket's clock: such epochs and commits are refused without effect."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ YEARS_MS = 10 * 365 * 86400 * 1000
 
 @pytest.fixture
 def system() -> TickingSystem:
-    """The bucket's clock, and that of a machine that is right."""
+    """The bucket's clock, and that of a machine with the right time."""
     return TickingSystem()
 
 
@@ -39,7 +39,7 @@ def _commit(store: StateStore, value: bytes, epoch: int | None = None) -> int:
 
 
 def test_the_largest_epoch_does_not_end_the_store(store: StateStore) -> None:
-    """It is refused, its rows wait to be given up, and small numbers go on as if nothing had been."""
+    """It is refused, its rows wait to be given up, and small epochs still work."""
     kv = store.create_table("kv")
     _commit(store, b"1", 1)
     for epoch in (MAX_EPOCH, MAX_EPOCH, epoch_at_ms(inside.system(store).now_ms() + 2 * 3600_000)):
@@ -66,7 +66,7 @@ def test_uploads_are_refused_as_commits_are(store: StateStore) -> None:
 def test_a_clock_that_is_years_ahead_stores_nothing(
     right: StateStore, bucket: ModelBucket, system: TickingSystem
 ) -> None:
-    """Neither at its own epochs nor at small ones; reads go on, and once the clock is right the commit is repeated."""
+    """Neither at its own epochs nor at small ones; reads go on, and with the right time the commit is repeated."""
     wrong = TickingSystem()
     wrong.drawn = 10**6
     with open_on(bucket, wrong) as store:
@@ -93,7 +93,7 @@ def test_a_clock_that_is_years_ahead_stores_nothing(
 
 
 def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: ModelBucket) -> None:
-    """Vacuum goes by the time in an SST's id, so it would stay for years. Once the clock is right, all goes on."""
+    """Vacuum trusts the time in an SST's id, which would keep it for years. With the right time all goes on."""
     wrong = TickingSystem()
     wrong.drawn = 10**6
     rows = [(b"%05d" % number, bytes(number.to_bytes(2, "big") * 500)) for number in range(2000)]
@@ -115,7 +115,7 @@ def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: 
 
 
 def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: ModelBucket) -> None:
-    """By what `max_clock_ahead` says; a clock that lags harms nobody."""
+    """`max_clock_ahead` is the limit; a clock that lags does no harm."""
     for seconds, limit, fine in ((-86400 * 400, 3600.0, True), (3500, 3600.0, True), (100, 60.0, False)):
         wrong = TickingSystem()
         wrong.wall_ms += seconds * 1000
@@ -128,7 +128,7 @@ def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: Mo
                     _commit(store, b"x")
 
 
-def test_the_bucket_is_asked_for_the_time_only_where_that_matters(bucket: ModelBucket, system: TickingSystem) -> None:
+def test_the_time_of_the_bucket_is_read_only_if_needed(bucket: ModelBucket, system: TickingSystem) -> None:
     """Once by a process that saw no young object, and not by its commits, however long it runs."""
     with open_on(bucket, system) as store:
         store.create_table("kv")
@@ -148,8 +148,8 @@ def test_the_bucket_is_asked_for_the_time_only_where_that_matters(bucket: ModelB
         assert len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")}) == 1
 
 
-def test_a_client_that_asks_on_and_on_costs_the_bucket_one_question(bucket: ModelBucket, system: TickingSystem) -> None:
-    """Each question is three requests, made where commits are decided: a hundred of them held up all others."""
+def test_repeated_refusals_read_the_time_of_the_bucket_once(bucket: ModelBucket, system: TickingSystem) -> None:
+    """Each look-up is three requests, made while commits are decided; once a hundred of them delayed all others."""
     with open_on(bucket, system) as store:
         store.create_table("kv")
         _commit(store, b"1")
@@ -171,7 +171,7 @@ def test_a_client_that_asks_on_and_on_costs_the_bucket_one_question(bucket: Mode
 
 
 def test_the_limit_is_a_number_of_seconds() -> None:
-    """Anything else is refused before a store is opened."""
+    """Other values are refused before a store is opened."""
     for value in (-1.0, float("nan"), "1"):
         with pytest.raises(InvalidOption, match="max_clock_ahead"):
             connect("memory://", max_clock_ahead=value)  # type: ignore[arg-type]

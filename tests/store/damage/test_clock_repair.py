@@ -1,4 +1,4 @@
-"""`repair_clock`: a store that took epochs or times far in the future goes on at present ones, with all its rows."""
+"""`repair_clock`: a store with epochs or times of the far future gets present ones, and keeps all its rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +41,7 @@ HOUR_MS = 3600_000
 
 @pytest.fixture
 def system() -> TickingSystem:
-    """The bucket's clock, and that of machines that are right."""
+    """The bucket's clock, and that of machines with the right time."""
     return TickingSystem()
 
 
@@ -52,7 +52,7 @@ def bucket(system: TickingSystem) -> ModelBucket:
 
 @pytest.fixture
 def old(bucket: ModelBucket, system: TickingSystem) -> Iterator[StateStore]:
-    """A client that takes any epoch, as releases before did."""
+    """A client that accepts any epoch, like earlier releases."""
     with open_on(bucket, system, max_clock_ahead=1e12, retention=0.0, gc_grace=0.0) as store:
         store.create_table("kv")
         yield store
@@ -85,7 +85,7 @@ def commit(store: StateStore, value: bytes, epoch: int | None = None, *, key: by
 def test_a_store_at_the_largest_epoch_takes_commits_again(
     old: StateStore, bucket: ModelBucket, system: TickingSystem
 ) -> None:
-    """Rows of before and of the largest epoch are there, at the new number."""
+    """Earlier rows and those of the largest epoch are there, at the new number."""
     small = commit(old, b"1")
     assert commit(old, b"2", MAX_EPOCH, key=b"l") == MAX_EPOCH
     with pytest.raises(EpochTooOld, match="tussock repair clock"):
@@ -105,8 +105,8 @@ def test_a_store_at_the_largest_epoch_takes_commits_again(
     assert old.table("kv").get(b"k") == b"4"
 
 
-def test_retention_works_again(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """Old versions go with the next compaction, where one commit by a clock ten years ahead had kept them all."""
+def test_retention_works_after_a_repair(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
+    """Old versions go with the next compaction; one commit by a clock ten years ahead had kept them all."""
     for number in range(5):
         commit(old, b"%d" % number)
     system.wall_ms += YEARS_MS
@@ -132,8 +132,8 @@ def test_retention_works_again(old: StateStore, bucket: ModelBucket, system: Tic
         assert len([path for path in bucket.objects if path.endswith(".data")]) == 1
 
 
-def test_the_ledger_answers_repeats_with_the_new_epochs(old: StateStore, bucket: ModelBucket) -> None:
-    """A batch that was committed is not committed once more."""
+def test_the_ledger_has_the_new_epochs_of_repeated_batches(old: StateStore, bucket: ModelBucket) -> None:
+    """A committed batch is not committed again."""
     commit(old, b"0", writer="w", batch_id=0)
     far = [commit(old, b"%d" % batch, MAX_EPOCH - 10 + batch, writer="w", batch_id=batch) for batch in (1, 2, 3)]
     done = repaired(bucket)
@@ -147,7 +147,7 @@ def test_the_ledger_answers_repeats_with_the_new_epochs(old: StateStore, bucket:
 
 
 def test_a_dry_run_changes_nothing(old: StateStore, bucket: ModelBucket) -> None:
-    """And says the same as the run after it."""
+    """Its report is that of the run after it."""
     commit(old, b"1", MAX_EPOCH - 1)
     commit(old, b"2", MAX_EPOCH)
     before = dict(bucket.objects)
@@ -160,7 +160,7 @@ def test_a_dry_run_changes_nothing(old: StateStore, bucket: ModelBucket) -> None
 
 
 def test_a_store_that_is_not_ahead_is_left_alone(bucket: ModelBucket, system: TickingSystem) -> None:
-    """Small numbers, and such as are ahead by less than what is allowed."""
+    """Epochs may be small numbers, or ahead by less than the limit."""
     with open_on(bucket, system) as store:
         store.create_table("kv")
         commit(store, b"1", 1)
@@ -170,8 +170,8 @@ def test_a_store_that_is_not_ahead_is_left_alone(bucket: ModelBucket, system: Ti
     assert version_of(bucket) == before
 
 
-def test_times_alone_are_repaired_too(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """Where epochs are a user's small numbers, retention hangs by the times of the commits."""
+def test_times_of_small_epochs_are_repaired_too(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
+    """If epochs are a user's small numbers, retention depends on the times of the commits."""
     commit(old, b"1", 1)
     system.wall_ms += YEARS_MS
     commit(old, b"2", 2)
@@ -185,8 +185,10 @@ def test_times_alone_are_repaired_too(old: StateStore, bucket: ModelBucket, syst
     assert [sst.rows for sst in version_of(bucket).ssts()] == [1]
 
 
-def test_it_refuses_while_the_store_is_used(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """Pins, backups that are being made and a meta service that leads; it says who, and changes nothing."""
+def test_a_repair_is_refused_while_the_store_is_used(
+    old: StateStore, bucket: ModelBucket, system: TickingSystem
+) -> None:
+    """Pins, unfinished backups and a leading meta service block it; the error names them, and nothing changes."""
     commit(old, b"1", MAX_EPOCH)
     before = version_of(bucket)
     with old.pin_snapshot(), pytest.raises(InvalidOption, match=r"holds a snapshot at epoch .*nothing changed"):
@@ -201,7 +203,7 @@ def test_it_refuses_while_the_store_is_used(old: StateStore, bucket: ModelBucket
 
 
 def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """Its lease says years; its object was written long ago."""
+    """Its lease ends in years; its object was written long ago."""
     commit(old, b"1", MAX_EPOCH)
     system.wall_ms += YEARS_MS
     old.pin_snapshot()
@@ -218,8 +220,8 @@ def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBuck
     assert old.pins() == []
 
 
-def test_numbers_from_before_are_refused(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """Reads at them, pins on them, conditional commits and feeds: an error, and never rows of a later commit."""
+def test_epochs_from_before_a_repair_are_refused(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
+    """Reads, pins, conditional commits and feeds at them fail, and never show rows of a later commit."""
     commit(old, b"1", MAX_EPOCH - 5)
     commit(old, b"2", MAX_EPOCH - 3)
     with open_on(bucket, system) as other:
@@ -255,17 +257,17 @@ def test_numbers_from_before_are_refused(old: StateStore, bucket: ModelBucket, s
 
 
 def _unseen_pin(store: StateStore, bucket: ModelBucket) -> Any:
-    """A snapshot whose pin the repair does not see, as if it were taken right after it looked."""
+    """A snapshot whose pin the repair does not see, as if it were taken right after the check."""
     snapshot = store.pin_snapshot()
     for path in [path for path in bucket.objects if path.startswith("pins/")]:
         del bucket.objects[path]
     return snapshot
 
 
-def test_epochs_handed_out_before_are_refused_and_new_ones_follow(
+def test_epochs_issued_before_a_repair_are_refused_and_new_ones_work(
     old: StateStore, bucket: ModelBucket, system: TickingSystem
 ) -> None:
-    """A client that was open all the while goes on after the repair, at present epochs."""
+    """A client that was open all the time continues after the repair, at present epochs."""
     commit(old, b"1", MAX_EPOCH >> 1)
     with open_on(bucket, system) as other:
         assert other.new_epoch() > MAX_EPOCH >> 1
@@ -278,7 +280,7 @@ def test_epochs_handed_out_before_are_refused_and_new_ones_follow(
         assert abs(epoch_ms(commit(other, b"3")) - system.now_ms()) < 1000
 
 
-def test_running_compactions_are_given_up(old: StateStore, bucket: ModelBucket) -> None:
+def test_a_repair_gives_up_running_compactions(old: StateStore, bucket: ModelBucket) -> None:
     """A late report changes nothing."""
     for number in range(3):
         commit(old, b"%d" % number, MAX_EPOCH - 10 + number)
@@ -292,7 +294,7 @@ def test_running_compactions_are_given_up(old: StateStore, bucket: ModelBucket) 
 
 
 def test_a_crash_before_the_append_changes_nothing(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
-    """What was uploaded is garbage; the repair is done again."""
+    """The uploads are garbage; the repair is done again."""
     commit(old, b"1", MAX_EPOCH - 1)
     commit(old, b"2", MAX_EPOCH)
     old.compact("kv")
@@ -307,7 +309,7 @@ def test_a_crash_before_the_append_changes_nothing(old: StateStore, bucket: Mode
 
 
 def test_a_commit_in_between_is_noticed(old: StateStore, bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Epochs that the repair does not know are not left behind: nothing changes, and it says so."""
+    """The repair would miss its epochs: nothing changes, and the error says so."""
     commit(old, b"1", MAX_EPOCH - 5)
     faulty = FaultyBucket(bucket)
     append = lambda call: call.operation == "create" and call.path.startswith("log/")  # noqa: E731
@@ -319,8 +321,8 @@ def test_a_commit_in_between_is_noticed(old: StateStore, bucket: ModelBucket, mo
     assert old.table("kv").get(b"k") == b"2"
 
 
-def test_altered_tables_clones_and_backups_come_along() -> None:
-    """SSTs of older columns and of another store's bucket are written anew; what backups name stays."""
+def test_a_repair_covers_altered_tables_clones_and_backups() -> None:
+    """SSTs of older columns and of another store's bucket are written anew; SSTs of backups stay."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.int32())])
     rows = [{"id": 1, "a": 5, "b": None}, {"id": 2, "a": 6, "b": "x"}]
     far = next_epoch(RealSystem().now_ms() + 20 * 365 * 86_400_000, 0) + 9
@@ -376,7 +378,7 @@ STEPS = st.lists(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, kept=st.booleans())
 def test_every_kept_epoch_reads_as_before(steps: list[Any], kept: bool) -> None:
-    """Whatever was committed, deleted, compacted, dropped: at each new number the rows of the old one."""
+    """For any commits, deletes, compactions and drops: at each new number the rows of the old one."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     retention = 1e9 if kept else 0.0
@@ -407,7 +409,7 @@ def _all_committed(committed: list[int | None]) -> list[int]:
 
 
 def _named(version: Version) -> set[int]:
-    """The epochs of the timeline: here all that were committed, one a tick."""
+    """The epochs of the timeline: here all committed ones, one a tick."""
     return {epoch for _, epoch in version.timeline}
 
 

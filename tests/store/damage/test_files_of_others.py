@@ -1,4 +1,4 @@
-"""Vacuum of a store whose folder has files of others: only names that a store gives go, in its own folders."""
+"""Vacuum of a store whose folder has foreign files deletes only names that a store gives, in its own folders."""
 
 import os
 from pathlib import Path
@@ -23,8 +23,8 @@ DIGITS = "0" * 24
         (f"other/sst/.tmp-{DIGITS}", False),
     ],
 )
-def test_what_goes(tmp_path: Path, path: str, goes: bool) -> None:
-    """All are days old."""
+def test_vacuum_deletes_only_files_of_the_store(tmp_path: Path, path: str, goes: bool) -> None:
+    """All files are days old."""
     with connect(tmp_path.as_uri()) as store:
         store.create_table("kv")
         file = tmp_path / path

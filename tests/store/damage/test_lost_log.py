@@ -1,4 +1,4 @@
-"""A place whose log is lost is no empty store: nobody begins one over it, and nothing there is garbage."""
+"""A place whose log is lost is no empty store: no client begins one there, and nothing there is garbage."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def _files(folder: Path) -> set[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A store with a backup, days old, after somebody has removed its log."""
+    """A store with a backup, days old, after a user deleted its log."""
     folder = tmp_path / "store"
     with connect(folder.as_uri()) as store:
         store.create_table("kv")
@@ -53,8 +53,8 @@ def place(tmp_path: Path) -> Path:
         lambda store: store.pin_snapshot(),
     ],
 )
-def test_nothing_is_read_written_or_deleted_there(place: Path, what: Callable[[StateStore], Any]) -> None:
-    """Vacuum took the backups for given up, and a writer began another log, which made garbage of all SSTs."""
+def test_a_store_without_its_log_is_neither_read_nor_changed(place: Path, what: Callable[[StateStore], Any]) -> None:
+    """Vacuum once took the backups for given up, and a writer began another log, which made garbage of all SSTs."""
     before = _files(place)
     told = r"has no log, and holds backup/nightly\.\w+: its log was lost"
     with pytest.raises(CorruptLog, match=told), connect(place.as_uri()) as store:
@@ -62,22 +62,22 @@ def test_nothing_is_read_written_or_deleted_there(place: Path, what: Callable[[S
     assert _files(place) == before
 
 
-def test_ssts_alone_are_as_telling(place: Path) -> None:
+def test_ssts_alone_show_that_a_log_is_lost(place: Path) -> None:
     """A store without a backup."""
     shutil.rmtree(place / "backup")
     with pytest.raises(CorruptLog, match=r"has no log, and holds sst/\w+\.data"), connect(place.as_uri()) as store:
         store.create_table("kv")
 
 
-def test_its_backup_is_restored(place: Path, tmp_path: Path) -> None:
-    """The backup's object is enough."""
+def test_a_backup_of_a_lost_store_is_restored(place: Path, tmp_path: Path) -> None:
+    """The backup's object suffices."""
     target = (tmp_path / "target").as_uri()
     restore(place.as_uri(), "nightly", target)
     with connect(target) as store:
         assert [store.table("kv").get(key) for key, _ in ROWS] == [value for _, value in ROWS]
 
 
-def test_files_of_others_are_no_store(tmp_path: Path) -> None:
+def test_foreign_files_are_no_store(tmp_path: Path) -> None:
     """Only names that a store gives count."""
     folder = tmp_path / "store"
     for name in ("sst/readme.txt", "backup/notes", "sst/sub/x.data"):
@@ -89,8 +89,8 @@ def test_files_of_others_are_no_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["snapshot/", "backup/", "sst/"])
-def test_somebody_who_begins_at_the_same_moment_is_no_loss(folder: str) -> None:
-    """Its SSTs are seen before its log was looked for again."""
+def test_a_store_that_begins_at_the_same_moment_is_no_lost_one(folder: str) -> None:
+    """The other client's SSTs are seen first; then its log is looked for again."""
     system = TickingSystem()
     inner = ModelBucket(system)
     bucket = FaultyBucket(inner)

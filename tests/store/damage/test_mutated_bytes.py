@@ -1,4 +1,4 @@
-"""A flipped bit, a cut or missing or foreign object, in a whole store: the right answer or an error that names it."""
+"""A flipped bit, a cut, missing or foreign object in a whole store: a right answer, or an error that names it."""
 
 import random
 import shutil
@@ -79,7 +79,7 @@ def victims(folder: Path, kind: str) -> list[Path]:
 
 
 def read_everything(store: StateStore) -> None:
-    """Every kind of read of the damaged table; each answer has to be the right one."""
+    """Read the damaged table in every way; each answer has to be the right one."""
     kv = store.table("kv")
     assert pairs(kv.scan()) == ROWS
     assert pairs(kv.scan(reverse=True)) == ROWS[::-1]
@@ -93,7 +93,7 @@ def read_everything(store: StateStore) -> None:
 
 
 def outcome(call: Callable[[], object]) -> CorruptObject | None:
-    """The error that tells of damage, if one does; any other error is a failure of the test."""
+    """The error that reports damage, if there is one; any other error is a failure of the test."""
     try:
         call()
     except CorruptObject as error:
@@ -102,7 +102,7 @@ def outcome(call: Callable[[], object]) -> CorruptObject | None:
 
 
 def answers_or_names(folder: Path, victim: Path) -> bool:
-    """Open and read the store; whether it was all right, else the error has named the damaged object."""
+    """Open and read the store; returns whether all was right, and otherwise checks that the error names the object."""
     name = victim.relative_to(folder).as_posix()
     stores: list[StateStore] = []
     refusal = outcome(lambda: stores.append(connect(folder.as_uri(), cache_bytes=0, compaction=False)))
@@ -171,7 +171,7 @@ def test_every_single_bit_of_an_sst_is_survived_or_named(folder: Path, kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_object_is_survived_or_named(folder: Path, kind: str) -> None:
-    """The newest log entry aside, whose absence nobody can know of: then the version before it is read."""
+    """All but the newest log entry, whose absence cannot be noticed: then the previous version is read."""
     for victim in victims(folder, kind):
         intact = victim.read_bytes()
         victim.unlink()
@@ -184,7 +184,7 @@ def test_a_missing_object_is_survived_or_named(folder: Path, kind: str) -> None:
 
 
 def test_a_hole_in_the_log_is_not_taken_for_its_end(folder: Path) -> None:
-    """Without snapshots every missing entry but the last is named; with them only those that are needed."""
+    """Without snapshots every missing entry but the last is named; with them only the needed ones."""
     shutil.rmtree(folder / "snapshot")
     shutil.rmtree(folder / "log" / "boundary")
     for victim in victims(folder, "log entry"):
@@ -196,7 +196,7 @@ def test_a_hole_in_the_log_is_not_taken_for_its_end(folder: Path) -> None:
     assert answers_or_names(folder, folder / "none")
 
 
-def test_the_metas_of_two_ssts_swapped_are_named(folder: Path) -> None:
+def test_swapped_metas_of_two_ssts_are_named(folder: Path) -> None:
     """Each is intact, and each is the wrong one."""
     first, second, *_ = victims(folder, "sst meta")
     one, two = first.read_bytes(), second.read_bytes()
@@ -210,7 +210,7 @@ def test_the_metas_of_two_ssts_swapped_are_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sst data", "small sst"])
-def test_the_data_of_two_ssts_swapped_is_named(folder: Path, kind: str) -> None:
+def test_swapped_data_of_two_ssts_is_named(folder: Path, kind: str) -> None:
     """Every block has its checksum in the meta, and the meta its SST's id."""
     first, second, *_ = victims(folder, kind)
     one, two = first.read_bytes(), second.read_bytes()

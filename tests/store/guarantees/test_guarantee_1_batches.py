@@ -9,7 +9,7 @@ from tussock.statestore import EpochTooOld, InvalidBatch, SchemaMismatch, StateS
 SECRET = b"not a value"
 
 
-def test_the_seeds_valid_batch_is_taken(store: StateStore) -> None:
+def test_the_seeds_valid_batch_is_accepted(store: StateStore) -> None:
     """[a => put 1, b => put 2] at epoch 1 is a valid write batch."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1"), (b"b", b"2")], 1)
@@ -50,7 +50,7 @@ BAD_BATCHES = {
 
 @pytest.mark.parametrize("batch", BAD_BATCHES.values(), ids=BAD_BATCHES)
 def test_nothing_of_a_refused_batch_is_seen_then_or_after_a_restart(tmp_path: object, batch: object) -> None:
-    """Rows written before in the same epoch stay; of the refused batch there is no trace, however it was wrong."""
+    """Earlier rows of the same epoch stay; of the refused batch there is no trace, however it was wrong."""
     url = f"file://{tmp_path}"
     with connect(url) as store:
         kv = store.create_table("kv")

@@ -1,4 +1,4 @@
-"""Guarantee 2: a client reads its own writes at once, those of others after their commit."""
+"""Guarantee 2: a client reads its own writes at once, and those of others after their commit."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_own_writes_are_read_at_once_by_every_kind_of_read(store: StateStore) ->
 
 
 def test_an_own_write_is_not_seen_below_its_epoch(store: StateStore) -> None:
-    """A read at an older epoch shows what was committed then."""
+    """A read at an older epoch shows the commits up to it."""
     kv = store.create_table("kv")
     first = store.new_epoch()
     kv.ingest_batch([(b"a", b"old")], first)
@@ -54,8 +54,8 @@ def test_an_own_write_is_not_seen_below_its_epoch(store: StateStore) -> None:
     assert kv.get(b"a") == b"new"
 
 
-def test_nobody_else_sees_a_write_before_its_commit(store: StateStore, other: StateStore) -> None:
-    """Nor a snapshot of the writer itself."""
+def test_no_other_client_sees_a_write_before_its_commit(store: StateStore, other: StateStore) -> None:
+    """A snapshot of the writer itself does not show it, either."""
     kv = store.create_table("kv")
     epoch = store.new_epoch()
     kv.ingest_batch([(b"a", b"1")], epoch)
@@ -68,7 +68,7 @@ def test_nobody_else_sees_a_write_before_its_commit(store: StateStore, other: St
 
 
 def test_a_reader_that_does_not_wait_catches_up_by_itself() -> None:
-    """A read a quarter of a second after its last look asks the log; one before does not."""
+    """A read a quarter of a second after its last look-up reads the log; an earlier one does not."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     writer, reader = open_on(bucket, system), open_on(bucket, system)
@@ -82,7 +82,7 @@ def test_a_reader_that_does_not_wait_catches_up_by_itself() -> None:
 
 
 def test_waiting_for_an_epoch_that_does_not_come_ends() -> None:
-    """`WaitTimeout` names the epoch waited for and the newest committed one."""
+    """`WaitTimeout` names the awaited epoch and the newest committed one."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system)
     store.create_table("kv").ingest_batch([(b"a", b"1")], 5)
@@ -93,7 +93,7 @@ def test_waiting_for_an_epoch_that_does_not_come_ends() -> None:
 
 
 def test_an_aborted_epoch_is_as_if_never_written(store: StateStore) -> None:
-    """Its rows vanish, what they hid comes back, and its number cannot be used again."""
+    """Its rows vanish, rows that they hid come back, and its number cannot be used again."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     store.commit_epoch(1)

@@ -17,7 +17,7 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]], table: str
     return store.commit_epoch(epoch)
 
 
-def test_every_epoch_of_a_history_reads_as_it_was(store: StateStore) -> None:
+def test_every_epoch_of_a_history_reads_as_at_its_time(store: StateStore) -> None:
     """a@1 put, a@2 delete, a@3 put: present, absent, present; an epoch between two commits reads as the older."""
     kv = store.create_table("kv")
     first = commit(store, [(b"a", b"1"), (b"b", b"1")])
@@ -35,7 +35,7 @@ def test_every_epoch_of_a_history_reads_as_it_was(store: StateStore) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_pin_around_a_compaction_reads_the_same(bucket_url: str, when: str) -> None:
-    """Taken before or after it: with no retention at all, the pinned epoch is exact."""
+    """Taken before or after it: with a retention of 0, the pinned epoch is exact."""
     with connect(bucket_url, retention=0, gc_grace=0, compaction=False) as store:
         kv = store.create_table("kv")
         commit(store, [(b"a", b"1"), (b"b", b"1")])
@@ -58,7 +58,7 @@ def test_a_pin_around_a_compaction_reads_the_same(bucket_url: str, when: str) ->
 
 
 def test_a_pin_during_a_compaction_reads_the_same() -> None:
-    """The claim has raised the safe epoch up to the newest commit; the pin of that one has to be obeyed."""
+    """The claim has raised the safe epoch up to the newest commit, whose pin has to hold, too."""
     with connect("memory://", retention=0, gc_grace=0, compaction=False) as store:
         kv = store.create_table("kv")
         commit(store, [(b"a", b"1"), (b"b", b"1")])
@@ -74,7 +74,7 @@ def test_a_pin_during_a_compaction_reads_the_same() -> None:
 
 
 def test_a_snapshot_of_another_process_holds_back_compaction(store: StateStore, other: StateStore) -> None:
-    """The one that compacts knows of pins from the bucket only."""
+    """The compacting process knows of the pin only from the bucket."""
     store.create_table("kv")
     epochs = [commit(store, [(b"a", b"%d" % at)]) for at in range(5)]
     with other.pin_snapshot(epochs[1]) as snapshot:
@@ -87,7 +87,7 @@ def test_a_snapshot_of_another_process_holds_back_compaction(store: StateStore, 
 
 
 def test_an_expired_epoch_is_refused_naming_the_oldest_readable_one() -> None:
-    """By every kind of read, and by a pin; the oldest readable epoch itself works."""
+    """Every kind of read refuses it, and so does a pin; the oldest readable epoch itself works."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=60)
     kv = store.create_table("kv")
@@ -115,7 +115,7 @@ def test_an_expired_epoch_is_refused_naming_the_oldest_readable_one() -> None:
 
 
 def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() -> None:
-    """Its own retention would have kept the epoch, but what it reads is the newest version, where the epoch is gone."""
+    """Its own retention would have kept the epoch, but it reads the newest version, where the epoch is gone."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     patient, hasty = open_on(bucket, system, retention=1000), open_on(bucket, system, retention=0)
@@ -140,7 +140,7 @@ def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() 
 
 
 def test_a_read_that_looks_for_a_newer_version_checks_the_epoch_on_that_one() -> None:
-    """The story: an epoch was checked on the known version, then the read took a newer one where it was gone."""
+    """Story: an epoch was checked on the known version, then the read took a newer one where it was gone."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     reads: dict[str, Callable[[Any, int], object]] = {
@@ -160,8 +160,8 @@ def test_a_read_that_looks_for_a_newer_version_checks_the_epoch_on_that_one() ->
             read(kv, old)
 
 
-def test_what_a_pin_holds_outlives_the_retention_and_goes_when_it_is_closed() -> None:
-    """Reads through it are exact for hours; afterwards they say that it was closed, and compaction may pass it."""
+def test_a_pinned_epoch_outlives_the_retention_until_the_pin_is_closed() -> None:
+    """Reads through it are exact for hours; afterwards they raise that it was closed, and compaction may pass it."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=10, gc_grace=0)
     system.on_tick.append(inside.pin_keeper(inside.backend(store)).renew)
@@ -216,8 +216,8 @@ def test_a_snapshot_takes_no_writes_and_no_other_epoch(store: StateStore) -> Non
             table.ingest_batch([(b"a", b"2")], store.new_epoch())
 
 
-def test_a_scan_goes_on_over_compaction_and_vacuum(bucket_url: str) -> None:
-    """While it is read batch by batch, all its SSTs are replaced and deleted: it yields the rows of its epoch."""
+def test_a_scan_survives_compaction_and_vacuum(bucket_url: str) -> None:
+    """During a scan all its SSTs are replaced and deleted: it yields the rows of its epoch."""
     with connect(bucket_url, gc_grace=0, cache_bytes=0, compaction=False) as store:
         kv = store.create_table("kv", block_bytes=16 << 10, compression="none")
         value = b"v" * 200

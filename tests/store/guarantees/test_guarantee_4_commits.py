@@ -19,7 +19,7 @@ from tussock.statestore import (
 
 
 def test_a_commit_survives_the_process(bucket_url: str) -> None:
-    """What was committed is there after the client is gone; what was not is not."""
+    """Committed rows are there after the client is gone; uncommitted ones are not."""
     with connect(bucket_url) as store:
         kv = store.create_table("kv")
         kv.ingest_batch([(b"a", b"1")], 1)
@@ -74,7 +74,7 @@ def test_own_epochs_of_a_table_commit_in_order(store: StateStore) -> None:
 
 
 def test_a_repeated_batch_is_no_second_commit(store: StateStore, other: StateStore) -> None:
-    """By the same client or another one: it answers the first one's epoch, and its rows are nowhere."""
+    """By the same client or another one: it gets the first one's epoch, and its rows are not stored."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     assert store.commit_epoch(1, writer="job", batch_id=7) == 1
@@ -88,8 +88,8 @@ def test_a_repeated_batch_is_no_second_commit(store: StateStore, other: StateSto
     assert store.committed_epoch == 1
 
 
-def test_a_commit_that_read_something_old_conflicts(store: StateStore, other: StateStore) -> None:
-    """`Conflict` names table, read epoch and newer epoch; nothing of it is visible; read again and retry works."""
+def test_a_commit_that_read_an_older_epoch_conflicts(store: StateStore, other: StateStore) -> None:
+    """`Conflict` has table, read epoch and newer epoch; nothing of it is visible; a new read and a retry succeed."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"balance", b"10")], 1)
     store.commit_epoch(1)
@@ -113,7 +113,7 @@ def test_a_commit_that_read_something_old_conflicts(store: StateStore, other: St
 
 
 def test_an_expectation_on_another_table_is_kept_too(store: StateStore, other: StateStore) -> None:
-    """What was only read counts as well; a commit to a third table does not disturb."""
+    """A table that was only read counts as well; a commit to a third table does not matter."""
     for name in ("read", "written", "third"):
         store.create_table(name).ingest_batch([(b"k", b"0")], 1)
     store.commit_epoch(1)
@@ -145,8 +145,8 @@ def test_a_commit_to_a_table_that_was_dropped_is_refused_whole(store: StateStore
 @pytest.mark.parametrize(
     ("writer", "batch_id"), [("w", None), (None, 1), ("", 1), ("w", -1), ("w", True), ("w", "1"), (7, 1)]
 )
-def test_half_a_writer_is_refused(store: StateStore, writer: object, batch_id: object) -> None:
-    """`InvalidOption` says what was given, and the epoch stays open."""
+def test_a_writer_without_a_batch_is_refused(store: StateStore, writer: object, batch_id: object) -> None:
+    """`InvalidOption` says which of the two was given, and the epoch stays open."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     with pytest.raises(InvalidOption, match=r"writer|batch_id"):
@@ -185,7 +185,7 @@ def test_a_commit_of_unknown_outcome_is_repeated_and_happens_once(fate: Fate, na
 
 
 def test_a_crash_at_any_call_of_a_commit_leaves_all_of_it_or_nothing() -> None:
-    """And repeated by a new process with the same writer and batch, it is there once."""
+    """A new process repeats it with the same writer and batch, and it is there once."""
     for call in range(1, 20):
         for fate in (Fate.CRASH, Fate.CRASH_AFTER):
             system = TickingSystem()
@@ -212,8 +212,8 @@ def test_a_crash_at_any_call_of_a_commit_leaves_all_of_it_or_nothing() -> None:
     pytest.fail("a commit takes fewer calls than that")
 
 
-def test_rows_of_a_commit_that_failed_do_not_hide_it_from_the_epoch_rules() -> None:
-    """The epoch is sealed: no row can join it before the repetition, which takes exactly the first one's rows."""
+def test_the_epoch_of_a_failed_commit_takes_no_rows() -> None:
+    """The epoch is sealed: no row can join it before the repetition, which commits exactly the first one's rows."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system), where("put", "sst/", Fate.LOSE_REQUEST))
     store = open_on(bucket, system)
@@ -227,8 +227,8 @@ def test_rows_of_a_commit_that_failed_do_not_hide_it_from_the_epoch_rules() -> N
     assert pairs(kv.scan()) == [(b"a", b"1")]
 
 
-def test_rows_for_a_table_that_another_dropped_do_not_stop_writes_to_others(bucket_url: str) -> None:
-    """With a full buffer they cannot be spilled; the other tables' rows are, and their epochs commit."""
+def test_rows_for_a_dropped_table_do_not_stop_writes_to_others(bucket_url: str) -> None:
+    """With a full buffer they cannot be spilled; the other tables' rows can, and their epochs commit."""
     with connect(bucket_url, buffer_bytes=100) as store, connect(bucket_url) as other:
         gone, kv = store.create_table("gone"), store.create_table("kv")
         gone.ingest_batch([(b"a", b"1")], 1)

@@ -1,4 +1,4 @@
-"""Guarantee 5: an epoch is checkpointed only once all of it is in.
+"""Guarantee 5: an epoch is checkpointed only once all its rows are in.
 
 An embedded store has one participant, the client, and its barrier is the commit: it seals the epoch first. (Barriers
 over several participants belong to a platform's meta service.)
@@ -15,7 +15,7 @@ from tussock.statestore import EpochOutOfOrder, EpochTooOld, StateStore
 
 
 def test_rows_that_come_while_an_epoch_is_being_committed_are_refused() -> None:
-    """The epoch is sealed before its first upload: what arrives during it is neither lost silently nor half in."""
+    """The epoch is sealed before its first upload: rows that arrive during it are neither lost silently nor half in."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system))
     store = open_on(bucket, system)
@@ -35,8 +35,8 @@ def test_rows_that_come_while_an_epoch_is_being_committed_are_refused() -> None:
     assert pairs(kv.scan()) == [(b"a", b"1")]
 
 
-def test_rows_of_the_next_epoch_may_come_meanwhile(store: StateStore) -> None:
-    """Sealing one epoch leaves the one that follows open; its rows are not in the commit."""
+def test_rows_of_the_next_epoch_may_come_during_a_commit(store: StateStore) -> None:
+    """Sealing one epoch leaves the following one open; its rows are not in the commit."""
     kv = store.create_table("kv")
     first, second = store.new_epoch(), store.new_epoch()
     kv.ingest_batch([(b"a", b"1")], first)
@@ -50,7 +50,7 @@ def test_rows_of_the_next_epoch_may_come_meanwhile(store: StateStore) -> None:
 
 
 def test_an_epoch_is_not_committed_before_the_one_it_follows(store: StateStore) -> None:
-    """With rows of both in one table the later one waits; nothing of it is visible to a snapshot."""
+    """If both have rows in one table the later one waits; no snapshot shows it."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     kv.ingest_batch([(b"b", b"2")], 2)
@@ -60,8 +60,8 @@ def test_an_epoch_is_not_committed_before_the_one_it_follows(store: StateStore) 
     assert (store.commit_epoch(1), store.commit_epoch(2)) == (1, 2)
 
 
-def test_epochs_only_grow_whatever_the_clock_does() -> None:
-    """A clock that stands still, jumps back an hour or ahead: each epoch is greater than every one before."""
+def test_epochs_only_grow_for_any_clock() -> None:
+    """A clock that stops, or jumps an hour back or ahead: each epoch is greater than every one before."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system)
@@ -76,8 +76,8 @@ def test_epochs_only_grow_whatever_the_clock_does() -> None:
     assert seen == sorted(set(seen))
 
 
-def test_threads_get_epochs_of_their_own(store: StateStore) -> None:
-    """No epoch is handed out twice, however many ask at once."""
+def test_threads_get_different_epochs(store: StateStore) -> None:
+    """No epoch is issued twice, however many threads ask at once."""
     taken: list[list[int]] = [[] for _ in range(8)]
     threads = [
         threading.Thread(target=lambda mine=mine: mine.extend(store.new_epoch() for _ in range(2000))) for mine in taken

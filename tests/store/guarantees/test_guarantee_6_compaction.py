@@ -56,8 +56,8 @@ def test_the_seeds_compaction_with_watermark_0(store: StateStore) -> None:
         (3, [(b"b", 3, b"3")]),
     ],
 )
-def test_what_the_smallest_pin_leaves(watermark: int, kept: list[Any]) -> None:
-    """With no retention, the smallest pinned epoch is the watermark; without a pin it is the newest committed one."""
+def test_compaction_keeps_versions_from_the_smallest_pin_on(watermark: int, kept: list[Any]) -> None:
+    """With a retention of 0, the smallest pinned epoch is the watermark; without a pin the newest committed one is."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=0)
     kv = store.create_table("kv")
@@ -77,7 +77,7 @@ def test_what_the_smallest_pin_leaves(watermark: int, kept: list[Any]) -> None:
 
 
 def test_deletes_vanish_only_at_the_bottom() -> None:
-    """a, b at the bottom; a deleted; the delete stays in every merge above, and goes with the row that it hides."""
+    """Two keys lie at the bottom, one is deleted: merges above keep the delete, which goes with the row it hides."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=0)
     kv = store.create_table("kv")
@@ -132,7 +132,7 @@ def test_more_versions_of_a_key_than_fit_a_block_stay_in_order(store: StateStore
 
 
 def test_a_compaction_over_a_damaged_sst_changes_nothing(tmp_path: Any) -> None:
-    """`CorruptSst` names the object; the version is as before, and other tables are compacted and read."""
+    """`CorruptSst` names the object; the version stays, and other tables are compacted and read."""
     with connect(f"file://{tmp_path}", compaction=False) as store:
         for name in ("bad", "good"):
             store.create_table(name)
@@ -155,7 +155,7 @@ def test_a_compaction_over_a_damaged_sst_changes_nothing(tmp_path: Any) -> None:
 
 
 def test_compacting_twice_at_once_does_the_work_once() -> None:
-    """A task that another process holds is waited for; taken back when it has expired, its report is refused."""
+    """It waits for a task of another process; an expired one is taken back, and its report is refused."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     slow, fast = open_on(bucket, system), open_on(bucket, system)

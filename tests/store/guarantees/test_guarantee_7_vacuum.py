@@ -1,4 +1,4 @@
-"""Guarantee 7: vacuum takes what nobody can reach and nothing else; a commit of what it may have taken is refused."""
+"""Guarantee 7: vacuum deletes only unreachable objects; a commit of SSTs that it may have deleted is refused."""
 
 import contextlib
 from typing import Any
@@ -25,7 +25,7 @@ def live(store: StateStore) -> set[str]:
 
 
 def test_vacuum_leaves_exactly_what_the_version_names(bucket_url: str) -> None:
-    """After compactions, a drop and an orphan, with no grace: every other SST is gone, and reads are right."""
+    """After compactions, a drop and an orphan, with a grace of 0: every other SST is gone, and reads are right."""
     with connect(bucket_url, retention=0, gc_grace=0, compaction=False) as store:
         kv, gone = store.create_table("kv"), store.create_table("gone")
         for at in range(4):
@@ -51,7 +51,7 @@ def _batch(key: bytes) -> Any:
 
 
 def test_a_dry_run_says_what_vacuum_will_delete_and_deletes_nothing(store: StateStore) -> None:
-    """The reasons are words; the second call does what the first announced."""
+    """It has reasons in words; the real run deletes what the dry run listed."""
     store.create_table("kv")
     commit(store, [(b"a", b"1")])
     commit(store, [(b"a", b"2")])
@@ -61,7 +61,7 @@ def test_a_dry_run_says_what_vacuum_will_delete_and_deletes_nothing(store: State
 
 
 def test_the_grace_period_is_kept_to_the_second() -> None:
-    """Replaced SSTs and orphans stay so long, and go afterwards."""
+    """Replaced SSTs and orphans stay for the grace period, and go after it."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, gc_grace=100)
@@ -83,7 +83,7 @@ def test_the_grace_period_is_kept_to_the_second() -> None:
     assert sst_objects(bucket) == live(store)
 
 
-def test_an_upload_that_vacuum_may_have_taken_is_uploaded_again() -> None:
+def test_an_upload_that_vacuum_may_have_deleted_is_uploaded_again() -> None:
     """Another process vacuums between the upload and the append: the commit still succeeds, whole."""
     system = TickingSystem()
     inner = ModelBucket(system)
@@ -103,8 +103,8 @@ def test_an_upload_that_vacuum_may_have_taken_is_uploaded_again() -> None:
     assert live(slow) <= sst_objects(inner)
 
 
-def test_read_that_vacuum_always_outruns_says_so() -> None:
-    """Whatever version it reads, its SSTs are gone before they are fetched: that is no corruption, and it ends."""
+def test_a_read_that_vacuum_always_outruns_is_reported() -> None:
+    """The SSTs of each version that it reads are gone before they are fetched: that is no corruption, and it ends."""
     system = TickingSystem()
     inner = ModelBucket(system)
     hasty = open_on(inner, system, retention=0, gc_grace=0)
@@ -130,7 +130,7 @@ def test_read_that_vacuum_always_outruns_says_so() -> None:
 
 
 def test_spilled_rows_are_safe_from_the_own_vacuum_without_any_grace() -> None:
-    """The client knows what it has uploaded; what it gave up goes."""
+    """The client knows its uploads; those that it gave up are deleted."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, gc_grace=0, buffer_bytes=0)
@@ -151,8 +151,8 @@ def test_spilled_rows_are_safe_from_the_own_vacuum_without_any_grace() -> None:
     assert pairs(kv.scan()) == [(b"a", b"1"), (b"c", b"1")]
 
 
-def test_spilled_rows_that_another_process_vacuumed_are_missed_by_name() -> None:
-    """They were longer in the bucket than that process's grace: reads and the commit say what to do, not "corrupt"."""
+def test_spilled_rows_that_another_process_vacuumed_are_reported_by_name() -> None:
+    """They were in the bucket for longer than that grace: reads and the commit say what to do, not "corrupt"."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store, hasty = open_on(bucket, system, buffer_bytes=0, cache_bytes=0), open_on(bucket, system, gc_grace=0)
@@ -173,8 +173,8 @@ def test_spilled_rows_that_another_process_vacuumed_are_missed_by_name() -> None
     assert pairs(kv.scan()) == [(b"a", b"2"), (b"z", b"1")]
 
 
-def test_a_scan_whose_spilled_rows_were_given_up_and_vacuumed_goes_on_without_them() -> None:
-    """Nothing that the newest version names is missing, so there is nothing to call corrupt."""
+def test_a_scan_continues_without_spilled_rows_that_were_given_up() -> None:
+    """The newest version misses nothing, so the scan does not raise."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store, hasty = open_on(bucket, system, buffer_bytes=0, cache_bytes=0), open_on(bucket, system, gc_grace=0)
@@ -212,7 +212,7 @@ def test_a_pinned_epoch_needs_no_old_sst() -> None:
 
 
 def test_a_long_compaction_is_not_locked_out() -> None:
-    """Ten times as long as the grace period, with a vacuum in the middle: its outputs are kept, and committed."""
+    """It takes ten times the grace period, with a vacuum in the middle: its outputs are committed."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system))
     store, other = open_on(bucket, system, gc_grace=2), open_on(bucket.inner, system, gc_grace=0)
@@ -268,8 +268,8 @@ def test_a_vacuum_that_dies_anywhere_leaves_garbage_only(fate: Fate) -> None:
     pytest.fail("a vacuum takes fewer calls than that")
 
 
-def test_a_listing_that_fails_means_that_nothing_is_deleted() -> None:
-    """What is not known is not garbage."""
+def test_nothing_is_deleted_if_a_listing_fails() -> None:
+    """Without a listing vacuum does not know what is garbage."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system))
     store = open_on(bucket, system, gc_grace=0)
@@ -285,8 +285,8 @@ def test_a_listing_that_fails_means_that_nothing_is_deleted() -> None:
         assert sst_objects(bucket) == before
 
 
-def test_without_grace_what_was_just_replaced_goes_at_once(bucket_url: str) -> None:
-    """Whatever the clocks of bucket and machine say to the millisecond."""
+def test_without_grace_replaced_ssts_are_deleted_at_once(bucket_url: str) -> None:
+    """Even if the clocks of bucket and machine differ by some milliseconds."""
     with connect(bucket_url, gc_grace=0, compaction=False) as store:
         store.create_table("kv")
         for at in range(5):

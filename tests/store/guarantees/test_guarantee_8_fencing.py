@@ -1,4 +1,4 @@
-"""Guarantee 8: whoever was replaced can no longer change anything.
+"""Guarantee 8: a process that was replaced can no longer change anything.
 
 In an embedded store every process may write, so what is replaced is a claim on a compaction, a place in the log, or
 an upload; each is refused by the create-only append, which validates on the version that it lands on.
@@ -30,7 +30,7 @@ def merged(store: StateStore, task: Any) -> Any:
 
 
 def test_a_compaction_that_was_taken_over_cannot_report() -> None:
-    """Its claim expires, another does the work: the late report raises `Fenced`, and no row is lost or doubled."""
+    """Its claim expires, another process does the work: the late report raises `Fenced`; no row is lost or doubled."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     stalled, taker = open_on(bucket, system, retention=0), open_on(bucket, system, retention=0)
@@ -49,7 +49,7 @@ def test_a_compaction_that_was_taken_over_cannot_report() -> None:
     assert pairs(stalled.table("kv").scan()) == [(b"a", b"2"), (b"b", b"1"), (b"c", b"3")]
 
 
-def test_a_compaction_of_a_table_that_was_dropped_and_made_again_cannot_report() -> None:
+def test_a_compaction_of_a_replaced_table_cannot_report() -> None:
     """The new table has the name, not the rows."""
     system = TickingSystem()
     bucket = ModelBucket(system)

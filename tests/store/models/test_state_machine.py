@@ -1,4 +1,4 @@
-"""The whole client against a plain dict of versions, with crashes and lost requests at any call on the bucket."""
+"""The whole client compared with a plain dict of versions, with crashes and lost requests at any call on the bucket."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,7 +12,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 
 
 def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
-    """Hypothesis prints the steps of a failure, shrunk, and how to repeat it."""
+    """Run Hypothesis, which prints the shrunk steps of a failure, and how to repeat it."""
     checks = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -23,14 +23,14 @@ def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=checks)  # type: ignore[no-untyped-call]
 
 
-def test_a_store_is_a_dict_of_versions_whatever_fails() -> None:
-    """Random histories of two clients: every answer is the model's, and every operation happens whole or not at all."""
+def test_a_store_equals_a_dict_of_versions_under_failures() -> None:
+    """Random histories of two clients: every result is the model's, and every operation happens whole or not at all."""
     run(StoreMachine, examples=120, steps=40)
 
 
 @pytest.mark.minio
-def test_a_store_on_a_real_server_is_a_dict_of_versions_whatever_fails(minio: MinioServer) -> None:
-    """The same over MinIO, on the real clock: no retention ends meanwhile, and vacuum has no grace at all."""
+def test_a_store_on_a_real_server_equals_a_dict_of_versions_under_failures(minio: MinioServer) -> None:
+    """The same over MinIO, on the real clock: no retention ends meanwhile, and vacuum has a grace of 0."""
 
     class RealMachine(StoreMachine):
         gc_grace = 0.0

@@ -1,4 +1,4 @@
-"""The change feed: every change of every epoch, with what was there before, whatever was compacted meanwhile."""
+"""The change feed: every change of every epoch with its preimage, whatever was compacted meanwhile."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, S
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_feed_is_exact_between_any_two_epochs(store: StateStore, seed: int) -> None:
-    """Random upserts and deletes, compacted and vacuumed on the way: each range gives exactly its changes."""
+    """Random upserts and deletes, compacted and vacuumed in between: each range gives exactly its changes."""
     history = History(store, seed)
     for step in range(9):
         history.commit()
@@ -30,7 +30,7 @@ def test_the_feed_is_exact_between_any_two_epochs(store: StateStore, seed: int) 
 
 
 def test_without_before_images_keys_and_operations_are_the_same(store: StateStore) -> None:
-    """There are no preimages, and what is deleted shows its key only."""
+    """There are no preimages, and a deleted row shows only its key."""
     history = History(store, 3)
     for _ in range(6):
         history.commit()
@@ -48,7 +48,7 @@ def test_without_before_images_keys_and_operations_are_the_same(store: StateStor
 
 
 def test_a_raw_tables_feed_is_by_key_and_then_epoch(store: StateStore) -> None:
-    """Keys in a range, each key's changes in the order in which they were made."""
+    """Keys in a range, each key's changes in the order of their epochs."""
     kv = store.create_table("kv")
     epochs = []
     for rows in ([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], [(b"b", b"2")], [(b"b", None), (b"z", None)]):
@@ -67,7 +67,7 @@ def test_a_raw_tables_feed_is_by_key_and_then_epoch(store: StateStore) -> None:
 
 
 def test_a_pin_keeps_the_feed_past_the_retention(bucket_url: str) -> None:
-    """With no retention at all: what was committed after the pinned epoch is all there, and then it is not."""
+    """With a retention of 0 all changes after the pinned epoch are there until the pin ends."""
     with connect(bucket_url, retention=0, gc_grace=0, compaction=False) as store:
         history = History(store, 4)
         history.commit()
@@ -94,8 +94,8 @@ def test_a_pin_keeps_the_feed_past_the_retention(bucket_url: str) -> None:
             history.table.change_epochs(history.epochs[0])
 
 
-def test_a_feed_goes_on_where_vacuum_took_its_files(bucket_url: str) -> None:
-    """The feed was begun on a version whose SSTs are gone by now: it shows what it would have shown."""
+def test_a_feed_continues_though_vacuum_deleted_its_files(bucket_url: str) -> None:
+    """The feed began on a version whose SSTs are gone by now: it shows the same changes."""
     with connect(bucket_url, gc_grace=0, compaction=False) as store:
         history = History(store, 5)
         for _ in range(6):
@@ -107,8 +107,8 @@ def test_a_feed_goes_on_where_vacuum_took_its_files(bucket_url: str) -> None:
         assert changes_in(begun) == history.between(history.epochs[0], history.epochs[-2])
 
 
-def test_only_ssts_with_epochs_of_the_range_are_changes_in(bucket_url: str) -> None:
-    """A feed of the newest epochs without keys from before leaves the old, compacted rows alone."""
+def test_a_feed_reads_only_ssts_with_epochs_of_its_range(bucket_url: str) -> None:
+    """A feed of the newest epochs without keys from before does not read old, compacted rows."""
     with connect(bucket_url, compaction=False) as store:
         kv = store.create_table("kv")
         epoch = store.new_epoch()
@@ -127,7 +127,7 @@ def test_only_ssts_with_epochs_of_the_range_are_changes_in(bucket_url: str) -> N
 
 
 def test_the_row_before_is_the_newest_whatever_levels_and_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that was replaced lies in an SST that need not be read, and an older one in a block that is read."""
+    """The replaced row lies in an SST that need not be read, and an older one in a block that is read."""
     with connect("memory://levels", compaction=False) as store:
         kv = store.create_table("kv")
         epochs = []
@@ -158,8 +158,8 @@ def test_the_row_before_is_the_newest_whatever_levels_and_blocks_are_read(monkey
     ]
 
 
-def test_what_a_feed_cannot_answer_is_refused_at_once(store: StateStore) -> None:
-    """Epochs that are not committed, ranges that run backwards, columns that are not there."""
+def test_a_wrong_range_of_a_feed_is_refused_at_once(store: StateStore) -> None:
+    """Uncommitted epochs, ranges that run backwards, missing columns."""
     history = History(store, 6)
     newest = history.commit()
     for call in (

@@ -1,4 +1,4 @@
-"""A key with more versions than a batch holds: every read, every feed and every compaction stays right, and bounded."""
+"""A key with more versions than a batch holds: reads, feeds and compactions stay right, and bounded."""
 
 import resource
 from pathlib import Path
@@ -15,7 +15,7 @@ VERSIONS = 60
 
 
 SMALL = Limits(batch_bytes=700, merge_bytes=700, segment_bytes=500, segment_bytes_max=1000)
-"""All that is held together is some hundred bytes: a few versions."""
+"""A limit of some hundred bytes that are held together: a few versions."""
 
 
 def value(number: int) -> bytes:
@@ -70,7 +70,7 @@ def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(c
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(compacted: bool) -> None:
-    """`change_feed` ascends by epoch within the key and pairs each change with what it replaced; `changes` has all."""
+    """`change_feed` ascends by epoch within the key and pairs each change with its preimage; `changes` has all."""
     with connect("memory://", compaction=False, limits=SMALL) as store:
         table, epochs = written(store)
         if compacted:
@@ -96,8 +96,8 @@ def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(compact
             assert table.change_epochs(low) == epochs[after:]
 
 
-def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_to() -> None:
-    """With no retention the newest version stays, and a delete goes for good."""
+def test_compaction_keeps_the_right_versions_of_a_key_with_many_batches() -> None:
+    """With a retention of 0 the newest version stays, and a delete goes for good."""
     for last in (VERSIONS - 1, 6):
         with connect("memory://", compaction=False, retention=0, limits=SMALL) as store:
             table = store.create_table("kv", block_bytes=256)
@@ -112,7 +112,7 @@ def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_
 
 
 def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key() -> None:
-    """And the error says what to call instead."""
+    """The error says which call to use instead."""
     with connect("memory://", compaction=False, limits=Limits(column_bytes=2000)) as store:
         table, epochs = written(store)
         with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 to .* key b'(a|hot).*change_feed\(\)"):
@@ -121,7 +121,7 @@ def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key() -> None:
 
 
 def test_a_scan_of_a_compacted_table_does_not_read_old_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that are all of one key, of which a newer version is visible, are not asked for; nor are too new ones."""
+    """Blocks of one key with a newer visible version are not requested; nor are too new ones."""
     with connect("memory://", compaction=False, cache_bytes=0) as store:
         table = store.create_table("kv", block_bytes=4096, compression="none")
         epochs = []
@@ -143,7 +143,7 @@ def _fetched(store: StateStore) -> int:
 
 @pytest.mark.slow
 def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
-    """No error of Arrow's comes out: what is too large is said, of which table, and what to do."""
+    """The error is not Arrow's: it says what is too large, of which table, and what to do."""
     large = pa.array([bytes(1 << 28)], pa.binary())
     with connect("memory://", compaction=False) as store:
         table = store.create_table("kv")

@@ -1,4 +1,4 @@
-"""Reads of every kind on one open store: they agree with a dict, and they do not push each other out of the cache."""
+"""Reads of every kind on one open store agree with a dict, and do not push each other out of the cache."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Kind = Callable[[RawTable], object]
 
 
 def fetched(store: StateStore) -> int:
-    """Requests for blocks so far."""
+    """The number of requests for blocks until now."""
     return sum(operations.get("get_range", (0, 0))[0] for operations in store.requests().values())
 
 
@@ -25,8 +25,8 @@ def names(count: int, *, fixed: bool) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fixed", [True, False], ids=["one width", "several widths"])
-def test_what_fits_into_the_cache_is_fetched_once_whatever_kinds_of_reads_come(fixed: bool) -> None:
-    """Blocks, segments and what lookups need are one thing and counted once, so rows that fit stay, for every kind."""
+def test_rows_that_fit_into_the_cache_are_fetched_once_by_any_reads(fixed: bool) -> None:
+    """Blocks, segments and keys for lookups are one thing and counted once, so rows that fit stay, for every kind."""
     made = random.Random(7)
     keys = names(40_000, fixed=fixed)
     value = made.randbytes(100 * len(keys))
@@ -91,7 +91,7 @@ def test_every_read_agrees_with_a_dict(seed: int, monkeypatch: pytest.MonkeyPatc
 
 
 def agree(kv: RawTable, rows: dict[bytes, bytes], keys: list[bytes], made: random.Random, epoch: int | None) -> None:
-    """Some reads of each kind, in some order."""
+    """Compare some reads of each kind, in some order."""
     kinds = ["get", "few", "many", "all", "short", "scan"]
     for kind in made.sample(kinds, len(kinds)):
         if kind == "get":

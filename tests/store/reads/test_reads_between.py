@@ -14,7 +14,7 @@ WORDS = ["", "a", "a\0", "a\0b", "ab", "b", "grüße", "\U0010ffff"]
 
 
 def rows_of(seed: int) -> list[dict[str, Any]]:
-    """Rows with few distinct values a column, so that every end of an interval is met exactly now and then."""
+    """Rows with few distinct values in each column, so that ends of intervals are met exactly now and then."""
     chance = random.Random(seed)
     keys = {(chance.choice(WORDS), chance.randrange(-3, 4), chance.choice(WORDS)) for _ in range(150)}
     return [{"a": a, "n": n, "s": s, "v": at} for at, (a, n, s) in enumerate(sorted(keys))]
@@ -52,7 +52,7 @@ def test_rows_between_two_ends_are_those_of_a_filter(distribution: list[str]) ->
 
 
 def test_an_interval_reads_only_its_blocks(tmp_path: Path) -> None:
-    """A hundredth of the keys costs a fraction of the bytes that all cost."""
+    """A hundredth of the keys costs a fraction of the bytes of all keys."""
     with connect((tmp_path / "store").as_uri()) as store:
         schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
         table = store.create_table("t", schema, ["n"], vnodes=2, compression="none")
@@ -70,7 +70,7 @@ def test_an_interval_reads_only_its_blocks(tmp_path: Path) -> None:
     assert few_bytes < all_bytes / 5
 
 
-def test_what_cannot_be_read_between_is_said() -> None:
+def test_wrong_ends_of_an_interval_are_refused() -> None:
     """Ends that are no tuples, values of another type, too many values, and a prefix beside an interval."""
     with connect("memory://") as store:
         table = store.create_table("t", SCHEMA, ["a", "n", "s"])

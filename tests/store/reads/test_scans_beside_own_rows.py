@@ -1,4 +1,4 @@
-"""A scan that has this client's own rows in it, and has to move to a newer version, shows no later commits."""
+"""A scan with this client's own rows that has to move to a newer version shows no later commits."""
 
 import os
 
@@ -20,7 +20,7 @@ def write(store: StateStore, value: bytes) -> None:
 
 @pytest.mark.parametrize("with_own_rows", [True, False])
 def test_a_scan_mixes_no_epochs(with_own_rows: bool) -> None:
-    """It went on with rows of a commit that came after its first ones had been given out."""
+    """Once it continued with rows of a commit that came after its first batches."""
     system, other = TickingSystem(), TickingSystem()
     other.drawn = 10**6
     bucket = ModelBucket(system)

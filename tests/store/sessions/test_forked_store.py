@@ -1,4 +1,4 @@
-"""A store in a process that was forked after it was opened, and one that such a process opens itself."""
+"""A store in a process that was forked after it was opened, and one that such a process opens."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ _SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("at
 
 
 def in_a_child(work: Callable[[], object]) -> str:
-    """What `work` answers, or the error that it ends with, in a forked process; "hangs" if it does not come to that."""
+    """The result of `work`, or its error, in a forked process; "hangs" if it does not end."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -53,8 +53,8 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         yield opened
 
 
-def test_a_forked_child_is_told_to_connect_again(store: StateStore) -> None:
-    """Threads and leases stay with the parent, which goes on as before; the child gets a clear error, not a hang."""
+def test_a_forked_child_gets_an_error_to_connect_again(store: StateStore) -> None:
+    """Threads and leases stay with the parent, which goes on; the child gets a clear error instead of a hang."""
     table = store.table("kv")
     with store.pin_snapshot() as snapshot:
         pinned, begun = snapshot.table("kv"), table.scan()
@@ -90,7 +90,7 @@ def test_a_forked_child_is_told_to_connect_again(store: StateStore) -> None:
 
 @pytest.mark.parametrize("warm", [False, True], ids=["nothing read before", "threads of reads in the parent"])
 def test_an_iterator_that_was_made_before_a_fork_is_refused_after_it(tmp_path: Path, warm: bool) -> None:
-    """Also where nothing was taken from it yet, and with the metas in the cache; each kind of iterator."""
+    """Also if no row was taken from it yet, and with cached metas; each kind of iterator."""
     with connect(tmp_path.as_uri()) as store:
         raw = store.create_table("raw")
         typed = store.create_table("typed", schema=_SCHEMA, primary_key=["name"])
@@ -141,8 +141,8 @@ def test_a_child_may_open_the_store_anew(store: StateStore, tmp_path: Path) -> N
         assert again.table("kv").get(b"a") == b"1"
 
 
-def test_a_remote_bucket_is_refused_where_its_threads_are_not() -> None:
-    """Before any request, with what to do; a process that did not use one before its fork may open it."""
+def test_a_remote_bucket_is_refused_in_a_process_without_its_threads() -> None:
+    """Before any request, with what to do; a process that used none before its fork may open one."""
 
     def work() -> object:
         connect("s3://bucket/prefix", deadline=0.1)
@@ -155,7 +155,7 @@ def test_a_remote_bucket_is_refused_where_its_threads_are_not() -> None:
 
 
 def test_a_remote_bucket_is_refused_after_a_fork_of_a_process_that_used_memory() -> None:
-    """The library's threads are the same for both; memory itself goes on in the child."""
+    """Both share the library's threads; memory itself still works in the child."""
 
     def use_memory() -> object:
         with connect("memory://", compaction=False) as store:

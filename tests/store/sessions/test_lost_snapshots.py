@@ -1,4 +1,4 @@
-"""A snapshot that is dropped without `close()` holds no epoch for ever: its pin is let go, and a warning says so."""
+"""A snapshot that is dropped without `close()` holds no epoch for ever: its pin is released with a warning."""
 
 import gc
 import logging
@@ -16,7 +16,7 @@ ROWS = 5000
 
 
 def _renew(store: StateStore) -> None:
-    """What the store does by itself every few seconds, for as long as it has pins."""
+    """Renew the pins, as the store does every few seconds while it has some."""
     inside.renew_pins(inside.backend(store))
 
 
@@ -30,7 +30,7 @@ def pinned(store: StateStore) -> list[Any]:
     return [store.pin_snapshot()]
 
 
-def test_a_dropped_snapshot_is_let_go_with_a_warning(
+def test_the_pin_of_a_dropped_snapshot_is_released_with_a_warning(
     store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Five are taken and dropped; the one that is in use stays."""
@@ -55,10 +55,10 @@ def test_a_dropped_snapshot_is_let_go_with_a_warning(
     ],
     ids=["table", "scan", "feed", "kept in something else"],
 )
-def test_what_reads_through_a_snapshot_keeps_its_pin(
+def test_tables_and_iterators_of_a_snapshot_keep_its_pin(
     store: StateStore, pinned: list[Any], begun: Callable[[Any], Any]
 ) -> None:
-    """The snapshot itself is gone; the pin goes with the last table or iterator of it."""
+    """The snapshot itself is gone; the pin ends with the last table or iterator of it."""
     reading = begun(pinned[0])
     pinned.clear()
     gc.collect()
@@ -86,10 +86,10 @@ def test_a_scan_of_a_dropped_snapshot_shows_all_of_it(store: StateStore, pinned:
     assert pairs(store.table("kv").scan()) == []
 
 
-def test_a_closed_snapshot_is_no_lost_one(
+def test_a_closed_snapshot_causes_no_warning(
     store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Closed before it is dropped there is nothing to warn of; its table, kept, says that it was closed."""
+    """Closed before it is dropped, it causes no warning; its table, kept, raises that it was closed."""
     with ExitStack() as stack:
         table = stack.enter_context(pinned.pop()).table("kv")
     gc.collect()

@@ -1,4 +1,4 @@
-"""Retention and grace period belong to the store, not to whoever happens to open it."""
+"""Retention and grace period belong to the store, not to the process that opens it."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,8 @@ from tussock.statestore import InvalidOption, SnapshotExpired, connect
 from tussock.statestore.base.limits import Limits
 
 
-def test_what_the_creator_asked_for_holds_for_those_who_ask_for_nothing(tmp_path: object) -> None:
-    """A later process without options keeps what the store promises its readers."""
+def test_the_creators_settings_hold_for_clients_without_options(tmp_path: object) -> None:
+    """A process without options keeps what the store promises its readers."""
     with connect(f"file://{tmp_path}", retention=7200, gc_grace=60) as store:
         store.create_table("kv")
     with connect(f"file://{tmp_path}") as store:
@@ -19,7 +19,7 @@ def test_what_the_creator_asked_for_holds_for_those_who_ask_for_nothing(tmp_path
         assert (version.retention_ms, version.gc_grace_ms) == (7_200_000, 60_000)
 
 
-def test_other_options_take_effect_here_at_once_and_in_the_store_with_the_next_commit(tmp_path: object) -> None:
+def test_changed_options_are_stored_with_the_next_commit(tmp_path: object) -> None:
     """Opening alone writes nothing."""
     with connect(f"file://{tmp_path}") as store:
         table = store.create_table("kv")
@@ -39,8 +39,8 @@ def test_other_options_take_effect_here_at_once_and_in_the_store_with_the_next_c
 
 @pytest.mark.parametrize("option", ["retention", "gc_grace", "deadline"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "soon"])
-def test_an_option_that_cannot_work_is_named(option: str, value: object) -> None:
-    """`InvalidOption` says which option and what it was."""
+def test_an_impossible_option_is_named(option: str, value: object) -> None:
+    """`InvalidOption` has the option and its value."""
     with pytest.raises(InvalidOption, match=option):
         connect("memory://", **{option: value})  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_an_option_that_cannot_work_is_named(option: str, value: object) -> None
     ],
 )
 def test_limits_that_nothing_fits_into_are_refused(tmp_path: Path, limits: Any, found: str) -> None:
-    """Before the place of the store is touched."""
+    """The refusal comes before the place of the store is touched."""
     with pytest.raises(InvalidOption, match=re.escape(found)):
         connect(f"file://{tmp_path}/store", limits=limits)
     assert not (tmp_path / "store").exists()

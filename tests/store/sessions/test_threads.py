@@ -15,7 +15,7 @@ TOTAL = 1000 * ACCOUNTS
 
 
 def together(*works: Callable[[], None]) -> None:
-    """Run all in threads; an error of any is the test's."""
+    """Run all in threads; an error of any thread fails the test."""
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -86,8 +86,8 @@ def test_a_bank_is_never_seen_out_of_balance(bucket_url: str) -> None:
         assert problems(store.version()) == []  # type: ignore[arg-type]
 
 
-def test_threads_that_write_their_own_tables_spill_and_commit_side_by_side(bucket_url: str) -> None:
-    """A tiny buffer makes all of them spill at once: no row is lost, doubled or in another's epoch."""
+def test_threads_that_write_their_own_tables_spill_and_commit_concurrently(bucket_url: str) -> None:
+    """With a tiny buffer all of them spill at once: no row is lost, doubled or in another's epoch."""
     writers, batches = 4, 12
     with connect(bucket_url, buffer_bytes=500, gc_grace=0) as store:
         for number in range(writers):
@@ -116,7 +116,7 @@ def test_threads_that_write_their_own_tables_spill_and_commit_side_by_side(bucke
 
 
 def test_a_reader_never_misses_a_row_while_it_moves_from_buffer_to_sst(store: StateStore) -> None:
-    """A key that was written once is there in every later read, before, during and after its commit."""
+    """A key that was written once is in every later read, before, during and after its commit."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"k", b"0")], store.new_epoch())
     done = threading.Event()
@@ -147,7 +147,7 @@ def test_a_reader_never_misses_a_row_while_it_moves_from_buffer_to_sst(store: St
 
 @pytest.mark.parametrize("commits", [1, 20])
 def test_closing_while_the_background_compacts_ends_cleanly(bucket_url: str, commits: int) -> None:
-    """The thread stops at its next chance; nothing is lost, and no claim is left to wait for."""
+    """The thread stops at the next opportunity; nothing is lost, and no claim stays behind."""
     with connect(bucket_url) as store:
         kv = store.create_table("kv")
         for at in range(commits):

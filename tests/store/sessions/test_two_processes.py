@@ -1,4 +1,4 @@
-"""Real processes on one store: they commit at once, compact beside each other, and are killed at any moment."""
+"""Real processes on one store: they commit at once, compact concurrently, and are killed at any moment."""
 
 import random
 import signal
@@ -54,7 +54,7 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_two_processes_commit_at_once_while_a_third_compacts_and_vacuums(shared_url: str) -> None:
-    """Each commit has a final epoch of its own, every row is there, and snapshots taken between never change."""
+    """Each commit gets a different final epoch, every row is there, and snapshots taken between never change."""
     with connect(shared_url, compaction=False) as store:
         kv = store.create_table("kv")
         with (
@@ -104,7 +104,7 @@ def test_two_processes_commit_at_once_while_a_third_compacts_and_vacuums(shared_
 
 
 def test_two_processes_count_together_by_conditional_commits(shared_url: str) -> None:
-    """Read, add one, commit if nobody else did, else again: no update is lost."""
+    """Read, add one, commit if no other process did, or repeat: no update is lost."""
     with connect(shared_url, compaction=False) as store:
         kv = store.create_table("kv")
         with child("count", shared_url, "x", "20") as x, child("count", shared_url, "y", "20") as y:
@@ -117,7 +117,7 @@ def test_two_processes_count_together_by_conditional_commits(shared_url: str) ->
 
 
 def check_after_kill(store: StateStore, acknowledged: int) -> int:
-    """Everything acknowledged is there, whole and once; answers the next batch, after one that was perhaps in doubt."""
+    """Everything acknowledged is there, whole and once; returns the next batch, after one that was perhaps in doubt."""
     kv = store.table("kv")
     known = 0
     while store.committed_batch("w", known) is not None and known <= acknowledged + 1:
@@ -135,7 +135,7 @@ def check_after_kill(store: StateStore, acknowledged: int) -> int:
 
 
 def test_a_writer_that_is_killed_at_any_moment_loses_nothing_that_it_acknowledged(shared_url: str) -> None:
-    """`kill -9` after seeded pauses, again and again: spills, commits, compactions and vacuums are interrupted."""
+    """`kill -9` after seeded pauses, repeatedly: spills, commits, compactions and vacuums are interrupted."""
     chance = random.Random(20)
     with connect(shared_url) as store:
         store.create_table("kv")

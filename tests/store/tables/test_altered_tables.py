@@ -1,4 +1,4 @@
-"""A typed table whose columns change: what was stored before reads as if it had always been so, unchanged."""
+"""A typed table whose columns change: earlier rows read as if the columns had always been so."""
 
 import contextlib
 from decimal import Decimal
@@ -32,7 +32,7 @@ WIDEN = {"qty": pa.decimal128(12, 2), "price": pa.float64()}
 
 
 def old_row(number: int) -> dict[str, Any]:
-    """A row as it was before: a value, a null, and extremes."""
+    """A row of the old columns: a value, a null, and extremes."""
     return {"id": number, "qty": None if number % 3 == 0 else number % 256 - 128, "price": number / 4}
 
 
@@ -60,7 +60,7 @@ def rows_of(batches: Any) -> list[dict[str, Any]]:
 
 
 def altered(store: StateStore, count: int = 40) -> tuple[Any, int, int]:
-    """A table with old rows, altered, with new ones over some: the table, the old and the new epoch."""
+    """Fill a table, alter it, and write new rows over some: returns the table, the old and the new epoch."""
     table = store.create_table("orders", schema=OLD, primary_key=["id"], block_bytes=256)
     first = committed(store, table, [old_row(number) for number in range(count)])
     store.alter_table("orders", add=ADD, widen=WIDEN)
@@ -74,7 +74,7 @@ def expected(count: int = 40) -> list[dict[str, Any]]:
 
 
 def check_reads(store: StateStore, table: Any, first: int, last: int) -> None:
-    """Every kind of read, at both epochs, in the new columns."""
+    """Compare every kind of read, at both epochs, in the new columns."""
     before = [widened(old_row(number)) for number in range(40)]
     assert table.schema.equals(NEW)
     for epoch, wanted in ((first, before), (last, expected()), (None, expected())):
@@ -97,7 +97,7 @@ def check_reads(store: StateStore, table: Any, first: int, last: int) -> None:
 
 
 def test_old_rows_show_null_and_the_wider_value(store: StateStore, other: StateStore) -> None:
-    """To who altered the table and to another client; before and after a compaction, and in one that keeps both."""
+    """For the altering client and another one; before and after a compaction, and in one that keeps both."""
     table, first, last = altered(store)
     check_reads(store, table, first, last)
     other.wait_epoch(last)
@@ -108,7 +108,7 @@ def test_old_rows_show_null_and_the_wider_value(store: StateStore, other: StateS
     check_reads(other, other.table("orders"), first, last)
 
 
-def test_a_change_shows_the_columns_as_they_are_now(store: StateStore) -> None:
+def test_changes_show_the_present_columns(store: StateStore) -> None:
     table, first, last = altered(store)
     changed = table.changes(0)
     assert changed.schema.names == [*NEW.names, "op", "epoch"]
@@ -118,8 +118,8 @@ def test_a_change_shows_the_columns_as_they_are_now(store: StateStore) -> None:
     assert sorted(row["id"] for row in changed.to_pylist() if (row["epoch"], row["op"]) == (last, "delete")) == [1, 2]
 
 
-def test_rows_of_one_epoch_may_be_written_before_and_after(bucket_url: str) -> None:
-    """In memory and spilled to SSTs, read before the commit and after it."""
+def test_rows_of_one_epoch_may_be_written_before_and_after_an_alteration(bucket_url: str) -> None:
+    """Rows in memory and spilled to SSTs, read before the commit and after it."""
     with connect(bucket_url, compaction=False, buffer_bytes=4096) as store:
         table = store.create_table("orders", schema=OLD, primary_key=["id"])
         epoch = store.new_epoch()
@@ -139,8 +139,8 @@ def test_rows_of_one_epoch_may_be_written_before_and_after(bucket_url: str) -> N
                 epoch = 0
 
 
-def test_a_writer_that_does_not_know_yet_stores_what_it_means(store: StateStore, other: StateStore) -> None:
-    """Rows of the old columns, encoded and uploaded before it hears of the change, read as the new ones."""
+def test_rows_of_a_writer_with_the_old_columns_are_stored(store: StateStore, other: StateStore) -> None:
+    """Rows of the old columns, encoded and uploaded before it learns of the change, are read as the new ones."""
     store.create_table("orders", schema=OLD, primary_key=["id"])
     behind: Any = other.table("orders")
     uploaded = behind.upload([pa.RecordBatch.from_pylist([old_row(7)], OLD)])
@@ -158,8 +158,10 @@ def test_a_writer_that_does_not_know_yet_stores_what_it_means(store: StateStore,
         behind.upload([pa.RecordBatch.from_pylist([old_row(11)], OLD)])
 
 
-def test_altering_again_changes_nothing_and_two_clients_add_up(store: StateStore, other: StateStore) -> None:
-    """What is so already is no change and takes no log entry; columns of both are there in the order of the log."""
+def test_a_repeated_alteration_changes_nothing_and_those_of_two_clients_add_up(
+    store: StateStore, other: StateStore
+) -> None:
+    """A repetition takes no log entry; columns of both clients are there in the order of the log."""
     store.create_table("orders", schema=OLD, primary_key=["id"])
     store.alter_table("orders", add={"a": pa.int64()})
     seq = store.version().seq
@@ -185,8 +187,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "words"), REFUSED)
-def test_what_old_rows_could_not_be_read_as_is_refused(change: dict[str, Any], words: str, bucket_url: str) -> None:
-    """The message names column, old and new type and what to do; other columns of the call are not changed either."""
+def test_an_alteration_that_old_rows_do_not_fit_is_refused(change: dict[str, Any], words: str, bucket_url: str) -> None:
+    """The message has column, old and new type and what to do; other columns of the call stay as they were."""
     with connect(bucket_url, compaction=False) as store:
         store.create_table("orders", schema=OLD, primary_key=["id"])
         seq = store.version().seq
@@ -196,8 +198,8 @@ def test_what_old_rows_could_not_be_read_as_is_refused(change: dict[str, Any], w
         assert store.table("orders").schema.equals(OLD)
 
 
-def test_what_cannot_be_altered_at_all(store: StateStore) -> None:
-    """A table that is not there, a raw one, and arguments that are no columns."""
+def test_alterations_of_wrong_tables_are_refused(store: StateStore) -> None:
+    """A missing table, a raw one, and arguments that are no columns."""
     store.create_table("kv")
     with pytest.raises(TableNotFound, match="'orders' is not in the store; nothing was altered"):
         store.alter_table("orders", add=ADD)
@@ -212,7 +214,7 @@ def test_what_cannot_be_altered_at_all(store: StateStore) -> None:
 
 
 def test_backups_and_clones_have_the_columns_of_their_time(tmp_path: Path) -> None:
-    """One made before shows the old columns, one made after the new ones over the same SSTs; a clone alters its own."""
+    """An earlier backup shows the old columns, a later one the new ones over the same SSTs; a clone alters its own."""
     source, before, after, cloned = ((tmp_path / name).as_uri() for name in ("source", "before", "after", "cloned"))
     with connect(source, compaction=False) as store:
         table = store.create_table("orders", schema=OLD, primary_key=["id"])
@@ -237,8 +239,8 @@ def test_backups_and_clones_have_the_columns_of_their_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER, Fate.CRASH, Fate.CRASH_AFTER])
-def test_a_call_that_fails_has_altered_the_table_or_not(fate: Fate) -> None:
-    """Whichever request of it fails: the table has the old columns or the new ones, and a repetition the new ones."""
+def test_a_failed_alteration_has_altered_the_table_or_not(fate: Fate) -> None:
+    """Any of its requests fails: the table has the old columns or the new ones, and the new ones after a repetition."""
     for number in range(1, 9):
         system = TickingSystem()
         inner = ModelBucket(system)
@@ -264,8 +266,8 @@ def test_a_call_that_fails_has_altered_the_table_or_not(fate: Fate) -> None:
         raise AssertionError("no attempt got through")
 
 
-def test_many_keys_are_answered_with_the_columns_that_are_asked_for(store: StateStore) -> None:
-    """In the order asked for, key columns too; a column that is not there is named."""
+def test_multi_get_returns_only_the_given_columns(store: StateStore) -> None:
+    """In the order of the option, key columns too; a missing column is named."""
     table, first, _ = altered(store)
     found = table.multi_get([3, 4, 99], columns=["note", "id"])
     assert found.type.names == ["note", "id"]

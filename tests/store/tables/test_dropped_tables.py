@@ -1,4 +1,4 @@
-"""A snapshot shows the tables that were there when it was taken, whatever is dropped and created meanwhile."""
+"""A snapshot shows the tables of its moment, whatever is dropped and created later."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def _written(store: StateStore, table: str, *rows: tuple[bytes, bytes]) -> int:
 
 
 def test_a_snapshot_reads_the_table_that_had_the_name(store: StateStore, other: StateStore) -> None:
-    """Dropped and created again, by whomever, the snapshot goes on with the old one, and the store with the new one."""
+    """After a drop and a creation by any client the snapshot shows the old table, and the store the new one."""
     store.create_table("kv")
     _written(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as snapshot:
@@ -35,8 +35,8 @@ def test_a_snapshot_reads_the_table_that_had_the_name(store: StateStore, other: 
         assert pairs(newer.table("kv").scan()) == [(b"b", b"new")]
 
 
-def test_a_table_of_later_is_not_in_a_snapshot(store: StateStore) -> None:
-    """Neither one that has rows nor an empty one, even where nothing was committed between."""
+def test_a_later_table_is_not_in_a_snapshot(store: StateStore) -> None:
+    """Neither one with rows nor an empty one, even if nothing was committed in between."""
     store.create_table("kv")
     _written(store, "kv", (b"a", b"1"))
     with store.pin_snapshot() as snapshot:
@@ -54,8 +54,10 @@ def test_a_table_of_later_is_not_in_a_snapshot(store: StateStore) -> None:
         assert pairs(snapshot.table("kv").scan()) == [(b"a", b"1")]
 
 
-def test_a_snapshot_of_a_given_epoch_reads_what_an_older_one_keeps(store: StateStore, other: StateStore) -> None:
-    """So a job can hand its epoch to its workers, which pin it after the table was dropped."""
+def test_a_snapshot_of_a_given_epoch_reads_a_table_that_an_older_one_keeps(
+    store: StateStore, other: StateStore
+) -> None:
+    """A job can therefore hand its epoch to its workers, which pin it after the table was dropped."""
     store.create_table("kv")
     _written(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as job:
@@ -68,7 +70,7 @@ def test_a_snapshot_of_a_given_epoch_reads_what_an_older_one_keeps(store: StateS
 
 
 def test_a_read_without_a_pin_finds_no_dropped_table(store: StateStore) -> None:
-    """At once, and at an old epoch, too: only a pin keeps it."""
+    """Neither the newest epoch nor an old one shows it: only a pin keeps it."""
     kv = store.create_table("kv")
     epoch = _written(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as snapshot:
@@ -81,7 +83,7 @@ def test_a_read_without_a_pin_finds_no_dropped_table(store: StateStore) -> None:
 
 
 def test_a_dropped_table_goes_with_its_last_pin() -> None:
-    """While one is there its objects stay whatever the grace period; then nothing of it is left, nor in the version."""
+    """While it is pinned its objects stay for any grace period; then nothing of it is left, nor in the version."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = inside.without_threads(open_on(bucket, system, gc_grace=0))
@@ -105,8 +107,8 @@ def test_a_dropped_table_goes_with_its_last_pin() -> None:
     store.close()
 
 
-def test_a_restored_store_has_no_table_of_later(store: StateStore) -> None:
-    """A backup holds the tables that are there, none that only a pin keeps."""
+def test_a_restored_store_has_no_dropped_table(store: StateStore) -> None:
+    """A backup holds the existing tables, and none that only a pin keeps."""
     store.create_table("kv")
     store.create_table("other")
     _written(store, "kv", (b"a", b"1"))

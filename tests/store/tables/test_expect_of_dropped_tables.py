@@ -29,10 +29,8 @@ def made_again(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["no epoch between", "an epoch between"])
-def test_what_was_read_of_a_dropped_table_is_not_written_to_its_successor(
-    clients: list[StateStore], between: bool
-) -> None:
-    """Whether or not something was committed between the read and the new table; to read again and retry works."""
+def test_a_read_of_a_dropped_table_conflicts_with_its_successor(clients: list[StateStore], between: bool) -> None:
+    """With or without a commit between the read and the new table; a new read and a retry succeed."""
     mine, other = clients
     mine.create_table("count")
     mine.create_table("else")
@@ -52,7 +50,7 @@ def test_what_was_read_of_a_dropped_table_is_not_written_to_its_successor(
 
 
 def test_an_upload_for_a_dropped_table_conflicts_as_well(clients: list[StateStore]) -> None:
-    """`commit_uploaded` that says what it had read."""
+    """`commit_uploaded` with an epoch in `expect`."""
     mine, other = clients
     table = mine.create_table("count")
     mine.create_table("else")
@@ -66,7 +64,7 @@ def test_an_upload_for_a_dropped_table_conflicts_as_well(clients: list[StateStor
 
 
 def test_a_table_that_was_never_written_may_be_expected(clients: list[StateStore]) -> None:
-    """The epoch that was read is the newest one when it was created; also by a client that made it anew itself."""
+    """The read epoch is the newest one at its creation; also if this client created it anew."""
     mine, other = clients
     mine.create_table("else")
     put(mine, b"x", table="else")
@@ -81,7 +79,7 @@ def test_a_table_that_was_never_written_may_be_expected(clients: list[StateStore
 
 
 def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(clients: list[StateStore]) -> None:
-    """Who reads in one process and commits in another names the epoch only."""
+    """A client that reads in one process and commits in another names only the epoch that was read."""
     mine, other = clients
     mine.create_table("count")
     mine.create_table("else")
@@ -92,7 +90,7 @@ def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(
         put(other, b"6", {"count": read_at})
 
 
-def test_a_table_that_is_gone_for_good_is_not_found(clients: list[StateStore]) -> None:
+def test_a_table_that_was_only_dropped_is_not_found(clients: list[StateStore]) -> None:
     """There is nothing to read again."""
     mine, _ = clients
     mine.create_table("count")
@@ -102,7 +100,7 @@ def test_a_table_that_is_gone_for_good_is_not_found(clients: list[StateStore]) -
         mine.commit_epoch(mine.new_epoch(), expect={"count": read_at})
 
 
-def test_a_batch_that_was_committed_is_answered_whatever_became_of_its_tables(clients: list[StateStore]) -> None:
+def test_a_repeated_batch_gets_its_epoch_though_its_tables_are_dropped(clients: list[StateStore]) -> None:
     """A repeated commit is no new one."""
     mine, other = clients
     mine.create_table("count")

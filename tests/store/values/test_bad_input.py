@@ -1,4 +1,4 @@
-"""Bad input gets a clear error, and nothing is lost: the rows of the error table that a call's arguments can meet."""
+"""Bad input gets a clear error, and nothing is lost: the rows of the error table for arguments of calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def test_odd_but_legal_input_works(store: StateStore) -> None:
 
 
 def test_an_empty_epoch_commits(store: StateStore) -> None:
-    """An epoch without rows is legal: it moves the newest committed epoch on, as idle batches of a stream do."""
+    """It advances the newest committed epoch, as idle batches of a stream do."""
     kv = store.create_table("kv")
     kv.ingest_batch([], 5)
     assert store.commit_epoch(5) == 5
@@ -60,8 +60,8 @@ def test_an_empty_epoch_commits(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, -1, 1 << 63, True, 1.0, "1", None])
-def test_what_is_no_epoch_is_refused(epoch: Any) -> None:
-    """By writes, commits and reads, with the range that is legal."""
+def test_a_wrong_epoch_is_refused(epoch: Any) -> None:
+    """Writes, commits and reads refuse it, with the legal range."""
     with connect("memory://") as store:
         kv = store.create_table("kv")
         calls: list[Callable[[], object]] = [
@@ -96,7 +96,7 @@ BAD_ROWS = {
 
 @pytest.mark.parametrize(("rows", "words"), BAD_ROWS.values(), ids=BAD_ROWS)
 def test_rows_that_do_not_fit_a_typed_table_are_refused_by_column(rows: Any, words: str) -> None:
-    """`SchemaMismatch` names the column, what was expected and what was found; nothing of the rows is stored."""
+    """`SchemaMismatch` has column, expected and found; none of the rows is stored."""
     with connect("memory://") as store:
         orders = store.create_table("orders", schema=ORDERS, primary_key=["id"])
         orders.upsert(pa.table({"id": [9], "customer": ["z"], "amount": [9.0]}), 1)
@@ -108,7 +108,7 @@ def test_rows_that_do_not_fit_a_typed_table_are_refused_by_column(rows: Any, wor
 
 @pytest.mark.parametrize("keys", [[(None,)], [("a",)], [(1, 2)], pa.table({"customer": ["a"]})])
 def test_keys_that_do_not_fit_are_refused(keys: Any) -> None:
-    """For deletes and reads alike."""
+    """Deletes and reads refuse them alike."""
     with connect("memory://") as store:
         orders = store.create_table("orders", schema=ORDERS, primary_key=["id"])
         orders.upsert(pa.table({"id": [1], "customer": ["z"], "amount": [9.0]}), 1)
@@ -119,7 +119,7 @@ def test_keys_that_do_not_fit_are_refused(keys: Any) -> None:
 
 
 def test_keys_of_a_raw_table_are_bytes(store: StateStore) -> None:
-    """Reads with anything else are refused, naming position and type."""
+    """Reads with other values are refused, with position and type."""
     kv = store.create_table("kv")
     calls: list[Callable[[], object]] = [
         lambda: kv.get("a"),
@@ -134,8 +134,8 @@ def test_keys_of_a_raw_table_are_bytes(store: StateStore) -> None:
             call()
 
 
-def test_tables_are_found_made_and_dropped_by_name(store: StateStore, other: StateStore) -> None:
-    """`TableExists` and `TableNotFound` name the table; another client sees a table as soon as it is made."""
+def test_tables_are_found_created_and_dropped_by_name(store: StateStore, other: StateStore) -> None:
+    """`TableExists` and `TableNotFound` name the table; another client sees a table as soon as it is created."""
     kv = store.create_table("kv")
     assert other.table("kv").get(b"a") is None
     with pytest.raises(TableExists, match="kv"):
@@ -171,7 +171,7 @@ def test_tables_are_found_made_and_dropped_by_name(store: StateStore, other: Sta
     ],
 )
 def test_an_impossible_table_is_refused(arguments: dict[str, Any], words: str) -> None:
-    """With what was given and what is possible; no table is made."""
+    """The error says what was given and what is possible; no table is created."""
     with connect("memory://") as store:
         with pytest.raises((InvalidOption, SchemaMismatch), match=words):
             store.create_table(**arguments)
@@ -194,7 +194,7 @@ def test_a_table_that_is_not_there_is_told_with_some_that_are() -> None:
     [{"retention": -1}, {"gc_grace": "1"}, {"deadline": 0}, {"cache_bytes": -1}, {"buffer_bytes": 1.5}],
 )
 def test_an_impossible_option_is_refused_by_name(options: dict[str, Any]) -> None:
-    """Before anything is opened."""
+    """The refusal comes before anything is opened."""
     with pytest.raises(InvalidOption, match=next(iter(options))):
         connect("memory://", **options)
 

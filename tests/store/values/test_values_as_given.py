@@ -1,4 +1,4 @@
-"""A value is stored as it was given, or refused: at any depth, as Arrow data and as Python values, keys too."""
+"""A value is stored as given, or refused: at any depth, as Arrow data and as Python values, keys too."""
 
 import pickle
 from datetime import UTC, date, datetime, time, timedelta
@@ -33,7 +33,7 @@ def rows(table: TypedTable) -> list[dict[str, Any]]:
 
 
 def text(*values: bytes | None) -> pa.StringArray:
-    """Strings of any bytes: Arrow makes an array of its buffers without a look at them."""
+    """Strings of any bytes: Arrow makes an array of the buffers without checking them."""
     return pa.array(values, pa.binary()).view(pa.string())
 
 
@@ -145,7 +145,7 @@ def test_a_python_value_that_would_change_is_refused_at_any_depth(kind: pa.DataT
     ids=str,
 )
 def test_arrow_data_that_would_change_is_refused_at_any_depth(found: pa.Array, kind: pa.DataType) -> None:
-    """A producer that adds, renames or retypes a nested field is told so."""
+    """A producer that adds, renames or retypes a nested field gets an error."""
     table = valued(kind)
     with pytest.raises(SchemaMismatch, match=r"column 'v': expected .*nothing was stored"):
         table.upsert(pa.table({"k": [1], "v": found}), 1)
@@ -168,7 +168,7 @@ def test_arrow_data_that_would_change_is_refused_at_any_depth(found: pa.Array, k
     ids=str,
 )
 def test_nested_arrow_data_of_the_same_kinds_is_converted(found: pa.Array, kind: pa.DataType, stored: Any) -> None:
-    """Narrower numbers, other units, fields in another order, a field that is missing; also of a slice."""
+    """Narrower numbers, other units, fields in another order, a missing field; also of a slice."""
     table = valued(kind)
     padded = pa.concat_arrays([found.slice(0, 1), found]).slice(1)
     table.upsert(pa.table({"k": range(len(found)), "v": padded}), 1)
@@ -200,7 +200,7 @@ def test_nested_arrow_data_of_the_same_kinds_is_converted(found: pa.Array, kind:
     ids=str,
 )
 def test_scalars_of_numpy_and_arrow_are_keys(kind: pa.DataType, key: Any, stored: Any) -> None:
-    """As in `multi_get`, so in `get`, `prefix`, `between` and `delete`."""
+    """`multi_get`, `get`, `prefix`, `between` and `delete` all take them."""
     table = keyed(kind)
     table.upsert([{"k": key, "v": 1}], 1)
     row = {"k": stored, "v": 1}
@@ -240,7 +240,7 @@ def test_text_that_is_no_utf8_is_refused(strings: pa.Array) -> None:
 def test_old_rows_whose_text_is_no_utf8_can_be_read_and_deleted(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrow's arrays hold such bytes; what a read answers of the key is what `delete` takes."""
+    """Arrow's arrays hold such bytes; `delete` takes the key that a read returned."""
     schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("v", pa.string())])
     table = store.create_table("t", schema, ["k", "n"])
     with monkeypatch.context() as patched:  # as older programs wrote them
@@ -263,7 +263,7 @@ def test_old_rows_whose_text_is_no_utf8_can_be_read_and_deleted(
 
 
 def test_a_dictionary_column_holds_any_number_of_values(store: StateStore) -> None:
-    """Rows are merged into batches of any size, so no small index type is kept: the values are."""
+    """Rows are merged into batches of any size, so the values are kept instead of a small index type."""
     for index in (pa.int8(), pa.uint8(), pa.int16(), pa.int64()):
         kind = pa.dictionary(index, pa.string())
         table = store.create_table(f"t{index}", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
@@ -286,7 +286,7 @@ def test_a_dictionary_column_holds_any_number_of_values(store: StateStore) -> No
         assert sum(batch.num_rows for batch in table.change_feed(0)) == 303
 
 
-def test_a_table_that_was_made_with_a_small_dictionary_is_readable(
+def test_a_table_that_was_created_with_a_small_dictionary_is_readable(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Older programs kept the index type; its rows are read like those of a new table."""
@@ -306,7 +306,7 @@ def test_a_table_that_was_made_with_a_small_dictionary_is_readable(
 
 @pytest.mark.parametrize("values", [pa.array([1, 2, None]), pa.array([1.5, -0.0, None]), pa.array([b"a", b"", None])])
 def test_a_dictionary_of_any_plain_type_is_stored(values: pa.Array) -> None:
-    """Not of strings alone; nulls stay, wherever the dictionary has them."""
+    """Not only strings; nulls stay, wherever the dictionary has them."""
     table = valued(pa.dictionary(pa.int8(), values.type))
     table.upsert(pa.table({"k": [1, 2, 3], "v": values.dictionary_encode(null_encoding="encode")}), 1)
     assert str([row["v"] for row in sorted(rows(table), key=lambda row: row["k"])]) == str(values.to_pylist())
@@ -324,8 +324,8 @@ def test_a_dictionary_of_any_plain_type_is_stored(values: pa.Array) -> None:
     ],
     ids=str,
 )
-def test_a_value_that_python_has_no_class_for_is_answered_as_arrow_scalar(kind: pa.DataType, number: int) -> None:
-    """Exactly, as a key and beside it, in a list too; and it is taken for a key again."""
+def test_a_value_without_a_python_class_comes_as_an_arrow_scalar(kind: pa.DataType, number: int) -> None:
+    """Exactly, as a key and beside it, in a list too; and it is accepted as a key again."""
     column = pa.array([number], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
     table = keyed(kind)
     table.upsert(pa.table({"k": column, "v": [1]}), 1)
@@ -346,8 +346,8 @@ def test_a_value_that_python_has_no_class_for_is_answered_as_arrow_scalar(kind: 
     assert got["v"] == nested[0]
 
 
-def test_what_is_written_to_the_caller_s_memory_later_is_not_stored() -> None:
-    """Of raw and typed tables, by every call that writes rows."""
+def test_later_writes_to_the_callers_memory_are_not_stored() -> None:
+    """For raw and typed tables, and every call that writes rows."""
     offsets = np.arange(0, 33, 8, dtype=np.int32)
     for raw in (True, False):
         for call in ("ingest_batch", "upsert"):
@@ -379,8 +379,8 @@ def test_what_is_written_to_the_caller_s_memory_later_is_not_stored() -> None:
     ],
     ids=str,
 )
-def test_a_type_that_could_never_be_written_is_refused_when_the_table_is_made(kind: pa.DataType) -> None:
-    """And when a column of it is to be added."""
+def test_a_type_that_could_never_be_written_is_refused_at_the_creation(kind: pa.DataType) -> None:
+    """Also if a column of it is to be added."""
     store = connect("memory://")
     with pytest.raises(SchemaMismatch, match="column 'v' has type"):
         store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
@@ -390,8 +390,8 @@ def test_a_type_that_could_never_be_written_is_refused_when_the_table_is_made(ki
     assert store.table("t").schema.names == ["k"]
 
 
-def test_a_store_says_that_it_cannot_be_pickled() -> None:
-    """Nor its tables and snapshots; the error says what to do instead."""
+def test_pickling_a_store_raises_a_clear_error() -> None:
+    """Its tables and snapshots, too; the error says what to do instead."""
     store = connect("memory://")
     table = store.create_table("t")
     table.ingest_batch([(b"a", b"1")], 1)

@@ -1,4 +1,4 @@
-"""For random schemas and random values, nested ones too: what a table takes it gives back exactly, the rest it refuses.
+"""For random schemas and random values, also nested: a table returns accepted values exactly, and refuses the rest.
 
 The oracle knows nothing of the conversions: it says what a value means, in numbers and texts, from its own class or
 from its own Arrow type, and compares the meaning of what was given with the meaning of what is read.
@@ -128,7 +128,7 @@ ANY = st.recursive(
 
 
 def fitting(kind: Any) -> st.SearchStrategy[Any]:
-    """Python values most of which are of that kind, though they may not fit."""
+    """Python values, most of which are of that kind, though they may not fit."""
     if pa.types.is_list(kind):
         return st.none() | st.lists(fitting(kind.value_type), max_size=3)
     if pa.types.is_map(kind):
@@ -154,7 +154,7 @@ def fitting(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def meaning(scalar: Any) -> Any:
-    """What an Arrow scalar says."""
+    """The meaning of an Arrow scalar."""
     kind = scalar.type
     if not scalar.is_valid:
         return None
@@ -185,7 +185,7 @@ def number_text(value: Any) -> str:
 
 
 def said(value: Any, kind: Any) -> Any:
-    """What a Python value says that a column of that type took; shapes that mean the same in it are one."""
+    """The meaning of a Python value that a column of that type accepted; equivalent shapes have one meaning."""
     if value is None:
         return None
     if isinstance(value, pa.Scalar):
@@ -248,7 +248,7 @@ def narrowed(found: Any, kind: Any) -> Any:
 
 
 def given_by(scalar: Any, kind: Any) -> Any:
-    """What an Arrow value of another type says in a column of `kind` that took it."""
+    """The meaning, in a column of `kind`, of an accepted Arrow value of another type."""
     if not scalar.is_valid:
         return None
     found = scalar.type
@@ -302,7 +302,7 @@ def stored(store: StateStore, kind: pa.DataType, rows: Any, *, commit: bool) -> 
 def test_python_values_are_stored_exactly_or_refused(
     store: StateStore, data: st.DataObject, kind: Any, commit: bool
 ) -> None:
-    """Whatever the schema and whatever the values."""
+    """For any schema and any values."""
     values = data.draw(st.lists(st.one_of(fitting(kind), fitting(kind), ANY), min_size=1, max_size=3))
     found = stored(store, kind, [{"k": at, "v": value} for at, value in enumerate(values)], commit=commit)
     if found is not None:
@@ -314,7 +314,7 @@ def test_python_values_are_stored_exactly_or_refused(
 def test_arrow_data_of_any_type_is_stored_exactly_or_refused(
     store: StateStore, data: st.DataObject, kind: Any, other: Any, commit: bool
 ) -> None:
-    """Of the column's type, of one like it and of one that has nothing to do with it; of slices, too."""
+    """Data of the column's type, of a similar one and of an unrelated one; slices, too."""
     given_kind = data.draw(st.sampled_from([kind, other]) | likes(kind))
     values = data.draw(st.lists(fitting(given_kind), min_size=2, max_size=4))
     try:
@@ -326,11 +326,11 @@ def test_arrow_data_of_any_type_is_stored_exactly_or_refused(
     if found is not None:
         assert [meaning(value) for value in found] == [given_by(value, kind) for value in array]
     elif given_kind == kind:
-        assert has_null_where_none_may_be(kind), f"{kind} refuses values of its own type"
+        assert has_null_where_none_may_be(kind), f"{kind} refuses values of this type"
 
 
 def likes(kind: Any) -> st.SearchStrategy[Any]:
-    """Types that are like `kind`: another width, unit or zone, fields that were added, renamed or taken out."""
+    """Types similar to `kind`: another width, unit or zone, fields that were added, renamed or removed."""
     if pa.types.is_list(kind):
         return likes(kind.value_type).flatmap(lambda k: st.sampled_from([pa.list_(k), pa.large_list(k)]))
     if pa.types.is_map(kind):
@@ -356,7 +356,7 @@ def _changed_struct(fields: tuple[pa.Field, ...], change: str) -> pa.DataType:
 
 
 def has_null_where_none_may_be(kind: Any) -> bool:
-    """Whether a field within may not be null, in a type whose random values have nulls everywhere."""
+    """Whether an inner field is not nullable, in a type whose random values have nulls everywhere."""
     inner = [kind.field(at) for at in range(kind.num_fields)]
     return any(not field.nullable or has_null_where_none_may_be(field.type) for field in inner)
 
@@ -402,7 +402,7 @@ def test_a_key_is_the_same_key_in_every_call_or_refused_by_each(
     store.drop_table(name)
 
 
-def test_the_oracle_sees_what_is_lost() -> None:
+def test_the_oracle_notices_every_loss() -> None:
     """A cut time, a dropped field, infinity for a finite number, another kind."""
     assert said(timedelta(microseconds=1), pa.duration("s")) != meaning(pa.scalar(0, pa.duration("s")))
     assert said(datetime(2020, 1, 1, 23), pa.date32()) != meaning(pa.scalar(date(2020, 1, 1)))

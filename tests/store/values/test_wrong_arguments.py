@@ -1,4 +1,4 @@
-"""Whatever is passed to a public call, it does what it says or raises a `TussockError`, and then nothing was stored."""
+"""For any arguments a public call does what it says, or raises a `TussockError` and stores nothing."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ ROW = {"k": 1, "s": "a", "v": 1.5, "l": [1]}
 
 
 class Foreign:
-    """Something of another library."""
+    """An object of a foreign library."""
 
     def __repr__(self) -> str:
         return "<foreign>"
@@ -187,13 +187,13 @@ def opened() -> Iterator[dict[type, Any]]:
 
 
 def rows(opened: dict[type, Any]) -> tuple[Any, ...]:
-    """All that both tables show, own rows too."""
+    """The rows of both tables, own rows too."""
     typed = [batch.to_pylist() for batch in opened[TypedTable].read()]
     return typed, [batch.to_pylist() for batch in opened[RawTable].scan()]
 
 
 def run(call: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """The call, and all that it answers bit by bit."""
+    """The call, and all its results in turn."""
     answer = call(**arguments)
     if isinstance(answer, Iterator):
         for _ in answer:
@@ -218,7 +218,7 @@ def test_a_store_is_opened_or_the_option_is_named() -> None:
 
 
 def works(store: StateStore) -> None:
-    """An option that was taken must not be found to be wrong by what comes later."""
+    """An accepted option must not be found wrong by later calls."""
     with store:
         table = store.create_table("a")
         table.ingest_batch([(b"a", b"1")], 1)
@@ -236,7 +236,7 @@ def named(method: Callable[..., Any]) -> list[inspect.Parameter]:
 def test_wrong_arguments_raise_a_named_error_and_store_nothing(
     opened: dict[type, Any], data: st.DataObject, kind: type
 ) -> None:
-    """Each argument left out, one that fits, or anything at all."""
+    """Each argument is left out, right, or any object."""
     name = data.draw(st.sampled_from(CALLS[kind]))
     method = getattr(opened[kind], name)
     arguments: dict[str, Any] = {}
@@ -273,8 +273,8 @@ def check(opened: dict[type, Any], kind: type, name: str, arguments: dict[str, A
 
 
 @pytest.mark.parametrize("kind", list(CALLS))
-def test_each_argument_alone(opened: dict[type, Any], kind: type) -> None:
-    """Each of them with each value, the others as they should be."""
+def test_each_argument_alone_is_accepted_or_named(opened: dict[type, Any], kind: type) -> None:
+    """Each value for each of them, with the others right."""
     store = opened[StateStore]
     good: dict[str, Any] = {
         "name": "t2",
@@ -311,7 +311,7 @@ def test_each_argument_alone(opened: dict[type, Any], kind: type) -> None:
 
 
 def test_a_job_is_joined_or_the_argument_is_named(tmp_path: Path) -> None:
-    """`join_checkpoint` where a meta service coordinates, which an embedded store refuses whatever it is given."""
+    """`join_checkpoint` with a meta service; an embedded store refuses it for any arguments."""
     with Platform(tmp_path.as_uri()) as platform:
         store = platform.connect()
         for parameter in named(store.join_checkpoint):

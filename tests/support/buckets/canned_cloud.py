@@ -1,4 +1,4 @@
-"""A server on loopback that answers each kind of request as a cloud's object store is documented to answer it."""
+"""A server on loopback that answers each kind of request as the documentation of a cloud's object store says."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ _LISTINGS = {
 
 
 class CannedCloud:
-    """What is answered to reads and writes; tests change it while the server runs."""
+    """The answers to reads and writes; tests change them while the server runs."""
 
     def __init__(self) -> None:
         self.read = Answer(200)
@@ -38,13 +38,13 @@ class CannedCloud:
         self.url = ""
 
     def answer(self, method: str) -> Answer:
-        """What the next request of that method gets."""
+        """The answer to the next request of that method."""
         return self.read if method in ("GET", "HEAD") else self.write
 
 
 @contextmanager
 def running_cloud() -> Iterator[CannedCloud]:
-    """A server that answers as the canned cloud says, on a free port."""
+    """A server with the answers of the canned cloud, on a free port."""
     cloud = CannedCloud()
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ def running_cloud() -> Iterator[CannedCloud]:
         do_GET = do_PUT = answer  # noqa: N815 - the library's names
 
         def log_message(self, *_: object) -> None:
-            """Not in the output of tests."""
+            """Keep the tests' output clean."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     cloud.url = f"http://127.0.0.1:{server.server_port}"
@@ -87,12 +87,12 @@ def gcs_key(url: str) -> str:
 
 
 def gcs_target(url: str) -> CloudTarget:
-    """A bucket of Google's at that server."""
+    """A bucket of Google at that server."""
     return CloudTarget("gs://warehouse/shop", {"GOOGLE_SERVICE_ACCOUNT_KEY": gcs_key(url)})
 
 
 def azure_target(url: str) -> CloudTarget:
-    """A container of Azure's at that server."""
+    """A container of Azure at that server."""
     settings = {
         "AZURE_STORAGE_ACCOUNT_NAME": "warehouse",
         "AZURE_STORAGE_ACCOUNT_KEY": base64.b64encode(b"hush-hush").decode(),

@@ -1,4 +1,4 @@
-"""What the bucket tests run as other processes: `python child.py race|write|die URL ...`."""
+"""Child processes of the bucket tests: `python child.py race|write|die URL ...`."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ OBJECT_BYTES = 3 << 20
 
 
 def whole_object(number: int) -> bytes:
-    """Bytes that say themselves whether all of them are there."""
+    """Bytes that show whether all of them are there."""
     body = number.to_bytes(4, "big") * (OBJECT_BYTES // 4)
     return zlib.crc32(body).to_bytes(4, "big") + body
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether `data` is what some call of `whole_object` answered."""
+    """Whether `data` is the result of a call of `whole_object`."""
     return len(data) == OBJECT_BYTES + 4 and zlib.crc32(data[4:]) == int.from_bytes(data[:4], "big")
 
 

@@ -1,4 +1,4 @@
-"""A bucket that fails, loses answers, stalls or dies where a test says so.
+"""A bucket that fails, loses answers, stalls or dies on a test's order.
 
 It wraps any bucket. A script sees every call before it is made and decides its fate; calls are numbered from 1 in
 the order in which they arrive, so "crash at call 7" means the same in every run of a single-threaded test.
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 class Fate(Enum):
-    """What becomes of a call."""
+    """The fate of a call."""
 
     PASS = "pass"
     LOSE_REQUEST = "lose request"
@@ -41,7 +41,7 @@ class Fate(Enum):
     CRASH = "crash"
     """Nothing was done, and this and every later call raises `Crash`."""
     CRASH_AFTER = "crash after"
-    """It was done, and then as `CRASH`."""
+    """It was done; then like `CRASH`."""
 
 
 Script = Callable[[Call], Fate]
@@ -53,7 +53,7 @@ def at_calls(fates: Mapping[int, Fate]) -> Script:
 
 
 def where(operation: str, prefix: str, fate: Fate, *, times: int = 1) -> Script:
-    """A script that gives the first `times` calls of `operation` on paths starting with `prefix` that fate."""
+    """A script for the first `times` calls of `operation` on paths that begin with `prefix`."""
     left = times
 
     def script(call: Call) -> Fate:
@@ -73,7 +73,7 @@ class FaultyBucket:
         self.inner = inner
         self.script = script
         self.calls: list[Call] = []
-        """Every call so far, whatever became of it."""
+        """Every call until now, with any fate."""
         self.dead = False
         self._stalls: list[tuple[Callable[[Call], bool], Callable[[], None]]] = []
         self._lock = threading.Lock()

@@ -16,8 +16,8 @@ from cluster.binaries import PROGRAMS, NoCluster, build, search_path
 
 BUCKET = "tussock-tests"
 START_SECONDS_MAX = 120
-# Below those that Linux and macOS give to whoever connects or asks for any: until the server has started, only another
-# draw could take the port away.
+# Below the ports that Linux and macOS give to programs that connect or ask for any: until the server has started, only
+# another draw could take the port away.
 PORTS = range(20_000, 30_000)
 
 
@@ -44,7 +44,7 @@ def build_binary() -> Path:
 
 
 class MinioServer:
-    """One server with one bucket, in one folder. `environment` is what a client of it needs."""
+    """One server with one bucket, in one folder. `environment` is that of its clients."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
         self.binary = binary
@@ -115,7 +115,7 @@ class MinioServer:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on with everything that was asked meanwhile."""
+        """Continue, with all requests of the meantime."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -128,7 +128,7 @@ class MinioServer:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on at this moment, nor gets but by its number."""
+    """A TCP port of this machine on which no program listens now, and that no program gets but by its number."""
     for _ in range(1000):
         # Not by `random`, which Hypothesis seeds alike in every process.
         port = secrets.choice(PORTS)

@@ -1,4 +1,4 @@
-"""What the tests of chaos run as processes: `python child.py write|read|upkeep URL HISTORY NAME SEED FIRST`.
+"""Processes of the chaos tests: `python child.py write|read|upkeep URL HISTORY NAME SEED FIRST`.
 
 Each writes what it did to the file HISTORY, one JSON object a line, by the machine's monotonic clock, which all
 processes share. A line is one `write` to a file opened for appending: `kill -9` loses none that was written, and two
@@ -40,14 +40,14 @@ FENCED = 3
 OPTIONS: dict[str, Any] = {"retention": 3600, "gc_grace": 8, "deadline": 2.0}
 """The bucket stands still for longer than the deadline now and then, so that answers are lost."""
 COUNTS_EVERY = 4
-"""One batch in so many adds to the counter, by a conditional commit."""
+"""One of this number of batches adds to the counter, by a conditional commit."""
 TRY_AGAIN = (ObjectStoreUnavailable, MetaUnavailable, WriteStalled)
 
 _stopped = False
 
 
 def is_conditional(batch: int) -> bool:
-    """Whether a writer's batch is one that reads first; the rows of the others follow from name and number."""
+    """Whether a batch of a writer reads first; the rows of the others follow from name and number."""
     return batch % COUNTS_EVERY == COUNTS_EVERY - 1
 
 
@@ -81,7 +81,7 @@ def scanned(rows: Any) -> dict[str, str]:
 
 
 def stubborn(work: Callable[[], Any]) -> Any:
-    """The result of `work`, tried again for as long as what it needs is away."""
+    """The result of `work`, repeated while a server that it needs is away."""
     while True:
         try:
             return work()
@@ -91,7 +91,7 @@ def stubborn(work: Callable[[], Any]) -> Any:
 
 
 def write(store: StateStore, history: History, name: str, seed: int, first: int) -> None:
-    """Commit batches from `first` on, each again and again until it is answered."""
+    """Commit batches from `first` on, each repeatedly until it gets an answer."""
     generation = stubborn(lambda: store.open_writer(name))
     print(READY, flush=True)
     batch = first
@@ -116,7 +116,7 @@ def write(store: StateStore, history: History, name: str, seed: int, first: int)
 
 
 def _counter(store: StateStore) -> tuple[str | None, int]:
-    """The counter, and the epoch in which it was read; read anew if the pin was lost while this process stood still."""
+    """The counter and the epoch at which it was read; read again if the pin was lost while this process stood still."""
     while True:
         with store.pin_snapshot() as snapshot:
             try:

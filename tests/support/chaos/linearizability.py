@@ -23,17 +23,17 @@ State = tuple[str | None, ...]
 
 
 class Operation(NamedTuple):
-    """What one client did, as a whole: what it saw of the store and what it wrote, at one moment in between."""
+    """One call of a client as a whole: the rows that it saw and those that it wrote, at one moment in between."""
 
     client: str
     called: int
-    """When it began, by a clock that all clients share."""
+    """The moment of the call, by a clock that all clients share."""
     returned: int | None
-    """When its answer was there; `None` if it never came."""
+    """The moment of its answer; `None` if it never came."""
     saw: Mapping[str, str | None]
-    """A read, or what a conditional commit relied on: by key, `None` for a key that was absent."""
+    """The rows of a read, or those that a conditional commit relied on: by key, `None` for an absent key."""
     wrote: Mapping[str, str]
-    """A commit. Values are unique in a history: of any value one can tell who wrote it."""
+    """The rows of a commit. Values are unique in a history: each shows its writer."""
 
 
 class Undecided(Exception):
@@ -41,12 +41,12 @@ class Undecided(Exception):
 
 
 class Violation(NamedTuple):
-    """Why a history is not linearizable: as far as the search came, and what did not fit there."""
+    """The reason why a history is not linearizable: how far the search came, and the operation that did not fit."""
 
     state: Mapping[str, str | None]
     done: int
     pending: Sequence[Operation]
-    """Operations of which one would have to be next, and none can."""
+    """The operations of which one would have to be next, and none can."""
 
     def __str__(self) -> str:
         lines = [
@@ -60,7 +60,7 @@ class Violation(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A configuration: what was done, and what the store holds then."""
+    """A configuration: the operations that were done, and the content of the store then."""
 
     base: int
     """All known operations before this one are done."""
@@ -72,7 +72,7 @@ class _Step(NamedTuple):
 
 
 def check(history: Iterable[Operation], configurations_max: int = CONFIGURATIONS_MAX) -> Violation | None:
-    """`None` if the history is linearizable on a store that was empty; else what shows that it is not."""
+    """`None` if the history is linearizable on a store that was empty; otherwise the violation."""
     return _Search(list(history), configurations_max).run()
 
 
@@ -139,12 +139,12 @@ class _Search:
         return following
 
     def _matters(self, unknown: int, step: _Step) -> bool:
-        """Whether somebody who saw a value of that commit may not be done yet."""
+        """Whether an operation that is not done saw a value of that commit."""
         viewers = self._seen_by[unknown]
         return self._seen_by_unknown[unknown] or (bool(viewers) and viewers[-1] >= step.base)
 
     def _with_reads(self, step: _Step) -> _Step:
-        """The same with every read done that may be next and fits, again and again."""
+        """The configuration after all reads that may be next and fit, repeatedly."""
         while True:
             reads = [
                 at
@@ -176,7 +176,7 @@ class _Search:
 
 
 def _viewers(writer: Operation, operations: Sequence[Operation]) -> list[int]:
-    """Which of the operations saw a value of the writer."""
+    """The operations that saw a value of the writer."""
     values = set(writer.wrote.values())
     return [at for at, one in enumerate(operations) if not values.isdisjoint(one.saw.values())]
 

@@ -1,4 +1,4 @@
-"""Processes to be killed and stopped: started with a log each, disturbed by a seeded plan, ended whatever happens."""
+"""Processes to be killed and stopped: started with a log each, disturbed by a seeded plan, ended in any case."""
 
 import contextlib
 import json
@@ -42,11 +42,11 @@ class Actor:
         """Start it; its output goes to the log."""
         self._logged = len(self.log.read_text(errors="replace")) if self.log.exists() else 0
         with self.log.open("ab") as output:
-            # In a session of its own, so that what it starts can be ended with it.
+            # In a new session, so that what it starts can be ended with it.
             self._process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
     def wait_until_begun(self) -> None:
-        """Return when the process that runs now says that it has begun."""
+        """Return when the present process reports that it has begun."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while self.begun not in self.log.read_text(errors="replace")[self._logged :]:
             assert self.is_alive, f"{self.name} ended with code {self._process and self._process.returncode}"
@@ -63,7 +63,7 @@ class Actor:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """`kill -9`, of this one process: what it has started must find out by itself."""
+        """`kill -9` this one process; the processes that it started must notice by themselves."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -76,32 +76,32 @@ class Actor:
         os.kill(self.pid, signal.SIGCONT)
 
     def leave(self) -> None:
-        """Let the process go on while another one is started in its place; it is ended with the stage."""
+        """Let the process continue while another one is started in its place; it is ended with the stage."""
         assert self._process is not None
         self._elder.append(self._process)
         self._process = None
 
     def stop(self) -> int:
-        """SIGTERM, once it has begun, and wait; answers the exit code."""
+        """Send SIGTERM once the process has begun, and wait for its end; returns the exit code."""
         assert self._process is not None
         self.wait_until_begun()
         self._process.terminate()
         return self._process.wait(STOP_SECONDS_MAX)
 
     def end(self) -> None:
-        """End everything that was started under this name, at once."""
+        """End at once everything that was started under this name."""
         for process in [*self._elder, *([self._process] if self._process else [])]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def elder_codes(self) -> list[int]:
-        """Exit codes of those that were left, once they have ended."""
+        """Exit codes of the replaced processes, once they have ended."""
         return [process.wait(STOP_SECONDS_MAX) for process in self._elder]
 
 
 def problems_in_bucket(url: str) -> list[Any]:
-    """What `tussock check` finds in the store's bucket; nothing may be writing there."""
+    """The findings of `tussock check` in the store's bucket; no process may be writing there."""
     ran = subprocess.run(
         [*COMMAND, "check", "--store", url, "--json"], capture_output=True, text=True, timeout=CHECK_SECONDS_MAX
     )
@@ -143,12 +143,12 @@ class Stage:
         return actor
 
     def say(self, what: str) -> None:
-        """Note what was done to whom; shown if the test fails, or with `pytest -s`."""
+        """Record what was done to which actor; shown if the test fails, or with `pytest -s`."""
         self.killed.append(what)
         print(f"{time.monotonic() - self._began:6.2f} s  {what}", flush=True)
 
     def disturb(self, seconds: float, actions: Sequence[Callable[[], None]], *, rest: tuple[float, float]) -> None:
-        """For so long, do one of the actions after a rest, by the stage's seed; each is done at least once."""
+        """For `seconds`, do one of the actions after a rest, by the stage's seed; each is done at least once."""
         deadline = time.monotonic() + seconds
         due = list(actions)
         self.chance.shuffle(due)
@@ -157,7 +157,7 @@ class Stage:
             (due.pop() if due else self.chance.choice(actions))()
 
     def let_work(self, enough: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Return when the clients have got far enough by their histories: a slow machine takes longer, not less."""
+        """Return when the clients' histories are long enough: a slow machine takes longer, not less."""
         deadline = time.monotonic() + WORK_SECONDS_MAX
         while not enough(self.histories()):
             assert time.monotonic() < deadline, f"the clients did not get on for {WORK_SECONDS_MAX} s"
@@ -172,13 +172,13 @@ class Stage:
         return self.add(name, *command, begun=READY)
 
     def histories(self) -> list[dict[str, Any]]:
-        """All lines of all clients; those of one client in the order in which they were written."""
+        """All lines of all clients; those of one client in their order."""
         return [
             json.loads(line) for path in sorted(self.folder.glob("*.history")) for line in path.read_text().splitlines()
         ]
 
     def next_batch(self, writer: str) -> int:
-        """Where a new process of the writer goes on.
+        """The batch with which a new process of the writer begins.
 
         With the batch whose answer is missing, as a stream does after a failure, or, by chance and where its rows
         depended on a read, with the one after it.
@@ -194,12 +194,12 @@ class Stage:
         return called
 
     def kill_client(self, actor: Actor) -> None:
-        """`kill -9`, and another process in its place."""
+        """`kill -9` the client, and start another process in its place."""
         actor.kill()
         self._succeed(actor, "kill -9")
 
     def replace_client(self, actor: Actor) -> None:
-        """Stop it, start another under its name, let the first go on: it must not harm."""
+        """Stop the client, start another one under its name, then let the first one continue: it must do no harm."""
         # One that stands still before it has taken the name would take it from its successor later, rightly.
         actor.wait_until_begun()
         actor.pause()
@@ -212,7 +212,7 @@ class Stage:
         self.say(f"SIGCONT {actor.name}, pid {elder}, which was replaced")
 
     def pause(self, actor: Actor, low: float, high: float, role: str = "") -> None:
-        """SIGSTOP, and SIGCONT after a while; `role` is what it is at this moment, where its name does not tell."""
+        """SIGSTOP, and SIGCONT after a while; `role` is its present role, if its name does not tell."""
         seconds = self.chance.uniform(low, high)
         self.say(f"SIGSTOP {f'{role} {actor.name}'.strip()} for {seconds:.2f} s")
         actor.pause()

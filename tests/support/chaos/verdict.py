@@ -1,4 +1,4 @@
-"""What has to hold of the histories that the processes of a chaos test wrote, and of the store that they leave."""
+"""Checks of the histories of a chaos test's processes, and of the store that they leave."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ Name = tuple[str, int, tuple[tuple[str, str], ...]]
 
 
 class Verdict(NamedTuple):
-    """What a run proved, in numbers."""
+    """The proof of a run, in numbers."""
 
     commits: int
     """Acknowledged."""
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One batch of one writer, by whichever of its processes."""
+    """One batch of one writer, by any of its processes."""
 
     client: str
     batch: int
@@ -48,7 +48,7 @@ class Commit(NamedTuple):
 
 
 def is_telling(lines: Sequence[Line]) -> bool:
-    """Whether the histories have enough answers for a verdict on them to say anything."""
+    """Whether the histories have enough answers for a meaningful verdict."""
     commits = sum("batch" in line and "epoch" in line for line in lines)
     snapshots = sum(line.get("kind") == "snapshot" for line in lines)
     return commits > 20 and snapshots > 10
@@ -117,7 +117,7 @@ def commits_of(lines: Sequence[Line]) -> list[Commit]:
 
 
 def _truth(store: StateStore) -> dict[int, dict[str, str]]:
-    """What the store says was committed: the rows of each epoch, in order."""
+    """The commits by the store's own account: the rows of each epoch, in order."""
     epochs: dict[int, dict[str, str]] = {}
     changes = store.table(TABLE).changes(0)
     for row in changes.to_pylist():

@@ -77,7 +77,7 @@ class ApiServer:
         self._processes.clear()
 
     def is_ready(self) -> bool:
-        """Whether `/readyz` says so, which it does when the API's own roles and namespaces are there too."""
+        """Whether `/readyz` succeeds, which it does when the API's own roles and namespaces exist, too."""
         context = ssl.create_default_context(cafile=str(self._keys.authority))
         context.load_cert_chain(self._keys.admin.certificate, self._keys.admin.key)
         try:
@@ -97,7 +97,7 @@ class ApiServer:
 
 @contextmanager
 def running_api_server(folder: Path) -> Iterator[Path]:
-    """The administrator's kubeconfig of an API server that runs meanwhile, with its files in `folder`.
+    """Yields the administrator's kubeconfig of an API server that runs meanwhile, with its files in `folder`.
 
     Builds etcd and kube-apiserver if they are missing, which takes minutes; raises `cluster.binaries.NoCluster`, with
     the reason to skip for, where that is not possible.

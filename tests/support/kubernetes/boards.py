@@ -1,4 +1,4 @@
-"""The stream of `examples/board` as a `Compute` of a user's: how far it is, and whether its results are the truth."""
+"""The stream of `examples/board` as a user's `Compute`: its progress, and whether its results are right."""
 
 from pathlib import Path
 from typing import Any
@@ -39,27 +39,27 @@ class Board(User):
         return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "board"}, "data": files}, job]
 
     def settle(self) -> None:
-        """Wait until all of the platform serves, and the stream commits."""
+        """Wait until the whole platform serves, and the stream commits."""
         for what in ("tss/board", "tsm/board", "tsc/board", "tsx/board"):
             self.await_reason(what, "Ready", status="True")
         self.await_batches()
 
     def driver_pod(self) -> str:
-        """The name of the driver's pod, which is another one while a lost pod has the usual one."""
+        """The name of the driver's pod, which differs while a lost pod has the usual one."""
         return str(self.get("tsx/board")["status"].get("driverPod", "board-driver"))
 
     def driver(self) -> dict[str, Any]:
-        """What the driver says of itself, through the API server's proxy."""
+        """The driver's status, through the API server's proxy."""
         found = self.cluster.answer(f"/api/v1/namespaces/{self.namespace}/pods/{self.driver_pod()}:7372/proxy/status")
         assert isinstance(found, dict)
         return found
 
     def batch(self) -> int:
-        """The newest batch that the driver has committed; of one that has just started, once it has."""
+        """The newest batch that the driver has committed; waits for the first one."""
         return int(self.cluster.wait_for("a batch", lambda: self.driver()["committedBatch"], SECONDS))
 
     def await_batches(self, more: int = 2, since: int | None = None) -> None:
-        """Wait until so many more batches are in the store than now, or than when the newest was `since`."""
+        """Wait until `more` batches are in the store beyond now, or beyond the batch `since`."""
         wanted = (self.batch() if since is None else since) + more
         self.cluster.wait_for(f"batch {wanted}", lambda: self.driver()["committedBatch"] >= wanted, SECONDS)
 
@@ -74,7 +74,7 @@ class Board(User):
         return [pod["metadata"]["name"] for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
 
     def expect_exact(self, events: int = 1) -> int:
-        """Assert that all tables are as the number of events in them asks for, at least so many; that number."""
+        """Assert that all tables are what the events in them ask for; returns how many these are, at least `events`."""
         files = {"board_truth.py": (BOARD / "board_truth.py").read_text()}
         found = self.run("check_board", store="board", files=files)
         assert found["wrong"] == []

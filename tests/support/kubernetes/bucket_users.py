@@ -1,4 +1,4 @@
-"""A user with an S3 bucket of their own, on which stores come and go; its server is a MinIO that is nobody's."""
+"""A user with an S3 bucket, on which stores come and go; its server is a MinIO outside any store."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,8 +35,8 @@ class Bucket(User):
         return secret(name, {"access-key-id": self.server.user, "secret-access-key": password or self.server.password})
 
     def rows(self, store: str, to: int = 0) -> dict[str, object]:
-        """The rows of the table `kv`, after so many epochs of the client were written."""
-        # The one pair of this bucket may write, so it is handed to no reader, who brings his own.
+        """The rows of the table `kv`, after the client has written epochs up to `to`."""
+        # The one pair of this bucket may write, so the service hands it to no reader; the reader brings a pair.
         role, keys = ("writer", []) if to else ("reader", ["bucket"])
         return self.run("rows", store=store, role=role, secret_names=keys, environment={"TO": str(to)})
 
@@ -47,19 +47,19 @@ class Bucket(User):
         return set(found)
 
     def elsewhere(self, namespace: str) -> "Bucket":
-        """Somebody with the same bucket in another namespace."""
+        """Another user with the same bucket in another namespace."""
         self.cluster.apply(self.keys("keys"), secret("bucket", self.server.environment()), namespace=namespace)
         return Bucket(self.cluster, namespace, self._node_image, self.server)
 
     def delete_stores(self) -> None:
-        """Delete all of the namespace, and wait until they are gone."""
+        """Delete all stores of the namespace, and wait until they are gone."""
         with self.cluster.phase(f"{self.namespace.partition('-')[0]}: delete"):
             self.kubectl("delete", "tsb,tsx,tss", "--all", "--timeout=200s", seconds=240)
 
 
 @contextmanager
 def bucket_in(cluster: Cluster, namespace: str, image_names: Mapping[str, str], small: str = "") -> Iterator[Bucket]:
-    """A MinIO with its bucket in a namespace; in the end all stores there are deleted. `small` of `minio_pod`."""
+    """A MinIO with its bucket in a namespace; at the end all stores there are deleted. `small` as in `minio_pod`."""
     found = Bucket(cluster, namespace, image_names["node"], start_minio(cluster, namespace, image_names, small))
     cluster.apply(found.keys("keys"), namespace=namespace)
     try:

@@ -13,7 +13,7 @@ __all__ = ["ca_issuer", "running_cert_manager"]
 
 @contextmanager
 def running_cert_manager(kubeconfig: Path, folder: Path) -> Iterator[Path]:
-    """Its log; it runs meanwhile, with an administrator's rights."""
+    """Run cert-manager meanwhile, with an administrator's rights; yields its log."""
     log = folder / "cert-manager.log"
     with log.open("ab") as output:
         command = [str(PROGRAMS["cert-manager"].path), "-kubeconfig", str(kubeconfig)]
@@ -26,7 +26,7 @@ def running_cert_manager(kubeconfig: Path, folder: Path) -> Iterator[Path]:
 
 
 def ca_issuer(name: str) -> list[Body]:
-    """An `Issuer` with a CA of its own, and what that is made by."""
+    """An `Issuer` with a new CA, and the objects that make that CA."""
     certificate = {
         "isCA": True,
         "commonName": f"{name} CA",

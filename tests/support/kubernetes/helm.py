@@ -21,7 +21,7 @@ class Helm:
         self._cluster = ["--kubeconfig", str(kubeconfig)] if kubeconfig is not None else []
 
     def run(self, *arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-        """Call it; `values` is what `--values` reads."""
+        """Run helm; `values` is the content for `--values`."""
         given = ["--values", "-"] if values is not None else []
         return subprocess.run(
             [str(PROGRAMS["helm"].path), *arguments, *given, *self._cluster],
@@ -33,7 +33,7 @@ class Helm:
         )
 
     def done(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
-        """Call it, and fail with what it says if it fails; else what it printed."""
+        """Run helm, and fail with its output if it fails; returns the output."""
         ended = self.run(*arguments, values=values)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout

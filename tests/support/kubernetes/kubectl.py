@@ -1,4 +1,4 @@
-"""kubectl as users run it: what goes in, and what it prints."""
+"""kubectl as users run it: its input and its output."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ SECONDS_MAX = 60
 
 
 class Answer(NamedTuple):
-    """How a command ended, and what it printed."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 class Kubectl:
-    """`kubectl` with one kubeconfig; its cache of what the server knows is kept in `folder`."""
+    """`kubectl` with one kubeconfig; its cache of the server's kinds is in `folder`."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         found = shutil.which("kubectl", path=search_path())
@@ -32,7 +32,7 @@ class Kubectl:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(folder)}
 
     def __call__(self, *arguments: str, manifest: Any = None) -> Answer:
-        """Run it; `manifest`, one object or several, goes to its standard input for `-f -`."""
+        """Run it; `manifest`, one object or several, is its standard input for `-f -`."""
         objects = manifest if isinstance(manifest, list) else [manifest]
         text = "" if manifest is None else yaml.safe_dump_all(objects)
         ran = subprocess.run(
@@ -47,12 +47,12 @@ class Kubectl:
         return Answer(ran.returncode, ran.stdout, ran.stderr)
 
     def define(self, folder: Path) -> None:
-        """Make the definitions in a folder known, and wait until they are."""
+        """Apply the definitions in a folder, and wait until the server knows them."""
         self.done("apply", "--server-side", "-f", str(folder))
         self.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(folder))
 
     def done(self, *arguments: str, manifest: Any = None) -> str:
-        """What it printed; fails if it failed."""
+        """Run it, and fail if it fails; returns its output."""
         answer = self(*arguments, manifest=manifest)
         assert answer.code == 0, f"kubectl {' '.join(arguments)}: {answer.error}"
         return answer.out

@@ -1,4 +1,4 @@
-"""What happened to the pods of a namespace, in its order: a watch sees every state, where asking again misses some."""
+"""The history of a namespace's pods: a watch sees every state, while repeated requests miss some."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ __all__ = ["PodWatch", "Sight", "watched_pods"]
 
 
 class Sight(NamedTuple):
-    """A pod as it was seen at one moment."""
+    """A pod at one moment."""
 
     name: str
     component: str
     role: str
-    """Of pods of jobs: `driver` or `executor`."""
+    """`driver` or `executor`, for pods of jobs."""
     image: str
     ready: bool
     leaving: bool
@@ -30,14 +30,14 @@ class PodWatch:
         self.sights: list[Sight] = []
 
     def first(self, what: str, **wanted: object) -> int:
-        """The place of the first sight with these fields, `what` in words; fails if there is none."""
+        """The place of the first sight with these fields; fails with `what` in its message if there is none."""
         for place, sight in enumerate(self.sights):
             if all(getattr(sight, name) == value for name, value in wanted.items()):
                 return place
         raise AssertionError(f"{what} was not seen in {[tuple(sight) for sight in self.sights]}")
 
     def fewest_serving(self, component: str, usual: int) -> int:
-        """How many pods of a component served at once at the least, since the first moment that `usual` did.
+        """The smallest number of a component's pods that served at once, since the first moment with `usual` of them.
 
         One serves from when it became ready until it is told to end; that a probe came late does not count.
         """
@@ -52,7 +52,7 @@ class PodWatch:
 
 @contextmanager
 def watched_pods(cluster: Cluster, namespace: str) -> Iterator[PodWatch]:
-    """Watch while it lasts; the sights are there when it has ended well."""
+    """Watch during the block; the sights are there when it has ended well."""
     found = PodWatch()
     with watched(cluster, namespace, "pods") as events:
         yield found

@@ -22,7 +22,7 @@ class BucketServer(NamedTuple):
     password: str
 
     def environment(self) -> dict[str, str]:
-        """What a secret holds whose pods use the bucket by the variables of the environment."""
+        """The content of a secret for pods that use the bucket through environment variables."""
         keys = {"AWS_ACCESS_KEY_ID": self.user, "AWS_SECRET_ACCESS_KEY": self.password}
         return {**keys, "AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
 
@@ -80,7 +80,7 @@ def run_program(
     labels: Mapping[str, str] | None = None,
     called: str = "",
 ) -> dict[str, object]:
-    """Run one of `programs` in a pod until it succeeds; answers the last line that it printed, which is JSON.
+    """Run one of `programs` in a pod until it succeeds; returns the last line that it printed, which is JSON.
 
     `files` are beside the program. A program that runs more than once in a namespace is `called` something else.
     """
@@ -101,7 +101,7 @@ def run_program(
 
 
 def result_of(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> dict[str, object]:
-    """What a pod printed last, once it has succeeded."""
+    """The last line that a pod printed, once it has succeeded."""
 
     def ended() -> str | None:
         found = cluster.get("pod", name, namespace)

@@ -1,4 +1,4 @@
-"""A user of a namespace: what they do by kubectl and by clients in pods, and what they are told."""
+"""A user of a namespace: commands of kubectl, clients in pods, and conditions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ class Condition(NamedTuple):
 
 
 def resource(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    """A resource of ours."""
+    """One of Tussock's custom resources."""
     return {"apiVersion": "tussock.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 class User:
-    """Somebody with a namespace; `node_image` is of the pods in which clients run."""
+    """A user with a namespace; `node_image` is that of the pods in which clients run."""
 
     def __init__(self, cluster: Cluster, namespace: str, node_image: str) -> None:
         self.cluster, self.namespace, self._node_image = cluster, namespace, node_image
         self._numbers = count(1)
 
     def kubectl(self, *arguments: str, seconds: float = 120) -> str:
-        """What a command prints, in the namespace."""
+        """Run a command in the namespace; returns its output."""
         return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", seconds=seconds)
 
     def patch(self, what: str, **spec: Any) -> None:
@@ -44,7 +44,7 @@ class User:
         self.kubectl("patch", what, "--type=merge", "--patch", json.dumps({"spec": spec}))
 
     def get(self, what: str) -> dict[str, Any]:
-        """An object that is there (`tsc/board`)."""
+        """An object that exists (`tsc/board`)."""
         found = self.cluster.get(*what.split("/"), self.namespace)
         assert found is not None, what
         return found
@@ -58,7 +58,7 @@ class User:
         return Condition()
 
     def await_reason(self, what: str, reason: str, *words: str, status: str = "") -> Condition:
-        """Wait until a resource has this reason, with these words in its message; the whole condition."""
+        """Wait until a resource has this reason, with these words in its message; returns the whole condition."""
 
         def found() -> Condition | None:
             now = self.condition(what)
@@ -81,7 +81,7 @@ class User:
         files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
-        """What one of `programs` answers, run in a pod; with `store`, as its client with the certificate of a role."""
+        """Run one of `programs` in a pod, with `store` as its client with the certificate of a role; the result."""
         host = f"{store}-meta.{self.namespace}.svc"
         pem = {"CA": "ca.crt", "CERT": "tls.crt", "KEY": "tls.key"}
         client = {

@@ -1,4 +1,4 @@
-"""What happened to the objects of a kind, in its order: a watch sees every state, where asking again misses some."""
+"""The history of the objects of a kind: a watch sees every state, while repeated requests miss some."""
 
 import json
 import tempfile
@@ -18,7 +18,7 @@ Event = tuple[str, dict[str, Any]]
 
 @contextmanager
 def watched(cluster: Cluster, namespace: str, kind: str) -> Iterator[list[Event]]:
-    """Watch all objects of a kind while it lasts; the events are in the list when it has ended well."""
+    """Watch all objects of a kind during the block; the events are in the list when it has ended well."""
     found: list[Event] = []
     where = f"--namespace={namespace}"
     with tempfile.NamedTemporaryFile("r+") as output:
@@ -49,7 +49,7 @@ def _events(text: str) -> Iterator[Event]:
 
 
 class Seen(NamedTuple):
-    """The condition `Ready` as one write of a status left it."""
+    """The condition `Ready` after one write of a status."""
 
     status: str
     reason: str
@@ -63,17 +63,17 @@ class ReadyWatch:
         self.seen: dict[str, list[Seen]] = {}
 
     def turns(self, kind: str) -> int:
-        """How often the status became another one."""
+        """How often the status changed."""
         return sum(before.status != after.status for before, after in pairwise(self.seen[kind]))
 
     def messages(self) -> set[str]:
-        """Each message that somebody could have read."""
+        """All messages in it."""
         return {one.message for seen in self.seen.values() for one in seen}
 
 
 @contextmanager
 def watched_readiness(cluster: Cluster, namespace: str, kinds: Sequence[str]) -> Iterator[ReadyWatch]:
-    """Watch while it lasts; all is there when it has ended well."""
+    """Watch during the block; all writes are there when it has ended well."""
     found = ReadyWatch()
     with ExitStack() as watches:
         events = {kind: watches.enter_context(watched(cluster, namespace, kind)) for kind in kinds}

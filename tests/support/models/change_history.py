@@ -18,7 +18,7 @@ Change = tuple[int, int, str, Any]
 
 
 class History:
-    """What was committed to the typed table `t`, made here unless it is there, and each change that this was."""
+    """The commits to the typed table `t`, which is created if it is missing, and their changes."""
 
     def __init__(self, store: StateStore, seed: int) -> None:
         self.store = store
@@ -30,7 +30,7 @@ class History:
         self.epochs: list[int] = []
 
     def commit(self) -> int:
-        """A random batch of upserts and deletes, also of keys that are not there; answers its epoch."""
+        """Commit a random batch of upserts and deletes, also of absent keys; returns its epoch."""
         epoch = self.store.new_epoch()
         keys = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 2))
         deleted = {key for key in keys if self.chance.random() < 0.4}
@@ -58,7 +58,7 @@ class History:
 
 
 def changes_in(batches: Iterable[pa.RecordBatch], op: str = "op", epoch: str = "epoch") -> list[Change]:
-    """The feed's changes, sorted; an image's columns have to belong together."""
+    """The feed's changes, sorted, after a check that each image's columns belong together."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert all(row["x"] == row["id"] / 2 for row in rows)
     return sorted((row[epoch], row["id"], row[op], row["v"]) for row in rows)

@@ -146,14 +146,14 @@ class History:
         self.models: dict[str, _Model] = {}
         self.batches: dict[int, int] = {}
         self.done = 0
-        """Writes, commits and reads so far, each with its answer compared."""
+        """Compared writes, commits and reads until now."""
         self.trace: deque[str] = deque(maxlen=12)
-        self.clients = [self._opened(), self._opened()]
+        self.clients = [self._open_client(), self._open_client()]
         for name, kind in (("raw", _Raw(chance)), ("typed", _Typed(chance))):
             self._create(name, kind)
 
     def run(self, operations: int) -> None:
-        """So many operations; an `AssertionError` names seed and operation of an answer that is wrong."""
+        """Do that number of operations; an `AssertionError` names seed and operation of a wrong answer."""
         weighted = [
             (self._get, 40),
             (self._multi_get, 12),
@@ -190,7 +190,7 @@ class History:
 
     # --- What clients do -------------------------------------------------------------------------------------------
 
-    def _opened(self) -> _Client:
+    def _open_client(self) -> _Client:
         chance = self.chance
         return _Client(
             connect(
@@ -347,7 +347,7 @@ class History:
     def _reopen(self, client: _Client) -> None:
         self.clients.remove(client)
         client.store.close()
-        self.clients.append(self._opened())
+        self.clients.append(self._open_client())
 
     def _drop_and_create(self, client: _Client) -> None:
         for one in self.clients:
@@ -366,7 +366,7 @@ def _same(found: object, expected: object, what: object, epoch: int | None) -> N
 
 
 def run_history(seed: int, operations: int = OPERATIONS) -> int:
-    """Run the history of that seed; answers the operations that it had."""
+    """Run the history of that seed; returns the number of operations that it had."""
     History(seed).run(operations)
     return operations
 
@@ -376,7 +376,7 @@ def _seeds(first: int, operations: int) -> Iterator[int]:
 
 
 def main(arguments: list[str], run: Callable[[int], int] = run_history) -> int:
-    """Run the command line; answers its exit code."""
+    """Run the command line; returns its exit code."""
     parser = argparse.ArgumentParser(prog="support.models.differential", description=__doc__.partition("\n")[0])
     parser.add_argument("--operations", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=1, help="the first seed")

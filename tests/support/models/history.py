@@ -1,4 +1,4 @@
-"""What a table holds at every epoch, by dictionaries: the one model of the store's semantics that tests compare with.
+"""The content of a table at every epoch, by dictionaries: the one model of the store's semantics.
 
 A commit puts rows and deletes keys at an epoch; a read at an epoch sees, for each key, the newest of what was committed
 up to it. The model knows nothing of SSTs, runs, caches or logs.
@@ -24,7 +24,7 @@ class TableHistory(Generic[K, V]):
     """One table: every commit to it, oldest first, and its rows after each."""
 
     def __init__(self, kept: int | None = None) -> None:
-        """Remembers the newest `kept` commits, all of them if that is `None`."""
+        """Keeps the newest `kept` commits, all of them for `None`."""
         self._kept = kept
         self._epochs: list[int] = []
         self._batches: list[dict[K, V | None]] = []
@@ -32,7 +32,7 @@ class TableHistory(Generic[K, V]):
 
     @property
     def epochs(self) -> list[int]:
-        """Of the commits that are remembered, ascending."""
+        """The epochs of the kept commits, ascending."""
         return self._epochs
 
     @property

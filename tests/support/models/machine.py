@@ -100,7 +100,7 @@ class StoreMachine(MachineBase):
     def ingest(self, number: int, name: str, rows: dict[int, bytes | None], again: int, fault: Fault | None) -> None:
         if not self.model.names:
             return
-        name = self._named(name)
+        name = self._existing_table(name)
         client = self.clients[number]
         client.store.committed_epoch  # noqa: B018 - reads the log, so that the table is the newest of that name
         table = client.store.table(name)
@@ -132,7 +132,7 @@ class StoreMachine(MachineBase):
 
     @rule(number=CLIENTS, name=st.sampled_from(NAMES), rows=st.lists(BATCHES, min_size=2, max_size=6))
     def write_and_commit_much(self, number: int, name: str, rows: list[dict[int, bytes | None]]) -> None:
-        """So much that background compaction has something to do."""
+        """Write enough for background compaction to have something to do."""
         self._write_all(number, name, rows)
 
     def _write_all(self, number: int, name: str, rows: list[dict[int, bytes | None]]) -> None:
@@ -169,7 +169,7 @@ class StoreMachine(MachineBase):
             with pytest.raises(EpochOutOfOrder, match=str(epoch)):
                 commit()
             return
-        if self._refused(client, epoch, expect, commit):
+        if self._is_refused(client, epoch, expect, commit):
             return
         outcome, answer = self._attempt(client, fault, commit)
         if outcome != "ok":
@@ -177,15 +177,15 @@ class StoreMachine(MachineBase):
             answer = version.max_committed_epoch if version.max_committed_epoch > self.model.newest else None
             note(f"{outcome}: committed as {answer}")
         if answer is not None:
-            self._committed(epoch, answer, rows, name)
+            self._record_commit(epoch, answer, rows, name)
         if outcome == "crash" or client.bucket.dead:
             self._revive(client)
         elif outcome == "unavailable":
             self._meanwhile(self.clients[1 - number], between)
             if answer is not None:
                 assert commit() == answer, "a repeated commit answers the first one's epoch"
-            elif not self._refused(client, epoch, expect, commit):
-                self._committed(epoch, commit(), rows, name)
+            elif not self._is_refused(client, epoch, expect, commit):
+                self._record_commit(epoch, commit(), rows, name)
         if self.clients[number] is client:
             client.open.pop(epoch, None)
             with pytest.raises(EpochTooOld, match=str(epoch)):
@@ -204,14 +204,14 @@ class StoreMachine(MachineBase):
             return {names[0]: max(last, created) - 1} if max(last, created) else None
         return {names[0]: last}
 
-    def _refused(self, client: Client, epoch: int, expect: dict[str, int] | None, commit: Callable[[], int]) -> bool:
-        """Whether the commit has to be refused; then it is tried, and its rows are given up."""
+    def _is_refused(self, client: Client, epoch: int, expect: dict[str, int] | None, commit: Callable[[], int]) -> bool:
+        """Whether the commit has to be refused; then try it, and give up its rows."""
         gone = [table_id for table_id in client.open.get(epoch, {}) if table_id not in self.model.names.values()]
         gone += [-1 for name in expect or () if name not in self.model.names]
         stale = [
             name
             for name, read in (expect or {}).items()
-            if name in self.model.names and self.model.changed(self.model.names[name]) > read
+            if name in self.model.names and self.model.newest_write(self.model.names[name]) > read
         ]
         if not gone and not stale:
             return False
@@ -224,7 +224,7 @@ class StoreMachine(MachineBase):
         client.open.pop(epoch, None)
         return True
 
-    def _committed(self, epoch: int, answer: int, rows: dict[int, Batch], name: dict[str, Any]) -> None:
+    def _record_commit(self, epoch: int, answer: int, rows: dict[int, Batch], name: dict[str, Any]) -> None:
         newest = self.model.newest
         assert answer == epoch if epoch > newest else answer > newest
         self.model.commit(self.system.now_ms(), answer, rows)
@@ -233,7 +233,7 @@ class StoreMachine(MachineBase):
             self.model.tables_of_batch[name["writer"], name["batch_id"]] = set(rows)
 
     def _meanwhile(self, other: Client, what: str) -> None:
-        """Something that another process does between a failed commit and its repetition."""
+        """Another process changes something between a failed commit and its repetition."""
         if what == "vacuum" and not any(client.has_uploads() for client in self.clients):
             self._pass_time(self.gc_grace + 1)
             other.store.vacuum()
@@ -248,7 +248,7 @@ class StoreMachine(MachineBase):
             model = self.model.tables[table.spec.id]
             batch = {model.keys[0]: b"between", model.keys[1]: None}
             face(model).write(table, batch, epoch)
-            self._committed(epoch, other.store.commit_epoch(epoch), {table.spec.id: batch}, {})
+            self._record_commit(epoch, other.store.commit_epoch(epoch), {table.spec.id: batch}, {})
 
     @precondition(lambda self: self.model.ledger)
     @rule(number=CLIENTS, which=st.integers(0, 15), with_rows=st.booleans())
@@ -274,7 +274,7 @@ class StoreMachine(MachineBase):
     @precondition(lambda self: self.model.ledger)
     @rule(number=CLIENTS, batch_id=st.integers(0, 40))
     def ask_for_any_batch(self, number: int, batch_id: int) -> None:
-        """What is answered as committed was; what never was is refused, or still to come."""
+        """A batch that counts as committed was committed; another one is refused, or still to come."""
         store = self.clients[number].store
         writer = min(self.model.ledger)[0]
         done = sorted(batch for name, batch in self.model.ledger if name == writer)
@@ -390,7 +390,7 @@ class StoreMachine(MachineBase):
         if high == 12 and self.model.names:
             # Not committed: what is committed at or below it later would be missing.
             with pytest.raises((InvalidOption, SnapshotExpired), match=r"newest committed epoch|no longer kept"):
-                client.store.table(self._named(name)).changes(after, self.model.newest + 1)
+                client.store.table(self._existing_table(name)).changes(after, self.model.newest + 1)
             return
         answer = self._read(
             client, name, after, fault, lambda table, model: (model, face(model).changes(table, after, until))
@@ -407,7 +407,7 @@ class StoreMachine(MachineBase):
         if ahead and isinstance(self.system, TickingSystem):
             with pytest.raises(WaitTimeout, match=str(self.model.newest)):
                 client.store.wait_epoch(self.model.newest + 1, timeout=0.05)
-        elif self._repeated(client, fault, lambda: client.store.wait_epoch(self.model.newest)) is not None:
+        elif self._repeat(client, fault, lambda: client.store.wait_epoch(self.model.newest)) is not None:
             assert client.version.max_committed_epoch == self.model.newest
 
     # --- Snapshots -------------------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ class StoreMachine(MachineBase):
                 assert names is None or name not in names
                 return None
 
-        answer = self._repeated(client, fault, read)
+        answer = self._repeat(client, fault, read)
         if answer and answer[0]:
             table_id, found, value = answer[0]
             visible = self.model.tables[table_id].at(snapshot.epoch)
@@ -467,7 +467,7 @@ class StoreMachine(MachineBase):
 
     @rule(number=CLIENTS, name=st.sampled_from(NAMES), fault=FAULTS)
     def compact(self, number: int, name: str, fault: Fault | None) -> None:
-        client, name = self.clients[number], self._named(name)
+        client, name = self.clients[number], self._existing_table(name)
         if name in self.model.names and self._may_compact(client.store):
             self._after_upkeep(client, self._attempt(client, fault, lambda: client.store.compact(name))[0])
 
@@ -486,7 +486,7 @@ class StoreMachine(MachineBase):
         self._after_upkeep(client, self._attempt(client, fault, client.store.vacuum)[0])
 
     def _after_upkeep(self, client: Client, outcome: str) -> None:
-        """Dead or not, nothing that can be read has changed: not at the newest epoch, an old one, or a pinned one."""
+        """In any case nothing readable has changed: not at the newest epoch, an old one, or a pinned one."""
         if outcome == "crash" or client.bucket.dead:
             self._revive(client)
         for name in self.model.names:
@@ -525,7 +525,7 @@ class StoreMachine(MachineBase):
         kind: str,
         fault: Fault | None,
     ) -> None:
-        """What a table goes through in its life: written, merged, pinned, overwritten, past its retention, merged."""
+        """The life of a table: written, merged, pinned, overwritten, past its retention, merged."""
         if not self.model.names:
             return
         self._write_all(number, name, [first])
@@ -551,7 +551,7 @@ class StoreMachine(MachineBase):
         if rarely:
             return
         self.clients[number].store.close()
-        self.clients[number] = self._opened(number)
+        self.clients[number] = self._open_client(number)
 
     # --- What holds between any two steps ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the state machine of `machine.py` stands on: two clients on one bucket, faults, checks against a model."""
+"""The base of the state machine in `machine.py`: two clients on one bucket, faults, checks with a model."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
     """From some call of an operation on, `count` calls meet `fate`."""
 
     first: int | str
-    """The number of that call, or the first one that is such a call on the bucket."""
+    """The number of that call, or the name of an operation whose first call it is."""
     count: int
     fate: Fate
 
@@ -63,11 +63,11 @@ class Client:
         """Uncommitted rows: by epoch, then table id."""
         self.pins: list[Any] = []
         self.pinned_names: dict[int, dict[str, int]] = {}
-        """Per snapshot, by `id`, the tables that it shows; of an epoch that was asked for by its number, none."""
+        """The tables of each snapshot, by its `id`; none for a given epoch."""
 
     @property
     def version(self) -> Any:
-        """What this client knows, without a request."""
+        """The version that this client knows, without a request."""
         return inside.version(self.store)
 
     def own(self, table_id: int, epoch: int | None) -> list[Batch]:
@@ -83,7 +83,7 @@ class Client:
 
 
 def _script(fault: Fault, calls: int) -> Script:
-    """The fault, for an operation that begins after so many calls."""
+    """The fault, for an operation that begins after `calls` calls."""
     low = calls + fault.first if isinstance(fault.first, int) else None
 
     def script(call: Call) -> Fate:
@@ -102,7 +102,7 @@ class MachineBase(RuleBasedStateMachine):
     gc_grace = 15.0
 
     def make_bucket(self) -> tuple[ObjectStore, System]:
-        """An empty bucket and the clock that it goes by."""
+        """An empty bucket and its clock."""
         system = TickingSystem()
         return ModelBucket(system), system
 
@@ -124,7 +124,7 @@ class MachineBase(RuleBasedStateMachine):
         self.inner, self.system = self.make_bucket()
         self.model = Model()
         self.batch_id = 0
-        self.clients = [self._opened(number) for number in range(2)]
+        self.clients = [self._open_client(number) for number in range(2)]
         if isinstance(self.system, TickingSystem):
             self.system.on_tick.append(self._renew_pins)
         for name in tables:
@@ -135,7 +135,7 @@ class MachineBase(RuleBasedStateMachine):
         inside.snapshot_every(inside.version_log(inside.backend(store)), self.snapshot_every)
         return store
 
-    def _opened(self, number: int) -> Client:
+    def _open_client(self, number: int) -> Client:
         bucket = FaultyBucket(self.inner)
         return Client(number, bucket, self._open_store(bucket, number))
 
@@ -157,7 +157,7 @@ class MachineBase(RuleBasedStateMachine):
                 client.store.close()
 
     def _nothing_is_left_over(self) -> None:
-        """At the end, every table reads right, and vacuum leaves the SSTs of the version and no others."""
+        """At the end, every table reads right, and vacuum leaves exactly the SSTs of the version."""
         for client in self.clients:
             for snapshot in client.pins:
                 snapshot.close()
@@ -187,7 +187,7 @@ class MachineBase(RuleBasedStateMachine):
         if isinstance(self.system, TickingSystem):
             self.system.forward(seconds)
 
-    def _named(self, name: str, *, raw: bool = False) -> str:
+    def _existing_table(self, name: str, *, raw: bool = False) -> str:
         """A table that exists, as long as there is one: few calls are wasted on others."""
         there = sorted(one for one in self.model.names if not (raw and one == "typed"))
         return there[NAMES.index(name) % len(there)] if there else name
@@ -195,7 +195,7 @@ class MachineBase(RuleBasedStateMachine):
     # --- Faults ----------------------------------------------------------------------------------------------------
 
     def _attempt(self, client: Client, fault: Fault | None, operation: Callable[[], Any]) -> tuple[str, Any]:
-        """("ok", answer), or "crash" or "unavailable" if the fault came to that."""
+        """("ok", result), or "crash" or "unavailable" if the fault caused that."""
         bucket = client.bucket
         if fault is not None and self.faults:
             bucket.script = _script(fault, len(bucket.calls))
@@ -210,8 +210,8 @@ class MachineBase(RuleBasedStateMachine):
         finally:
             bucket.script = None
 
-    def _repeated(self, client: Client, fault: Fault | None, operation: Callable[[], Any]) -> Any:
-        """The answer of an operation that changes nothing, after as many tries as it takes."""
+    def _repeat(self, client: Client, fault: Fault | None, operation: Callable[[], Any]) -> Any:
+        """The result of an operation that changes nothing, after as many attempts as it takes."""
         outcome, answer = self._attempt(client, fault, operation)
         if outcome == "crash" or client.bucket.dead:
             self._revive(client)
@@ -222,10 +222,10 @@ class MachineBase(RuleBasedStateMachine):
         """The process has died: its buffer and its pins are gone."""
         note(f"client {client.number} dies and is opened anew")
         inside.kill(client.store)
-        self.clients[client.number] = self._opened(client.number)
+        self.clients[client.number] = self._open_client(client.number)
 
     def _observe(self) -> Any:
-        """The newest version, by somebody who has only the bucket."""
+        """The newest version, read from the bucket alone."""
         store = open_on(self.inner, self.system)
         try:
             return store.version()
@@ -244,8 +244,8 @@ class MachineBase(RuleBasedStateMachine):
         *,
         raw: bool = False,
     ) -> tuple[Any, Batch] | None:
-        """What `read` answers, and everything that is visible to it; `None` if it was refused for a good reason."""
-        name = self._named(name, raw=raw)
+        """The result of `read`, and everything visible to it; `None` if it was refused for a good reason."""
+        name = self._existing_table(name, raw=raw)
 
         def attempt() -> tuple[str, Any, Any]:
             try:
@@ -265,7 +265,7 @@ class MachineBase(RuleBasedStateMachine):
                 assert epoch < edge, "an epoch within every client's retention has to be readable"
                 return "expired", None, None
 
-        answer = self._repeated(client, fault, attempt)
+        answer = self._repeat(client, fault, attempt)
         if answer is None or answer[0][0] != "ok":
             return None
         _, found, table_id = answer[0]
@@ -274,7 +274,7 @@ class MachineBase(RuleBasedStateMachine):
         return found, self.model.tables[table_id].at(until, client.own(table_id, epoch))
 
     def _epoch(self, which: int) -> int | None:
-        """Of old and new epochs one, also such as nobody committed; `None` for the latest."""
+        """An old or new epoch, or one that was never committed; `None` for the latest."""
         known = [epoch for _, epoch in self.model.commits][-8:] + [epoch for one in self.clients for epoch in one.open]
         known += [epoch + 1 for epoch in known[-2:]]
         return known[which % len(known)] if which >= 0 and known else None
@@ -293,7 +293,7 @@ class MachineBase(RuleBasedStateMachine):
                 assert read[0] == read[1]
 
     def _check_snapshot(self, client: Client, snapshot: Any) -> None:
-        """A snapshot shows the tables that were there when it was taken, and no others, whatever came of them."""
+        """A snapshot shows exactly the tables of its moment, whatever happened to them."""
         names = client.pinned_names.get(id(snapshot))
         for name in NAMES:
             if names is not None and name not in names:

@@ -1,4 +1,4 @@
-"""What a store should return: the history of each table, its commits, and the two kinds of tables behind one face."""
+"""What a store should return: the history of each table, its commits, and one interface for both kinds of tables."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from support.models.history import TableHistory, applied
 Key = Any
 Value = Any
 Batch = dict[Key, Value]
-"""Per key its value, or `None` for a delete."""
+"""The value of each key, or `None` for a delete."""
 
 RAW_KEYS = [b"", b"\0", b"\0\0", b"a", b"a\0", b"ab", b"ab\xff", b"b", b"b" * 40, b"\xfe", b"\xff", b"\xff\xff\xff"]
 TYPED_KEYS = [(number, text) for number in (-5, 0, 3) for text in ("", "a", "a\0b", "ä")]
@@ -28,7 +28,7 @@ TYPED_SCHEMA = pa.schema(
 
 @dataclass
 class TableModel:
-    """One table: what was committed to it."""
+    """The history of one table."""
 
     name: str
     typed: bool
@@ -41,7 +41,7 @@ class TableModel:
         return TYPED_KEYS if self.typed else RAW_KEYS
 
     def at(self, epoch: int, own: Iterable[Batch] = ()) -> Batch:
-        """What is visible at `epoch` with the own batches, oldest first, on top."""
+        """The visible rows at `epoch`, with the own batches, oldest first, on top."""
         seen = self.history.at(epoch)
         for batch in own:
             seen = applied(seen, batch)
@@ -53,7 +53,7 @@ class Model:
     """All tables by id, and all commits."""
 
     tables: dict[int, TableModel] = field(default_factory=dict)
-    """Dropped ones, too: a client that has not heard of it still sees them."""
+    """With dropped ones: a client that has not learned of the drop still sees them."""
     names: dict[str, int] = field(default_factory=dict)
     commits: list[tuple[int, int]] = field(default_factory=list)
     """(milliseconds, epoch), both ascending."""
@@ -67,7 +67,7 @@ class Model:
     def last_epoch(self, table_id: int) -> int:
         return self.tables[table_id].history.last_epoch
 
-    def changed(self, table_id: int) -> int:
+    def newest_write(self, table_id: int) -> int:
         """The newest epoch that wrote to the table, or the newest when it was created."""
         return max(self.last_epoch(table_id), self.tables[table_id].created)
 
@@ -78,7 +78,7 @@ class Model:
             self.tables[table_id].history.commit(epoch, batch)
 
     def edge(self, now_ms: int, retention_seconds: float) -> int:
-        """The newest epoch that is so old that nothing before it has to be kept."""
+        """The newest epoch old enough that no earlier one has to be kept."""
         return max((epoch for at, epoch in self.commits if at <= now_ms - retention_seconds * 1000), default=0)
 
 
@@ -166,5 +166,5 @@ class TypedFace:
 
 
 def face(model: TableModel) -> Any:
-    """How to use the table."""
+    """The interface to the table."""
     return TypedFace if model.typed else RawFace

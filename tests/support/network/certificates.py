@@ -1,4 +1,4 @@
-"""A certificate authority for one test, and what it signs; made by the `openssl` command."""
+"""A certificate authority for one test, and its certificates, made by the `openssl` command."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """A CA in a folder of its own."""
+    """A CA, kept in a folder."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         if shutil.which("openssl") is None:
@@ -28,7 +28,7 @@ class Authority:
         _openssl("req", "-x509", *_fresh(self._key), "-out", self.certificate, "-subj", f"/CN={name}")
 
     def sign(self, name: str, subject: str = "", names: str = "IP:127.0.0.1,DNS:localhost") -> Pair:
-        """A new certificate and key in files of that name, which replace older ones; the key first, then the other."""
+        """Make a certificate and key in files of that name, which replace older ones; the key first, then the other."""
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={names}")
@@ -39,7 +39,7 @@ class Authority:
 
 
 def serial_number(certificate: bytes) -> str:
-    """What tells one certificate (PEM) from all others of its authority."""
+    """The serial number of a certificate (PEM), unique within its authority."""
     asked = ["openssl", "x509", "-noout", "-serial"]
     return subprocess.run(asked, input=certificate, check=True, capture_output=True, timeout=60).stdout.decode().strip()
 

@@ -1,4 +1,4 @@
-"""A name server that answers one address for whatever it is asked, as one does that knows a Service of Kubernetes."""
+"""A name server with one address for all names, like one that knows a Service of Kubernetes."""
 
 import socket
 import struct
@@ -15,10 +15,10 @@ _RESPONSE = 0x8400
 
 
 class NameServer:
-    """On a port of this machine (UDP), while it is entered. Names have IPv4 addresses only."""
+    """A name server on a port of this machine (UDP), while it is entered. Names have IPv4 addresses only."""
 
     def __init__(self, answer: str) -> None:
-        """`answer`: the address that every name has, until it is set to another."""
+        """`answer`: the address of every name, until it is set to another."""
         self.answer = answer
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
@@ -26,7 +26,7 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self._socket.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -44,10 +44,10 @@ class NameServer:
             asked, sender = self._socket.recvfrom(512)
             if len(asked) < _HEADER_BYTES:
                 return
-            self._socket.sendto(self._answered(asked), sender)
+            self._socket.sendto(self._answer(asked), sender)
 
-    def _answered(self, asked: bytes) -> bytes:
-        """RFC 1035, section 4.1: the question again, and behind it an address, if that was asked for."""
+    def _answer(self, asked: bytes) -> bytes:
+        """The question and behind it the address, if that was asked for (RFC 1035, section 4.1)."""
         end = asked.index(b"\0", _HEADER_BYTES) + 5
         question = asked[_HEADER_BYTES:end]
         is_address = struct.unpack_from("!H", question, len(question) - 4)[0] == _TYPE_A

@@ -1,4 +1,4 @@
-"""Proxies: one that stands for the names of a cluster, and one that stands for a long way.
+"""Proxies: one for the names of a cluster, and one for a slow way.
 
 gRPC goes through the first where the variable `grpc_proxy` says so, so programs run as they are, names of hosts
 included: what asks for a Service gets a process of this machine.
@@ -54,7 +54,7 @@ class ClusterProxy(_Proxy):
     def __init__(self) -> None:
         super().__init__()
         self.services: dict[str, str] = {}
-        """`host:port` of a Service -> of the process. What is not in it is reached as it is called."""
+        """`host:port` of a Service -> of the process. Other names are reached as they are."""
 
     @property
     def environment(self) -> dict[str, str]:

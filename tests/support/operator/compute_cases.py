@@ -1,4 +1,4 @@
-"""Jobs whose manifests are golden files: name -> the store that they are of, and the job."""
+"""Jobs whose manifests are golden files: name -> the job's store, and the job."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[StoreResource, Compute]] = {
 
 
 def job_of(case: str) -> Job:
-    """Everything that a case is made of."""
+    """The objects of which a case is made."""
     store, compute = CASES[case]
     return compute_manifests(compute, store, ADDRESSES, DEFAULTS)
 

@@ -20,7 +20,7 @@ DEFAULTS = Defaults(node_image="localhost/tussock-node:dev", spark_image="localh
 
 
 def at(seconds: float) -> str:
-    """So many seconds after NOW, as the API writes it."""
+    """The time `seconds` after NOW, as the API writes it."""
     return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -31,7 +31,7 @@ def conditions(*, ready: bool = True, reason: str = "Ready") -> list[dict[str, A
 
 
 def body(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
-    """A resource of ours, ready."""
+    """One of Tussock's custom resources, ready."""
     about = {
         "name": name,
         "namespace": "team",
@@ -63,7 +63,7 @@ def compute(name: str = "x", status: dict[str, Any] | None = None, **spec: Any) 
 
 
 class World:
-    """What there is: the platform, the job's children, and what a plan made of them."""
+    """The platform, the job's children, and the status by their plan."""
 
     def __init__(self, job: Manifest, **store_spec: Any) -> None:
         self.job = job
@@ -84,13 +84,13 @@ class World:
         self.has_cert_manager = False
 
     def draw_secret(self) -> None:
-        """Of Spark; an operator does so when the plan asks for it."""
+        """Make Spark's secret, as an operator does when the plan asks for it."""
         secret = spark_secret(parse_compute(self.job), "drawn")
         secret["metadata"]["uid"] = SECRET_UID
         self.others[ref_of(secret)] = secret
 
     def issue_certificate(self) -> None:
-        """Of the store's CA, and of the job; with `managed` an operator does so when plans ask for it."""
+        """Issue certificates of the store's CA and of the job; with `managed` an operator does it when asked."""
         owner = parse_compute(self.job)
         state_store = parse_store(self.others[Ref("StateStore", "s")])
         files = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
@@ -100,14 +100,14 @@ class World:
         self.others[ref_of(ca)] = ca
 
     def plan(self) -> Plan:
-        """The plan of now."""
+        """The plan of this moment."""
         facts = ComputeFacts(
             DEFAULTS, self.application, self.missing, None, self.settled, has_cert_manager=self.has_cert_manager
         )
         return plan_compute(parse_compute(self.job), Observed(facts, self.children, self.others), self.now)
 
     def settle(self) -> Plan:
-        """Carry plans out as an API server would, until one has nothing more to do; pods that are deleted are gone."""
+        """Carry out plans as an API server would, until one has nothing more to do; deleted pods are gone."""
         for _ in range(10):
             plan = self.plan()
             changed = False
@@ -127,7 +127,7 @@ class World:
         raise AssertionError("the plan never comes to rest")
 
     def after(self, seconds: float) -> "World":
-        """The same later."""
+        """The world after some seconds."""
         self.now += timedelta(seconds=seconds)
         return self
 
@@ -141,7 +141,7 @@ class World:
         return self.children[Ref("Pod", name)]
 
     def run(self, name: str = "x-driver", *, ready: bool = True) -> None:
-        """The kubelet starts the driver."""
+        """Start the driver, as the kubelet does."""
         stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         pod = self.driver(name)
         pod["metadata"].setdefault("creationTimestamp", stamp)
@@ -163,7 +163,7 @@ class World:
         status["containerStatuses"] = [{"name": "compute", "state": {"terminated": told}}]
 
     def set(self, **spec: Any) -> None:
-        """Somebody changes the job's spec."""
+        """Change the job's spec, as a user does."""
         self.job["spec"].update(spec)
         self.job["metadata"]["generation"] += 1
 

@@ -1,4 +1,4 @@
-"""Runs the main container of a pod template as a process of this machine, where no cluster is.
+"""Runs the main container of a pod template as a process of this machine, without a cluster.
 
 The command, arguments and variables are the template's own; of paths, ports and names of hosts, those that only mean
 something in a pod are replaced, in them as in the files that are mounted.
@@ -21,12 +21,12 @@ TUSSOCK = Path(sys.executable).with_name("tussock")
 
 
 def main_container(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The first container of a pod template, which is ours."""
+    """The first container of a pod template, which is the operator's."""
     return dict(template["spec"]["containers"][0])
 
 
 def replaced(text: str, names: Mapping[str, str]) -> str:
-    """The text with each of `names` replaced, in one pass: what a name became is not looked at again."""
+    """The text with each of `names` replaced, in one pass: a replacement is not replaced again."""
     longest_first = sorted(names, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, longest_first)), lambda match: names[match[0]], text)
 

@@ -1,7 +1,7 @@
 """The rules of the profile `restricted` of Kubernetes' Pod Security Standards, as a function of a pod's spec.
 
 Written by the table of the standard's documentation, fields of Windows and of kernels' security modules aside: those
-are refused whatever they say, since no pod of ours has them.
+are refused whatever they say, since no pod of Tussock has them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _VOLUMES = {
 
 
 def violations(spec: Mapping[str, Any]) -> list[str]:
-    """What the profile forbids in a pod's spec, as paths with a reason; empty for a pod that it takes."""
+    """What the profile forbids in a pod's spec, as paths with a reason; empty for an admissible pod."""
     return [
         *_pod(spec),
         *(found for path, container in _containers(spec) for found in _container(path, container, spec)),

@@ -1,4 +1,4 @@
-"""The operator as a process against a real API server, and that server's objects as a test sees them."""
+"""The operator as a process at a real API server, and that server's objects as a test sees them."""
 
 import asyncio
 import json
@@ -26,15 +26,15 @@ T = TypeVar("T")
 WAIT_SECONDS_MAX = 120.0
 """Far more than anything takes, however busy the machine is."""
 PUT_RIGHT_SECONDS = FRESH_SECONDS - 1
-"""Sooner than the operator looks again by itself, so only a watch can have told it."""
+"""Less than the time after which the operator looks by itself, so only a watch can have woken it."""
 
 
 class NeverHappened(AssertionError):
-    """What a test waited for did not come; the text says what there was instead."""
+    """A test waited in vain; the text says what there was instead."""
 
 
 def eventually(what: str, probe: Callable[[], T], seconds: float = WAIT_SECONDS_MAX) -> T:
-    """The first answer of `probe` that is true; fails if there is none within `seconds`."""
+    """The first true result of `probe`; fails if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         answer = probe()
@@ -57,7 +57,7 @@ class Objects:
         self._of("Namespace").create(body={"metadata": {"name": self.namespace}})
 
     def delete_namespace(self) -> None:
-        """It stays `Terminating`, with all that is in it: the controller that would empty it does not run."""
+        """Delete the namespace, which stays `Terminating` with its content: no controller empties it here."""
         self._of("Namespace").delete(name=self.namespace)
 
     def apply(self, body: Mapping[str, Any], manager: str = "user") -> Body:
@@ -86,7 +86,7 @@ class Objects:
         self._of(kind).delete(name=name, namespace=self.namespace, body={"propagationPolicy": "Background"})
 
     def serve(self, kind: str, name: str, ready: int | None = None) -> None:
-        """What the controllers of a cluster would say of a workload: all pods are new, and `ready` of them serve."""
+        """Write the status of a workload as a cluster's controllers do: all pods are new, and `ready` of them serve."""
         body = eventually(f"{kind} {name}", lambda: self.get(kind, name))
         replicas = body["spec"]["replicas"]
         numbers = {"replicas": replicas, "updatedReplicas": replicas}
@@ -113,12 +113,12 @@ class Objects:
         return self.ready(kind, name)
 
     def events(self, name: str) -> "list[Body]":
-        """The events about a resource of ours, oldest first."""
+        """The events about one of Tussock's custom resources, oldest first."""
         found = [body for body in self.list("Event") if (body.get("regarding") or {}).get("name") == name]
         return sorted(found, key=lambda body: body["eventTime"])
 
     def writes(self, manager: str = "tussock-operator") -> "list[Body]":
-        """What the audit log has of this namespace by a field manager."""
+        """The writes of a field manager in this namespace, from the audit log."""
         lines = (self.kubeconfig.parent / "audit.log").read_text().splitlines()
         found = [json.loads(line) for line in lines if f"fieldManager={manager}" in line]
         return [line for line in found if line["objectRef"].get("namespace") == self.namespace]
@@ -145,7 +145,7 @@ class OperatorProcess:
     """`python -m tussock.operator`, for some namespaces."""
 
     running: ClassVar[set["OperatorProcess"]] = set()
-    """All that were started and not ended, for whoever cleans up after a test that failed."""
+    """All that were started and not ended: a fixture ends them after a test that failed."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class OperatorProcess:
         self.running.add(self)
 
     def keep(self) -> None:
-        """Start it, and again whenever it ends by itself, as a kubelet does: without its lease, on a busy machine."""
+        """Start it, and again whenever it ends by itself, as a kubelet does: a busy machine may cost it its lease."""
         self.start()
         self._is_kept = True
         threading.Thread(target=self._revive, daemon=True).start()
@@ -203,7 +203,7 @@ class OperatorProcess:
         self.running.discard(self)
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; returns the exit code."""
         assert self._process is not None
         self._leave()
         if self._process.poll() is None:
@@ -213,7 +213,7 @@ class OperatorProcess:
         return code
 
     def _leave(self) -> None:
-        """From now on it is nobody's business but the caller's that it ends."""
+        """From now on only the caller ends it."""
         with self._ending:
             self._is_kept = False
 

@@ -23,29 +23,29 @@ __all__ = ["DRIVER_IP", "Driver", "executor_environment", "running_driver", "run
 
 ROOT = Path(__file__).resolve().parents[3]
 DRIVER_IP, EXECUTOR_IP = "127.0.0.2", "127.0.0.3"
-"""All of 127.0.0.0/8 is this machine, so pods may have addresses of their own, as on a node."""
+"""All of 127.0.0.0/8 is this machine, so each pod may have a different address, as on a node."""
 SECRET = "/etc/tussock/spark/secret"
 
 
 class Driver(NamedTuple):
-    """A driver that runs."""
+    """A running driver."""
 
     process: subprocess.Popen[bytes]
     log: Path
     folder: Path
-    """Stands for its files: `executors` has their number, `secret` what Spark knows itself by."""
+    """Stands for its files: `executors` has their number, `secret` the password of Spark's traffic."""
     ui_port: int
     objects: Objects
 
     def executors(self) -> list[Body]:
-        """The pods that it has made."""
+        """The executors' pods that it has made."""
         pods = self.objects.list("Pod")
         return [pod for pod in pods if pod["metadata"].get("labels", {}).get("spark-role") == "executor"]
 
 
 @contextmanager
 def running_driver(objects: Objects, folder: Path, world: World, application: str, *arguments: str) -> Iterator[Driver]:
-    """The driver of the job of `world`, whose children are applied first; it is killed at the end."""
+    """Run the driver of the job of `world`, whose children are applied first; it is killed at the end."""
     for ref, child in world.children.items():
         child["metadata"] = {**child["metadata"], "namespace": objects.namespace}
         child["metadata"].pop("ownerReferences", None)
@@ -89,7 +89,7 @@ def running_driver(objects: Objects, folder: Path, world: World, application: st
 
 
 def executor_environment(pod: Body, folder: Path) -> dict[str, str]:
-    """The variables that Spark and the template give an executor, as a node does."""
+    """The variables that Spark and the template give an executor, filled in as by a node."""
     told = {**_values(pod), "SPARK_EXECUTOR_POD_IP": EXECUTOR_IP, "SPARK_EXECUTOR_POD_NAME": pod["metadata"]["name"]}
     home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
     return {**os.environ, **told, **home, "SPARK_LOCAL_DIRS": str(folder), "SPARK_CONF_DIR": str(folder)}
@@ -97,7 +97,7 @@ def executor_environment(pod: Body, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def running_executor(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An executor by the entrypoint of our image."""
+    """Run an executor by the entrypoint of the project's image."""
     command = [sys.executable, str(ROOT / "images/spark/entrypoint.py"), "executor"]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=dict(environment), cwd=log.parent, stdout=out, stderr=out)

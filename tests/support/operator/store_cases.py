@@ -1,4 +1,4 @@
-"""Stores whose manifests are golden files, each with one Meta and one Compactor: name -> what is applied for it."""
+"""Stores whose manifests are golden files, each with one Meta and one Compactor, by name."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ CASES: dict[str, Case] = {
 
 
 def manifests_of(case: str) -> list[dict[str, Any]]:
-    """What is applied for a case, in order; of secrets only the names."""
+    """The manifests of a case, in order; of secrets only the names."""
     store, meta, compactor = CASES[case]
     addresses = [meta_address(meta.name, store.namespace)]
     return [
@@ -99,7 +99,7 @@ def manifests_of(case: str) -> list[dict[str, Any]]:
 
 
 def pod_templates(case: str) -> dict[str, dict[str, Any]]:
-    """The pod templates of a case by kind and name of what makes the pods."""
+    """The pod templates of a case by kind and name of their workload."""
     return {
         f"{manifest['kind']}/{manifest['metadata']['name']}": manifest["spec"]["template"]
         for manifest in manifests_of(case)

@@ -5,7 +5,7 @@ from support.operator.process import Body, Objects
 
 
 def store_on(minio: MinioServer, objects: Objects, name: str) -> Body:
-    """The manifest of a store, whose secret is made."""
+    """The manifest of a store; its secret is created."""
     keys = {"access-key-id": minio.user, "secret-access-key": minio.password}
     objects.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{name}-bucket"}, "stringData": keys})
     s3 = {"endpoint": minio.endpoint, "bucket": BUCKET, "prefix": f"{objects.namespace}/{name}", "allowHttp": True}
@@ -23,7 +23,7 @@ def store_on(minio: MinioServer, objects: Objects, name: str) -> Body:
 
 
 def serving(objects: Objects, store: Body) -> str:
-    """Create a store and let its nodes serve; its name."""
+    """Create a store and let its nodes serve; returns its name."""
     name: str = store["metadata"]["name"]
     objects.apply(store)
     for workload in (f"{name}-meta", f"{name}-compactor"):

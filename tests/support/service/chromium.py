@@ -1,6 +1,6 @@
 """A real Chromium, found on this machine and driven over its DevTools protocol; nothing but a WebSocket is needed.
 
-Each `Browser` has a profile of its own, so nothing of another run (storage, cache) is in it.
+Each `Browser` has a new profile, so nothing of another run (storage, cache) is in it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import aiohttp
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_SECONDS_MAX = 120
 WAIT_SECONDS_MAX = 120
-# Headless and as root, in a container without a GPU; and no errands of its own.
+# Headless and as root, in a container without a GPU; and without background requests.
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -147,7 +147,7 @@ class Browser:
             "about:blank",
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            # A group of its own, since Chromium is many processes.
+            # A new group, since Chromium is many processes.
             start_new_session=True,
         )
         try:

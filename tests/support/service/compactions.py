@@ -1,4 +1,4 @@
-"""Manual compactions, asked for in a thread, so that the test can look on while they are under way."""
+"""Manual compactions in a thread, so that the test can watch them."""
 
 import threading
 
@@ -8,7 +8,7 @@ from tussock.statestore.errors import TussockError
 
 
 class Asked:
-    """`store.compact`, which begins at once."""
+    """A call of `store.compact`, which begins at once."""
 
     def __init__(self, store: StateStore, table: str) -> None:
         self._error: TussockError | None = None
@@ -22,7 +22,7 @@ class Asked:
             self._error = error
 
     def wait(self) -> None:
-        """Until it has ended; raises what it raised."""
+        """Wait for its end; raises its error."""
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive(), "the compaction did not end"
         if self._error is not None:

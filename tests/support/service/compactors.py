@@ -1,4 +1,4 @@
-"""Compactor nodes inside the test's process, whose slots are threads, for a platform that runs there too."""
+"""Compactor nodes inside the test's process, whose slots are threads, for a platform in that process."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ from tussock.statestore.sst.reader import Sstables
 def start_compactor(
     url: str, *, slots: int = 1, name: str = "compactor", wrap: Callable[[Slot], Slot] = lambda slot: slot
 ) -> CompactorNode:
-    """A node at the service that `tussock://...` names; the test drains it. `wrap` may stand in for its slots."""
+    """Start a node at the service `tussock://...`; the test drains it. `wrap` may replace its slots."""
     system = RealSystem()
     connection = MetaConnection(
         addresses_in(url), system, GrpcTransport, name=name, kind=pb.COMPACTOR, deadline_seconds=10.0

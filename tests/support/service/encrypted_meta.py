@@ -1,4 +1,4 @@
-"""A meta node and its clients with the certificates that are in the secrets of a store."""
+"""A meta node and its clients with the certificates in a store's secrets."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ __all__ = ["meta_with"]
 def meta_with(
     secrets: Mapping[str, Mapping[str, str]], store: StoreResource, folder: Path
 ) -> Iterator[Callable[..., StateStore]]:
-    """A node that serves; what it answers connects to it as an identity. `secrets` are their `data`, by name."""
+    """A node that serves; yields a function that connects as an identity. `secrets` are their `data`, by name."""
     for name, data in secrets.items():
         (folder / name).mkdir()
         for file, content in data.items():

@@ -1,4 +1,4 @@
-"""A meta service that asks for tokens, as a process of its own, and callers that may be hostile."""
+"""A meta service that asks for tokens, as a separate process, and callers that may be hostile."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ CALL_SECONDS = 60
 
 
 class Caller:
-    """Speaks gRPC, and has no more of the client's manners than that."""
+    """A bare gRPC client, without the manners of Tussock's."""
 
     def __init__(self, address: str, token: str | None) -> None:
         self.channel = grpc.insecure_channel(
@@ -31,14 +31,14 @@ class Caller:
             self.metadata.append(("authorization", f"Bearer {token}"))
 
     def call(self, method: str, request: Message) -> Any:
-        """One call; raises the error that the service answered with."""
+        """One call; raises the service's error."""
         data = request.SerializeToString()
         pieces = [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)]
         answer = self.in_pieces(method, pieces) if len(pieces) > 1 else self.sent(method, data)
         return METHODS[method].response.FromString(answer)
 
     def sent(self, method: str, data: bytes, seconds: float = CALL_SECONDS) -> bytes:
-        """One call with these bytes, and the bytes that it is answered with."""
+        """One call with these bytes; returns the bytes of the answer."""
         stub = self.channel.unary_unary(METHODS[method].path)
         try:
             answer: bytes = stub(data, metadata=self.metadata, timeout=seconds)
@@ -47,7 +47,7 @@ class Caller:
         return answer
 
     def in_pieces(self, method: str, pieces: Iterable[bytes]) -> bytes:
-        """One call with a request that comes in pieces."""
+        """One call with a request in pieces."""
         stub = self.channel.stream_unary(METHODS[method].path)
         try:
             answer: bytes = stub(iter(pieces), metadata=self.metadata, timeout=CALL_SECONDS)
@@ -64,7 +64,7 @@ class Refused(Exception):
 
 
 def told_by(error: Any) -> Exception:
-    """What the service raised, or what gRPC said where it did not speak."""
+    """The service's error, or gRPC's status if it has none."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:
             told: TussockError = decode_error(value)
@@ -89,7 +89,7 @@ class GuardedMeta:
         return connect(self.process.url, token=self.tokens[role], **options)
 
     def caller(self, role: str | None) -> Caller:
-        """Somebody with the token of that role, or without any."""
+        """A caller with the token of that role, or without any."""
         made = Caller(self.process.address, None if role is None else self.tokens[role])
         self._callers.append(made)
         return made

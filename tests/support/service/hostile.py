@@ -1,4 +1,4 @@
-"""Requests that no client of Tussock would send: any field, with values at the edges of what its type holds."""
+"""Requests that no client of Tussock would send: any field, with values at the edges of its type."""
 
 import random
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ class Hostile:
     """Makes requests by a seed."""
 
     def __init__(self, seed: str, known: Sequence[str]) -> None:
-        """`known` are texts that mean something to the service: sessions, tables, pins."""
+        """`known` are texts with a meaning for the service: sessions, tables, pins."""
         self.random = random.Random(seed)
         self._texts = (*_TEXTS, *known, *known)
 
     def request(self, method: Method) -> bytes:
-        """The bytes of a request, or bytes that are none."""
+        """The bytes of a request, or bytes of none."""
         kind = self.random.random()
         if kind < 0.08:
             return self.random.randbytes(self.random.choice((0, 1, 50, 5_000, 200_000, 2_000_000)))
-        data = self._filled(method.request(), 0).SerializeToString()
+        data = self._fill(method.request(), 0).SerializeToString()
         if kind < 0.16 and data:
             damaged = bytearray(data)
             for _ in range(self.random.randrange(1, 8)):
@@ -41,7 +41,7 @@ class Hostile:
             return bytes(damaged[: self.random.randrange(len(damaged) + 1)])
         return data * self.random.choice((2, 30)) if kind < 0.2 else data
 
-    def _filled(self, message: Message, depth: int) -> Message:
+    def _fill(self, message: Message, depth: int) -> Message:
         for field in message.DESCRIPTOR.fields:
             if self.random.random() < 0.25:
                 continue
@@ -51,7 +51,7 @@ class Hostile:
                 self._fill_list(getattr(message, field.name), field, depth)
             elif field.message_type is not None:
                 if depth < _DEPTH_MAX:
-                    self._filled(getattr(message, field.name), depth + 1)
+                    self._fill(getattr(message, field.name), depth + 1)
             else:
                 setattr(message, field.name, self._value(field))
         return message
@@ -64,7 +64,7 @@ class Hostile:
             elif many or depth >= _DEPTH_MAX:
                 values.add()
             else:
-                self._filled(values.add(), depth + 1)
+                self._fill(values.add(), depth + 1)
 
     def _fill_map(self, values, field: FieldDescriptor) -> None:
         key, value = field.message_type.fields

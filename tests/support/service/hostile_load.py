@@ -1,4 +1,4 @@
-"""Hostile calls at a rate, from a process of their own.
+"""Hostile calls at a rate, from a separate process.
 
 `python -m support.service.hostile_load ADDRESS RATE SECONDS TOKEN...`
 
@@ -24,10 +24,10 @@ from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
 CALL_SECONDS = 20
 CONNECTIONS = 4
 WAITING_MAX = 256
-"""Calls of one connection: the service lets in no more."""
+"""Calls of one connection, as many as the service accepts."""
 NAMES = [name for name in METHODS if name not in ("CloseSession", "PauseCompaction", "Subscribe")]
 MADE = 400
-"""Requests of each caller, made before: what is measured is the service."""
+"""Requests of each caller, made in advance: the measurement is of the service."""
 
 
 async def _attack(address: str, token: str, rate: float, seconds: float) -> tuple[int, int, collections.Counter[str]]:

@@ -1,4 +1,4 @@
-"""`tussock meta serve` and `tussock compactor` as processes of their own, and what they wrote to their logs."""
+"""`tussock meta serve` and `tussock compactor` as separate processes, and what they wrote to their logs."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class ServiceProcess:
         self._reader.start()
 
     def wait_for(self, when: Callable[[Line], bool] = lambda _: True, **fields: object) -> Line:
-        """The first line of the log with these fields; waits for it."""
+        """Wait for a line of the log with these fields; returns the first one."""
 
         def found() -> Line | None:
             return next((line for line in self.lines if line.items() >= fields.items() and when(line)), None)
@@ -51,7 +51,7 @@ class ServiceProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code; its log is complete then."""
+        """Wait for its end; returns its exit code, and its log is complete then."""
         code = self.process.wait(WAIT_SECONDS_MAX)
         self._reader.join(WAIT_SECONDS_MAX)
         return code
@@ -81,7 +81,7 @@ class ServiceProcess:
 
 
 class MetaProcess(ServiceProcess):
-    """A replica. Ports are free ones unless the settings say otherwise."""
+    """A replica. Its ports are free ones unless the settings name some."""
 
     def __init__(self, store: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class MetaProcess(ServiceProcess):
 
     @property
     def address(self) -> str:
-        """Where its gRPC port is, once it serves."""
+        """The address of its gRPC port, once it serves."""
         return str(self.wait_for(event="serving")["address"])
 
     @property
@@ -101,7 +101,7 @@ class MetaProcess(ServiceProcess):
 
     @property
     def http(self) -> str:
-        """Where its HTTP port is: `host:port`."""
+        """The address of its HTTP port, `host:port`."""
         return str(self.wait_for(event="serving")["http"])
 
     def wait_until_it_leads(self) -> Self:
@@ -115,7 +115,7 @@ class CompactorProcess(ServiceProcess):
     def __init__(
         self, meta: MetaProcess, name: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
-        """One that is named "" names itself."""
+        """With the name "" the node chooses its name."""
         super().__init__("compactor", "--meta", meta.address, "--name", name, *arguments, environment=environment)
 
     def wait_until_connected(self) -> Self:
@@ -123,7 +123,7 @@ class CompactorProcess(ServiceProcess):
         return self
 
     def slots(self) -> list[int]:
-        """Process ids of its slots that have had work."""
+        """Process ids of its slots that have run tasks."""
         threads = Path(f"/proc/{self.process.pid}/task").iterdir()
         children = [pid for thread in threads for pid in (thread / "children").read_text().split()]
         named = [(int(pid), Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in children]

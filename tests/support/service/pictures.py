@@ -26,11 +26,11 @@ def png_pixels(png: bytes) -> npt.NDArray[np.uint8]:
     lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * channels)
     done = np.zeros((height + 1, width + 1, channels), np.uint8)
     for row, line in enumerate(lines, start=1):
-        done[row, 1:] = _unfiltered(int(line[0]), line[1:].reshape(width, channels), done[row - 1])
+        done[row, 1:] = _unfilter(int(line[0]), line[1:].reshape(width, channels), done[row - 1])
     return done[1:, 1:, :3]
 
 
-def _unfiltered(kind: int, line: npt.NDArray[np.uint8], above: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _unfilter(kind: int, line: npt.NDArray[np.uint8], above: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """A line with its filter (PNG specification, section 9) undone; `above` has one pixel more, to its left."""
     if kind == 0:
         return line

@@ -1,6 +1,6 @@
 """A platform inside the test's process: replicas of the meta service behind real gRPC, each with its own event loop.
 
-For what needs processes of their own (kill -9, SIGSTOP, SIGTERM), tests start `tussock meta serve` instead.
+For what needs separate processes (kill -9, SIGSTOP, SIGTERM), tests start `tussock meta serve` instead.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ START_SECONDS_MAX = 120
 
 
 class Replica:
-    """One replica, serving."""
+    """One replica of the service, which serves."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Replica:
 QUIET = PickerConfig(
     base_bytes=1 << 60, l0_merge_min=1 << 20, l0_runs_max=1 << 20, l0_stall_runs=1 << 30, tombstone_percent=101
 )
-"""Nothing is compacted by itself."""
+"""A picker that compacts nothing by itself."""
 
 
 class Platform:
@@ -111,11 +111,11 @@ class Platform:
 
     @property
     def leader(self) -> Replica:
-        """The replica that leads."""
+        """The leading replica."""
         return next(replica for replica in self.replicas if replica.node.is_leader)
 
     def wait_for_leader(self) -> Replica:
-        """Return once one leads."""
+        """Wait until a replica leads."""
         waited = threading.Event()
         for _ in range(START_SECONDS_MAX * 100):
             for replica in self.replicas:
@@ -152,5 +152,5 @@ class Platform:
 
 
 def addresses(count: int) -> Sequence[str]:
-    """Addresses that nobody listens on."""
+    """Addresses on which no program listens."""
     return [f"127.0.0.1:{free_port()}" for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The status of a real store, told by a replica that is made up around it."""
+"""The status of a real store, from a simulated replica."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +46,7 @@ def bare_status(**fields: Any) -> ServiceStatus:
 
 
 class StoreStatus:
-    """Follows the log of the store at `url` as a replica does; tests change `fields` to say what else it tells."""
+    """Follows the log of the store at `url` as a replica does; tests change `fields` to set other parts."""
 
     def __init__(self, url: str) -> None:
         self._system = RealSystem()
@@ -60,7 +60,7 @@ class StoreStatus:
         self.fields: dict[str, Any] = {}
 
     def __call__(self) -> ServiceStatus:
-        """The status now; answers like a replica that leads."""
+        """The status now, as a leading replica would return it."""
         version = self._log.refresh()
         now_ms = self._system.now_ms()
         status = bare_status(

@@ -15,7 +15,7 @@ __all__ = ["Query", "close_connections"]
 
 
 def close_connections() -> None:
-    """Let go of what this process opened in the role of Spark's."""
+    """Close what this process opened as a source of Spark."""
     for store in connections._stores.values():
         store.close()
     connections._stores.clear()
@@ -47,21 +47,21 @@ class Query:
         return end
 
     def run(self) -> list[pa.RecordBatch]:
-        """Run the batch that is noted last, in tasks; may be done again, as after a crash."""
+        """Run the noted batch in tasks; may be repeated, as after a crash."""
         start = self.log[-2] if len(self.log) > 1 else self.reader.initialOffset()
         parts = pickle.loads(pickle.dumps(self.reader.partitions(start, self.log[-1])))
         task = self._source.streamReader(self.schema)
         return [batch for part in parts for batch in task.read(part)]
 
     def drain(self) -> list[list[Change]]:
-        """The changes of each batch, until there is nothing to do."""
+        """Run until there is nothing to do; returns the changes of each batch."""
         batches = []
         while self.plan() is not None:
             batches.append(changes_in(self.run(), "_op", "_epoch"))
         return batches
 
     def die(self) -> list[dict[str, Any]]:
-        """End as `kill -9` would once the lease is over; answers the checkpoint."""
+        """End as `kill -9` would once the lease is over; returns the checkpoint."""
         cursor = self.reader._cursor
         if cursor is not None and cursor._snapshot is not None:
             cursor._snapshot.close()

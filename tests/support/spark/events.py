@@ -1,4 +1,4 @@
-"""Seeded events with late ones, nulls and repeats, and what Spark's own stateful operators make of them."""
+"""Seeded events with late ones, nulls and repeats, and the results of Spark's own stateful operators."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ DDL = "k string, v bigint, at timestamp"
 GAP = timedelta(seconds=20)
 DELAY = timedelta(seconds=60)
 END = "end"
-"""Key of the last two batches, which only bring the watermark past all others."""
+"""Key of the last two batches, which only move the watermark past all others."""
 
 
 def event_batches(seed: int, batches: int = 5, rows: int = 60, keys: int = 12) -> list[pa.Table]:
@@ -37,7 +37,7 @@ def event_batches(seed: int, batches: int = 5, rows: int = 60, keys: int = 12) -
 
 
 def spark_results(spark: Any, folder: Path, batches: list[pa.Table], queries: dict[str, tuple[str, Any]]) -> Any:
-    """All rows that each query has answered, one batch after the other; queries: output mode and a function."""
+    """All rows of each query, one batch after the other; queries: output mode and a function."""
     source = folder / "source"
     source.mkdir()
     answers: dict[str, list[Any]] = {name: [] for name in queries}
@@ -60,7 +60,7 @@ def spark_results(spark: Any, folder: Path, batches: list[pa.Table], queries: di
 
 
 def add_file(source: Path, number: int, batch: pa.Table) -> None:
-    """One batch for a stream of files, whole at once."""
+    """Add one batch to a stream of files, whole at once."""
     hidden = source / f"_{number}"
     pq.write_table(batch, hidden)
     hidden.rename(source / f"{number:03}.parquet")

@@ -1,6 +1,6 @@
 """A program whose tasks are run twice by Spark's speculation, on a standalone cluster of two hosts.
 
-Usage: `python speculation.py MASTER FOLDER`. Three writes go to table `t` of stores of their own, FOLDER/batch,
+Usage: `python speculation.py MASTER FOLDER`. Three writes go to table `t` of three stores, FOLDER/batch,
 FOLDER/sink and FOLDER/stateful. In each, the first attempt of one task uploads some of its rows and then stands still
 until the write is committed, which thus needs another attempt. Rows say which attempt wrote them.
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = 40_000
-"""Even ids are of the task that stands still."""
+"""Even ids belong to the task that stands still."""
 BUFFER_BYTES = 1 << 20
 """A task's rows are about twenty times as large, so it uploads while it runs."""
 WIDE = "array_join(transform(sequence(1, 8), part -> sha2(string(id * 8 + part), 512)), '') v"

@@ -19,7 +19,7 @@ from tussock.statestore.keys.spark_hash import spark_hash
 def run_batch(
     function: Any, store: StateStore, rows: pa.Table, batch_id: int, tasks: int = 2, batch_rows: int = 100
 ) -> int:
-    """Do what `function(rows, batch_id)` does for a DataFrame; answers the epoch."""
+    """Do what `function(rows, batch_id)` does for a DataFrame; returns the epoch."""
     with ExitStack() as stack:
         plan = function.plan(
             store, rows.schema, batch_id, lambda: stack.enter_context(store.pin_snapshot()).epoch, tasks
@@ -32,7 +32,7 @@ def run_batch(
 
 
 def _as_key(rows: pa.Table, field: pa.Field) -> pa.Array:
-    """A key column as Spark casts it to place the rows, whether it fits or not."""
+    """A key column as Spark casts it to place the rows, even if it does not fit."""
     return rows.column(field.name).combine_chunks().cast(field.type, safe=False)
 
 

@@ -1,4 +1,4 @@
-"""A state function with several timers a key, late rows and deletes, as plain Python: what `stateful` has to equal.
+"""A state function with several timers a key, late rows and deletes, as plain Python: the model of `stateful`.
 
 The function writes to state and output what it is called with, so that a call too many, too few, in another order or
 with another state shows. Keys are of mixed types.
@@ -37,7 +37,7 @@ def create_tables(store: StateStore) -> None:
 
 
 def logged(key: Key, rows: list[Any], state: Any, turn: ts.Turn) -> Any:
-    """Logs the call; sets the timers that rows ask for; a key whose total is a multiple of seven is forgotten.
+    """Log the call; set the timers that rows ask for; forget a key whose total is a multiple of seven.
 
     A call by a timer of an odd second sets another one, at times in the past.
     """
@@ -82,7 +82,7 @@ def random_rows(chance: random.Random, batch: int, count: int, first: int) -> pa
 
 @dataclass
 class Model:
-    """What the tables hold after the batches that it was given."""
+    """The content of the tables after the batches given to it."""
 
     state: dict[Key, dict[str, int]] = field(default_factory=dict)
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Model:
     newest: datetime | None = None
 
     def run(self, rows: list[dict[str, Any]]) -> None:
-        """One batch, one key after the other."""
+        """Run one batch, one key after the other."""
         watermark = None if self.newest is None else self.newest - DELAY
         in_time: dict[Key, list[dict[str, Any]]] = {}
         for row in rows:

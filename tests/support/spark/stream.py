@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from support.spark.truth import GROUP, KEYS, ODD_KEY, ODD_STATE, ODD_SUM, ODD_VALUE, ROWS_PER_BATCH
 
 STREAMING = "streaming"
-"""What it prints when all queries have been started."""
+"""The line that it prints when all queries have been started."""
 FAILED = "failed: "
-"""How a line begins that tells of a query which ended by itself."""
+"""The beginning of a line about a query that ended by itself."""
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -82,7 +82,7 @@ def main(url: str, folder: Path, master: str) -> None:
 def die_if_told(folder: Path, writer: str) -> None:
     """Kill Python and Java of the driver at once, if it is this writer's turn."""
     if (folder / "die").exists() and (folder / "die").read_text() == writer:
-        # Python workers are in process groups of their own, but in the session that the driver leads.
+        # Python workers are in other process groups, but in the session that the driver leads.
         os.killpg(os.getsid(0), signal.SIGKILL)
 
 

@@ -63,12 +63,12 @@ def create_tables(store: StateStore) -> None:
 
 
 def batches_of(store: StateStore) -> dict[str, int]:
-    """How many batches each writer has committed."""
-    return {point: _committed(store, writer_of(store, point)) for point in POINTS}
+    """The number of batches that each writer has committed."""
+    return {point: _batch_count(store, writer_of(store, point)) for point in POINTS}
 
 
 def writer_of(store: StateStore, point: str) -> str:
-    """Under which name the ledger has it: of commits without one by the query and the table."""
+    """The writer's name in the ledger: for commits without a name that of the query and the table."""
     if point not in (ODD_SUM, ODD_STATE):
         return point
     version: Any = store.version()
@@ -78,7 +78,7 @@ def writer_of(store: StateStore, point: str) -> str:
 
 
 def check_exact(store: StateStore) -> dict[str, int]:
-    """Compare every table with what it should hold, and how often it was written; answers the batches per writer."""
+    """Compare every table with what it should hold, and how often it was written; returns the batches by writer."""
     batches = batches_of(store)
     _check_written_once(store, "sink", {(number,) for number in _numbers(batches["sink"])}, ["id"])
     totals = {(key, len(numbers), sum(numbers)) for key, numbers in _by_key(batches["totals"]).items()}
@@ -93,7 +93,7 @@ def check_exact(store: StateStore) -> dict[str, int]:
 
 
 def _check_stateful(store: StateStore, batches: int) -> None:
-    """State, both outputs, timers and the watermark of the stateful stream: all of the same batches."""
+    """Check state, both outputs, timers and the watermark of the stateful stream: all of the same batches."""
     groups = [(batch, _key(numbers[0]), numbers) for batch in range(batches) for numbers in _groups(batch)]
     # A timer of a batch is due in the next one, whose watermark is the last time of that batch.
     due = [(key, numbers[-1], _numbers(batch + 1)[-1]) for batch, key, numbers in groups if batch + 1 < batches]
@@ -122,7 +122,7 @@ def _read(store: StateStore, table: str) -> Rows:
     return {tuple(row.values()) for batch in store.table(table).read() for row in batch.to_pylist()}
 
 
-def _committed(store: StateStore, writer: str) -> int:
+def _batch_count(store: StateStore, writer: str) -> int:
     # The ledger answers for the newest batches one by one, and takes older ones to be done.
     batch = 0
     while store.committed_batch(writer, batch) is not None:

@@ -1,6 +1,6 @@
 """The streaming program `stream.py` as processes to be killed: driver, Java, executors and Python workers.
 
-All of them are in the session that the driver's Python leads, though Python workers are in process groups of their own.
+All of them are in the session that the driver's Python leads, though Python workers are in other process groups.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from tussock.statestore import connect
 __all__ = ["CLUSTER", "LOCAL", "STREAMS", "Victim", "members"]
 
 LOCAL, CLUSTER = "local[2, 100]", "local-cluster[2,1,640]"
-"""Everything in one JVM, or two executors of one core in JVMs of their own."""
+"""Everything in one JVM, or two executors of one core in two more JVMs."""
 
 STREAMS = {point: point if point in ("sink", "accounts") else "totals" for point in POINTS}
-"""Which stream's batches a writer commits."""
+"""The stream whose batches a writer commits."""
 
 WAIT_SECONDS_MAX = 600
 COMMANDS = {"python": "pyspark.daemon", "executor": "ExecutorBackend"}
@@ -39,20 +39,20 @@ class Victim:
         stage.actors["driver"] = self._actor
 
     def start(self, master: str) -> None:
-        """Start it; returns when each stream has done a batch."""
+        """Start the program; returns when each stream has done a batch."""
         (self.folder / "die").unlink(missing_ok=True)
         self._actor.command[-1] = master
         self._actor.start()
         self.wait_for_batches()
 
-    def noted(self) -> dict[str, int]:
-        """Per stream the newest batch that Spark has noted to be done; -1 if none."""
-        return {stream: self._noted(stream) for stream in set(STREAMS.values())}
+    def noted_batches(self) -> dict[str, int]:
+        """The newest batch that Spark has noted to be done, by stream; -1 if none."""
+        return {stream: self._noted_batch(stream) for stream in set(STREAMS.values())}
 
     def wait_for_batches(self) -> None:
-        """Return when each stream has done a batch more than now: the one that runs now is done, or done again."""
-        before = self.noted()
-        self._wait(lambda: all(now > before[stream] for stream, now in self.noted().items()), "no batch")
+        """Return when each stream has done one more batch: the one in progress is done, or repeated."""
+        before = self.noted_batches()
+        self._wait(lambda: all(now > before[stream] for stream, now in self.noted_batches().items()), "no batch")
 
     def kill_one(self, kind: str) -> None:
         """`kill -9` of a random Python worker or executor."""
@@ -74,30 +74,30 @@ class Victim:
         (self.folder / "draft").rename(self.folder / "die")
         self._wait(lambda: not self._actor.is_alive, "the driver did not die")
         self.end()
-        batch = self.noted()[STREAMS[writer]] + 1
+        batch = self.noted_batches()[STREAMS[writer]] + 1
         with connect(self.url, compaction=False) as store:
             committed = store.committed_batch(writer_of(store, writer), batch)
         assert committed is not None, "it should have died between our commit and Spark's"
 
     def stop(self) -> None:
-        """Let the program stop its streams, by itself, in the middle of their batches."""
+        """Let the program itself stop its streams, in the middle of their batches."""
         (self.folder / "stop").touch()
         self._wait(lambda: not self._actor.is_alive, "the program did not stop")
         self.end()
 
     def end(self) -> None:
-        """Kill what there is of the program."""
+        """Kill all processes of the program."""
         self._actor.end()
         for process in members(self._actor.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
     def failures(self) -> list[str]:
-        """What the program wrote of queries that ended by themselves."""
+        """The program's lines about queries that ended by themselves."""
         lines = (self.folder / "driver.log").read_text(errors="replace").splitlines()
         return [line for line in lines if line.startswith(spark_stream.FAILED)]
 
-    def _noted(self, stream: str) -> int:
+    def _noted_batch(self, stream: str) -> int:
         commits = self.folder / "checkpoints" / stream / "commits"
         return max((int(path.name) for path in commits.glob("[0-9]*") if path.name.isdigit()), default=-1)
 
@@ -109,7 +109,7 @@ class Victim:
 
 
 def members(session: int, words: str = "") -> list[int]:
-    """Processes of that session whose command line holds `words`, by their ids."""
+    """Processes of that session whose command line holds `words`, by id."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""What the store's tests run as other processes: `python child.py commit|upkeep|write URL ...`."""
+"""Child processes of the store's tests: `python child.py commit|upkeep|write URL ...`."""
 
 import select
 import sys
@@ -10,14 +10,14 @@ from tussock.statestore import Conflict, StateStore, TussockError, connect
 
 
 def rows_of(name: str, batch: int) -> list[tuple[bytes, bytes]]:
-    """What a writer puts in one epoch: some keys of its own, and one that all writers share."""
+    """What a writer puts in one epoch: some keys that it alone writes, and one that all writers share."""
     rows = [(f"{name}/{batch:05d}/{at}".encode(), f"{name} {batch}".encode()) for at in range(5)]
     rows.append((b"shared", f"{name} {batch}".encode()))
     return sorted(rows)
 
 
 def commit(url: str, name: str, batches: int) -> None:
-    """After a line on stdin, commit so many epochs; a line `batch epoch` on stdout for each."""
+    """After a line on stdin, commit `batches` epochs; print a line `batch epoch` for each."""
     with connect(url, retention=3600, gc_grace=60) as store:
         kv = store.table("kv")
         print("ready", flush=True)
@@ -29,7 +29,7 @@ def commit(url: str, name: str, batches: int) -> None:
 
 
 def count(url: str, name: str, times: int) -> None:
-    """After a line on stdin, add one to a shared counter so many times, by read, conditional commit and retry."""
+    """After a line on stdin, add one to a shared counter `times` times, by read, conditional commit and retry."""
     with connect(url, retention=3600, gc_grace=60) as store:
         kv = store.table("kv")
         print("ready", flush=True)

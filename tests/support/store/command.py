@@ -1,4 +1,4 @@
-"""Small real stores for the command's tests, and what a run of the command did."""
+"""Small real stores for the command's tests, and the results of runs."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["ORDERS", "Ran", "Sample", "Tussock", "build_sample", "order"]
 
 
 class Ran(NamedTuple):
-    """What a run of the command did."""
+    """The results of a run of the command."""
 
     code: int
     out: str

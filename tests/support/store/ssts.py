@@ -1,4 +1,4 @@
-"""Small SSTs in a bucket, written from plain tuples, and what a reader should see of them by a brute-force model."""
+"""Small SSTs in a bucket, written from plain tuples, and their rows by a brute-force model."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -30,7 +30,7 @@ def raw_spec(*, block_bytes: int = 64 << 10, compression: str = "lz4", vnodes: i
 
 
 def ordered(puts: Iterable[Put]) -> list[Put]:
-    """By key, then from the newest epoch to the oldest; stable."""
+    """Sort by key, then from the newest epoch to the oldest; stable."""
     return sorted(puts, key=lambda put: (put.key, -put.epoch))
 
 
@@ -70,9 +70,9 @@ def store_ssts(
     epoch: int = 0,
     one_object_bytes: int = 0,
 ) -> tuple[SstInfo, ...]:
-    """Write a sorted run; with `epoch` as a commit does, where the version gives the epoch, else as compaction does.
+    """Write a sorted run; with `epoch` like a commit, whose epoch the version gives, otherwise like a compaction.
 
-    Each SST is two objects, as a large one is, unless `one_object_bytes` says up to where they are one.
+    Each SST is two objects, like a large one; one of up to `one_object_bytes` is one object.
     """
     infos = []
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=bool(epoch), one_object_bytes=one_object_bytes)
@@ -104,7 +104,7 @@ def store_run(
 
 
 def newest(runs: Sequence[Iterable[Put]], epoch: int) -> dict[bytes, Put]:
-    """Per key the newest version with an epoch <= `epoch`, deletes included; of equal epochs the newer run's."""
+    """The newest version with an epoch <= `epoch` of each key, deletes included; of equal epochs the newer run's."""
     seen: dict[bytes, Put] = {}
     for run in runs:
         for put in run:
@@ -122,7 +122,7 @@ def visible(
     reverse: bool = False,
     limit: int | None = None,
 ) -> list[Put]:
-    """What a scan at `epoch` answers, in its order."""
+    """The rows of a scan at `epoch`, in its order."""
     found = [
         put
         for key, put in sorted(newest(runs, epoch).items(), reverse=reverse)

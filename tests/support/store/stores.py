@@ -1,4 +1,4 @@
-"""Opening stores on buckets and clocks of the test's own, and reading them into plain Python."""
+"""Opening stores on buckets and clocks of the test, and reading them into plain Python."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ TICK_SECONDS = 10
 
 
 class TickingSystem(FakeSystem):
-    """Clocks that the test moves; while they move, pins are renewed as the background threads would do."""
+    """Clocks that the test moves; while they move, pins are renewed as by the background threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class TickingSystem(FakeSystem):
 
 
 class InlineExecutor(Executor):
-    """Does at once what is submitted, in the caller's thread: the order of calls is the same in every run."""
+    """Does submitted work at once, in the caller's thread: the order of calls is the same in every run."""
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
         done: Future[Any] = Future()

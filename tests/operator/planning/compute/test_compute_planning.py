@@ -1,4 +1,4 @@
-"""A job's plan: what is made in which order, one driver at a time, restarts, suspension, upgrades, and its end."""
+"""A job's plan: the order of its children, one driver at a time, restarts, suspension, upgrades, and its end."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit,
 
 
 def test_a_job_starts_when_its_platform_is_ready() -> None:
-    """Rights, Service, policy, checkpoint and settings first, then the driver; then there is nothing more to do."""
+    """Rights, Service, policy, checkpoint and settings first, then the driver; a second pass does nothing."""
     world = World(compute())
     plan = world.plan()
     assert isinstance(plan.actions[0], Hold)
@@ -36,7 +36,7 @@ def test_a_job_starts_when_its_platform_is_ready() -> None:
 
 
 def test_the_secret_of_spark_is_drawn_before_the_driver_starts() -> None:
-    """Once; a driver that runs without one, of an earlier operator, goes on until it is there, and then starts anew."""
+    """Once; a driver without one, of an earlier operator, goes on until it exists, and is then replaced."""
     world = World(compute())
     secret = Ref("Secret", "x-spark")
     drawn = world.others.pop(secret)
@@ -57,8 +57,8 @@ def test_the_secret_of_spark_is_drawn_before_the_driver_starts() -> None:
     assert Delete(Ref("Pod", "x-driver")) in [Delete(a.ref) for a in world.plan().actions if isinstance(a, Delete)]
 
 
-def test_a_secret_of_somebody_else_is_not_used() -> None:
-    """Nor touched: its value might be known to anybody."""
+def test_a_foreign_secret_is_not_used_for_spark() -> None:
+    """The foreign secret is not overwritten, either: strangers might know its value."""
     world = World(compute())
     world.others[Ref("Secret", "x-spark")]["metadata"] = {"name": "x-spark", "namespace": "team", "uid": "mine"}
     plan = world.settle()
@@ -81,7 +81,7 @@ def test_the_same_inputs_give_the_same_plan() -> None:
 
 @pytest.mark.parametrize("gap", ["store", "store-not-ready", "meta", "meta-not-ready", "meta-rolling", "compactor"])
 @pytest.mark.parametrize("history", ["first", "crashed", "changed"])
-def test_gates(gap: str, history: str) -> None:
+def test_a_driver_waits_for_its_platform(gap: str, history: str) -> None:
     """A first start and a change wait for all of the platform to roll; a restart only for meta nodes that serve."""
     world = World(compute())
     if history != "first":
@@ -117,7 +117,7 @@ def test_gates(gap: str, history: str) -> None:
 
 
 def test_a_changed_job_stops_before_it_starts_again() -> None:
-    """Never two drivers: the new one is made when the old one has gone, not when it was told to go."""
+    """There are never two drivers: the new one is made when the old one has ended, not when it is told to end."""
     world = World(compute())
     world.settle()
     world.run()
@@ -138,8 +138,8 @@ def test_a_changed_job_stops_before_it_starts_again() -> None:
     assert world.job["status"]["restarts"] == 1
 
 
-def test_a_driver_that_somebody_deleted_is_told_of() -> None:
-    """Only where neither another template nor a suspension asks for it; until it has ended, nothing is started."""
+def test_a_deleted_driver_is_reported() -> None:
+    """Only if neither another template nor a suspension explains it; before its end nothing is started."""
     world = World(compute())
     world.settle()
     world.run()
@@ -159,7 +159,7 @@ def test_a_driver_that_somebody_deleted_is_told_of() -> None:
 
 
 def test_an_image_is_tried_before_the_driver_is_stopped() -> None:
-    """A small pod gets it first; it is taken away with the driver of before."""
+    """A small pod gets the image first; it is deleted with the former driver."""
     world = World(compute())
     world.settle()
     world.run()
@@ -175,8 +175,8 @@ def test_an_image_is_tried_before_the_driver_is_stopped() -> None:
     assert world.driver()["spec"]["containers"][0]["image"] == "localhost/other:1"
 
 
-def test_an_image_that_is_not_there_leaves_the_old_driver_alone() -> None:
-    """The condition names it; the right image then heals without other help, and so does the one of before."""
+def test_a_missing_image_leaves_the_old_driver_alone() -> None:
+    """The condition names the image; the right image heals it, and so does the former one."""
     world = World(compute())
     world.settle()
     world.run()
@@ -203,8 +203,8 @@ def test_an_image_that_is_not_there_leaves_the_old_driver_alone() -> None:
     assert world.driver()["spec"]["containers"][0]["image"] == "localhost/tussock-spark:dev"
 
 
-def test_a_driver_that_does_not_run_gives_way_at_once() -> None:
-    """There is nothing to lose, so nothing is tried first."""
+def test_a_driver_that_does_not_run_is_replaced_at_once() -> None:
+    """There is nothing to lose, so the image is not tried first."""
     world = World(compute(image="localhost/wrong:1"))
     world.settle()
     world.set(image="localhost/right:1")
@@ -214,7 +214,7 @@ def test_a_driver_that_does_not_run_gives_way_at_once() -> None:
 
 
 def test_executors_are_scaled_without_a_new_driver() -> None:
-    """The number goes into the ConfigMap, and an annotation makes the kubelet look."""
+    """The number goes into the ConfigMap, and an annotation makes the kubelet update it."""
     world = World(compute())
     world.settle()
     world.run()
@@ -227,7 +227,7 @@ def test_executors_are_scaled_without_a_new_driver() -> None:
     assert not [action for action in actions if isinstance(action, Delete)]
 
 
-def test_bounds_of_executors_are_a_new_driver() -> None:
+def test_new_bounds_of_executors_replace_the_driver() -> None:
     """Spark reads them when it starts."""
     world = World(compute(executor={"minReplicas": 0, "maxReplicas": 4}))
     world.settle()
@@ -241,8 +241,8 @@ def test_bounds_of_executors_are_a_new_driver() -> None:
 @pytest.mark.parametrize("mode", ["Streaming", "Batch"])
 @pytest.mark.parametrize("kind", [None, "Always", "OnFailure", "Never"])
 @pytest.mark.parametrize("code", [0, 1, 143])
-def test_restart_policy(mode: str, kind: str | None, code: int) -> None:
-    """Crossed: what a job is, its policy, and how its driver ended (143: it was told to)."""
+def test_the_restart_policy_decides_after_each_end(mode: str, kind: str | None, code: int) -> None:
+    """Crossed: the kind of job, its policy, and the driver's exit (143: it was told to end)."""
     policy = {"backoffSeconds": 10, "maxBackoffSeconds": 300, **({"type": kind} if kind else {})}
     world = World(compute(mode=mode, restartPolicy=policy))
     world.settle()
@@ -274,7 +274,7 @@ def test_restart_policy(mode: str, kind: str | None, code: int) -> None:
         assert world.job["status"]["restarts"] == 1
 
 
-def test_backoff_doubles_to_its_bound_and_then_gives_up() -> None:
+def test_the_backoff_doubles_to_its_bound_and_then_the_job_fails() -> None:
     """10, 20, 40, 60, 60 seconds; the sixth failure in a row is one too many."""
     policy = {"backoffSeconds": 10, "maxBackoffSeconds": 60, "maxRestarts": 5}
     world = World(compute(restartPolicy=policy))
@@ -303,7 +303,7 @@ def test_backoff_doubles_to_its_bound_and_then_gives_up() -> None:
     assert world.job["status"]["failures"] == 0
 
 
-def test_a_long_run_forgives_earlier_failures() -> None:
+def test_a_long_run_resets_the_count_of_failures() -> None:
     policy = {"backoffSeconds": 10, "maxBackoffSeconds": 60}
     world = World(compute(restartPolicy=policy))
     for _ in range(3):
@@ -319,7 +319,7 @@ def test_a_long_run_forgives_earlier_failures() -> None:
     assert world.job["status"]["failures"] == 1
 
 
-def test_a_driver_that_somebody_deletes_is_made_again_at_once() -> None:
+def test_a_deleted_driver_is_made_again_at_once() -> None:
     world = World(compute())
     world.settle()
     world.run()
@@ -331,7 +331,7 @@ def test_a_driver_that_somebody_deletes_is_made_again_at_once() -> None:
 
 
 def test_an_operator_that_dies_between_two_steps_counts_nothing_twice() -> None:
-    """The end of a run is in its pod, so plans that were never written down are just made again."""
+    """The end of a run is in its pod, so unwritten plans are simply made again."""
     world = World(compute())
     world.settle()
     world.run()
@@ -343,8 +343,8 @@ def test_an_operator_that_dies_between_two_steps_counts_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("where", ["running", "failed", "waiting"])
-def test_suspend_and_resume(where: str) -> None:
-    """The driver is told to stop, whatever it does; the checkpoint stays, and resuming starts it at once."""
+def test_a_suspended_job_stops_and_resumes_at_its_checkpoint(where: str) -> None:
+    """The driver is told to stop in any state; the checkpoint stays, and resuming starts it at once."""
     world = World(compute())
     world.settle()
     if where != "waiting":
@@ -379,7 +379,7 @@ def test_a_job_that_is_made_suspended_never_starts() -> None:
     ],
 )
 def test_of_two_jobs_with_one_writer_id_the_older_runs(theirs: str, created: float, name: str, wins: bool) -> None:
-    """Of two of the same second the one whose name comes first; another id is nobody's business."""
+    """Of two from the same second the one whose name sorts first runs; another id is independent."""
     world = World(compute())
     spec = {"storeRef": {"name": "s"}, "writerId": theirs}
     world.others[Ref("Compute", name)] = body("Compute", name, spec, creationTimestamp=at(created))
@@ -401,7 +401,7 @@ def test_the_same_writer_id_in_another_store_is_another() -> None:
     assert world.pods == ["x-driver"]
 
 
-def test_paused_changes_nothing() -> None:
+def test_a_paused_job_is_left_alone() -> None:
     world = World(compute())
     world.settle()
     world.run()
@@ -428,8 +428,8 @@ def test_deletion_waits_for_the_driver() -> None:
     assert world.plan().actions == (Release(),)
 
 
-def test_deletion_lets_go_of_a_driver_that_never_ends() -> None:
-    """Its node may be gone. It says so, once, and goes."""
+def test_the_deletion_of_a_job_does_not_wait_for_ever() -> None:
+    """Its node may be lost. An event reports it once, and the object goes."""
     world = World(compute(), deletionDeadlineSeconds=100)
     world.settle()
     world.job["metadata"]["deletionTimestamp"] = at(0)
@@ -441,13 +441,13 @@ def test_deletion_lets_go_of_a_driver_that_never_ends() -> None:
     assert "x-driver" in actions[0].message  # type: ignore[union-attr]
 
 
-def test_deletion_without_a_store() -> None:
+def test_a_job_without_a_store_can_be_deleted() -> None:
     world = World(compute(metadata={"deletionTimestamp": at(0)}))
     del world.others[Ref("StateStore", "s")]
     assert world.plan().actions == (Release(),)
 
 
-def test_a_store_that_goes_stops_its_jobs() -> None:
+def test_the_deletion_of_a_store_stops_its_jobs() -> None:
     world = World(compute())
     world.settle()
     world.run()
@@ -471,7 +471,7 @@ def test_a_store_that_goes_stops_its_jobs() -> None:
         ({"running": {"startedAt": at(0)}}, 400, "ProbeFailed", "kubectl logs x-driver"),
     ],
 )
-def test_what_a_pod_that_does_not_come_up_tells(status: dict[str, Any], age: float, reason: str, says: str) -> None:
+def test_a_pod_that_does_not_start_is_reported(status: dict[str, Any], age: float, reason: str, says: str) -> None:
     world = World(compute())
     world.settle()
     phase = "Running" if "running" in status else "Pending"
@@ -483,8 +483,8 @@ def test_what_a_pod_that_does_not_come_up_tells(status: dict[str, Any], age: flo
     assert world.plan().again_seconds is not None, "time alone may change what is told"
 
 
-def test_a_pod_that_no_node_takes_is_told_after_half_a_minute() -> None:
-    """With the scheduler's own words."""
+def test_a_pod_without_a_node_is_reported_after_half_a_minute() -> None:
+    """The message has the scheduler's own words."""
     world = World(compute())
     world.settle()
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": at(0)}
@@ -496,8 +496,8 @@ def test_a_pod_that_no_node_takes_is_told_after_half_a_minute() -> None:
     assert "0/1 nodes: cpu" in world.message()
 
 
-def test_a_stream_without_an_executor_is_not_ready_when_no_node_takes_one() -> None:
-    """The driver runs, and would wait for ever; once one executor serves, another that finds no node is no failure."""
+def test_a_stream_whose_executors_find_no_node_is_not_ready() -> None:
+    """The driver runs, and would wait for ever; with one executor at work, another one without a node is no failure."""
     world = World(compute())
     world.settle()
     world.run()
@@ -519,8 +519,8 @@ def test_a_stream_without_an_executor_is_not_ready_when_no_node_takes_one() -> N
     assert world.reason() == ("True", "Ready")
 
 
-def test_a_program_in_a_configmap() -> None:
-    """Unknown: nothing is done; missing: it says so; another content: another driver."""
+def test_a_program_in_a_configmap_is_checked_and_followed() -> None:
+    """Unknown: nothing is done; missing: the condition says so; another content: another driver."""
     world = World(compute(application={"configMap": {"name": "program", "key": "job.py"}}))
     world.application = None
     assert world.plan().actions == (Hold(),)
@@ -538,7 +538,7 @@ def test_a_program_in_a_configmap() -> None:
 
 
 def test_status_counts_executors_by_their_selector() -> None:
-    """Those that have ended do not count; the selector is the one by which an autoscaler finds them."""
+    """Ended ones do not count; autoscalers find them by the same selector."""
     world = World(compute())
     world.settle()
     world.run()
@@ -557,7 +557,7 @@ def test_status_counts_executors_by_their_selector() -> None:
 
 
 def test_nothing_secret_is_in_a_status_or_an_event() -> None:
-    """What a program fails of is told in its own words, and no more than 1000 characters of them."""
+    """The error of a program appears in its own words, at most 1000 characters of them."""
     world = World(compute())
     world.settle()
     world.run()

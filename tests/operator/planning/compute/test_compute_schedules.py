@@ -1,4 +1,4 @@
-"""Batches with a schedule: when a run begins, what becomes of one that goes on too long, and of one that fails."""
+"""Batches with a schedule: the start of a run, runs that take too long, and runs that fail."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from support.operator.computes import NOW, SCHEDULED_ANNOTATION, World, at, comp
 from tussock.operator.planning.words.model import Ref
 
 CREATED = at(-60)
-"""12:00 is NOW, and the schedule is of every full hour."""
+"""12:00 is NOW, and the schedule names every full hour."""
 
 
 def hourly(policy: str = "Forbid", **spec: object) -> World:
@@ -24,7 +24,7 @@ def hourly(policy: str = "Forbid", **spec: object) -> World:
 
 
 def test_nothing_runs_before_its_time() -> None:
-    """A schedule that was made a minute ago owes nothing of the time before."""
+    """A schedule that was made a minute ago makes up for no earlier time."""
     world = hourly()
     world.now = NOW.replace(hour=11, minute=59, second=30)
     plan = world.settle()
@@ -65,8 +65,8 @@ def test_missed_times_are_made_up_for_once() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
-def test_a_run_that_is_still_going_when_the_next_is_due(policy: str) -> None:
-    """Forbid waits for its end, Replace stops it; never are there two."""
+def test_a_run_that_is_still_running_at_the_next_time_follows_the_policy(policy: str) -> None:
+    """Forbid waits for its end, Replace stops it; there are never two."""
     world = hourly(policy)
     world.settle()
     [first] = world.pods
@@ -82,7 +82,7 @@ def test_a_run_that_is_still_going_when_the_next_is_due(policy: str) -> None:
 
 
 def test_a_run_that_fails_is_started_again_for_the_same_time() -> None:
-    """By the restart policy; it keeps its time, and counts its failures."""
+    """The restart policy decides; it keeps its time, and counts its failures."""
     world = hourly(restartPolicy={"backoffSeconds": 10, "maxBackoffSeconds": 300, "maxRestarts": 1})
     world.settle()
     world.run()
@@ -114,7 +114,7 @@ def test_a_run_waits_for_the_platform() -> None:
     assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(0)
 
 
-def test_suspended_runs_nothing_and_makes_up_for_one_time() -> None:
+def test_a_suspended_schedule_runs_nothing_and_later_makes_up_for_one_time() -> None:
     world = hourly(suspend=True)
     world.after(3 * 3600).settle()
     assert (world.pods, world.reason()) == ([], ("False", "Suspended"))

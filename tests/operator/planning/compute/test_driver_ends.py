@@ -1,4 +1,4 @@
-"""What becomes of a job whose driver ends for the store's sake, under another's writer id, or with its node."""
+"""The ends of a driver: because of the store, under another's writer id, or with its node."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_after_an_outage_the_driver_waits_for_meta_nodes() -> None:
 
 
 def test_the_cause_and_the_trace_of_a_failed_run_stay() -> None:
-    """Its pod, and with it its log, is replaced by the next one's."""
+    """The next run's pod replaces this one's, and with it its log."""
     world = running(restartPolicy={**POLICY, "maxRestarts": 9})
     trace = 'Traceback (most recent call last):\n  File "/opt/app.py", line 9'
     world.after(5).end(1, message=f"ValueError: price of order 4711 is negative\n\n{trace}")
@@ -63,7 +63,7 @@ def test_the_cause_and_the_trace_of_a_failed_run_stay() -> None:
     assert world.job["status"]["lastFailure"] == expected
 
 
-def test_a_driver_without_a_last_word_leaves_the_end_of_its_log() -> None:
+def test_a_driver_without_a_termination_message_leaves_the_end_of_its_log() -> None:
     world = running()
     world.after(5).end(134, message='{"event": "starting"}\n# SIGSEGV in libjvm\n')
     world.settle()
@@ -72,7 +72,7 @@ def test_a_driver_without_a_last_word_leaves_the_end_of_its_log() -> None:
 
 
 def fenced(source: str) -> str:
-    """What the store says to batch 0 of a query, under a writer that has committed for query `a`."""
+    """The store's answer to batch 0 of a query, under a writer that has committed for query `a`."""
     batches = ((634, 17),)
     known = record(batches[:0], None, 634, "query a", [])
     with pytest.raises(Fenced) as error:
@@ -82,8 +82,8 @@ def fenced(source: str) -> str:
 
 @pytest.mark.parametrize("source", ["query b", "query a"])
 @pytest.mark.parametrize("most", [0, 9])
-def test_a_lost_checkpoint_is_named_with_what_to_do(source: str, most: int) -> None:
-    """Story: a claim was deleted to reset a job; its batches from 0 on were left out without a word, `Ready=True`."""
+def test_a_lost_checkpoint_is_reported_with_the_way_out(source: str, most: int) -> None:
+    """Story: a claim was deleted to reset a job; its batches from 0 on were skipped without a word, `Ready=True`."""
     world = running(restartPolicy={**POLICY, "maxRestarts": most})
     world.after(5).end(1, message=fenced(source))
     world.settle()
@@ -92,8 +92,8 @@ def test_a_lost_checkpoint_is_named_with_what_to_do(source: str, most: int) -> N
     assert "writer 'x'" in world.message()
 
 
-def test_a_checkpoint_that_is_made_anew_is_told_at_once() -> None:
-    """Not of a job that has never run: it has nothing to lose."""
+def test_a_new_checkpoint_of_an_old_job_is_reported_at_once() -> None:
+    """Not for a job that has never run: it has nothing to lose."""
 
     def events(world: World) -> list[str]:
         return [action.reason for action in world.plan().actions if isinstance(action, Emit)]
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_is_made_anew_is_told_at_once() -> None:
     assert events(world) == []
 
 
-def test_another_fence_is_a_failure_like_others() -> None:
+def test_another_fence_is_an_ordinary_failure() -> None:
     world = running()
     world.after(5).end(1, message="Fenced: generation 3 of writer x was replaced")
     world.settle()
@@ -144,8 +144,8 @@ def test_a_driver_on_a_lost_node_is_replaced(schedule: str) -> None:
     assert world.pods == ["x-driver-2"], "the node came back, and its pod went"
 
 
-def test_a_container_that_has_ended_is_not_said_to_start() -> None:
-    """The kubelet tells of the container a second before it tells of the pod."""
+def test_an_ended_container_is_not_reported_as_starting() -> None:
+    """The kubelet reports the container a second before it reports the pod."""
     world = running()
     world.after(5).end(1, message="ValueError: x")
     world.driver()["status"]["phase"] = "Running"
@@ -154,8 +154,8 @@ def test_a_container_that_has_ended_is_not_said_to_start() -> None:
 
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "CreateContainerConfigError"])
-def test_an_image_is_tried_where_the_driver_will_run_and_says_what_it_waits_for(reason: str) -> None:
-    """Story: the trial had nothing of the pod template, so on a pool with a taint no new image ever rolled."""
+def test_an_image_is_tried_on_the_nodes_of_the_driver(reason: str) -> None:
+    """Story: the trial pod lacked the pod template, so on a pool with a taint no new image ever rolled out."""
     placing = {
         "nodeSelector": {"pool": "spark"},
         "tolerations": [{"key": "spark", "operator": "Exists"}],

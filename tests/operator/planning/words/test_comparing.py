@@ -1,4 +1,4 @@
-"""When a child is as we made it, and when it has to be applied again."""
+"""Comparing a child with its manifest: when it has to be applied again."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("ours", "theirs"), SAME.values(), ids=SAME)
-def test_forms_of_the_server_are_no_difference(ours: Any, theirs: Any) -> None:
+def test_normalised_values_are_no_difference(ours: Any, theirs: Any) -> None:
     assert differences(ours, theirs) == []
 
 
@@ -74,7 +74,7 @@ def test_a_digest_does_not_depend_on_the_order_of_fields() -> None:
         pytest.param(deployment(replicas=1), True, id="made-by-somebody-else"),
     ],
 )
-def test_only_what_differs_is_applied(child: dict[str, Any] | None, applied: bool) -> None:
+def test_only_differences_are_applied(child: dict[str, Any] | None, applied: bool) -> None:
     wanted = deployment(replicas=1)
     children = {Ref("Deployment", "m-meta"): child} if child else {}
     assert applies([wanted], children) == ((Apply(mark(wanted)),) if applied else ())
@@ -88,13 +88,13 @@ def claim(size: str, **more: Any) -> dict[str, Any]:
 
 
 def observed_claim(size: str) -> dict[str, Any]:
-    """The claim that was made for 10 GiB, with the size that it has now."""
+    """The claim that was made for 10 GiB, with its present size."""
     made = mark(claim("10Gi"))
     return {**made, "spec": claim(size)["spec"]}
 
 
-def test_a_claim_that_has_grown_is_as_we_made_it() -> None:
-    """By hand or by an autoscaler; a claim never shrinks, so to ask for that would be refused for ever."""
+def test_a_claim_that_has_grown_is_no_difference() -> None:
+    """A user or an autoscaler enlarged it; a claim never shrinks, so applying the old size would fail for ever."""
     assert applies([claim("10Gi")], {Ref("PersistentVolumeClaim", "s-minio"): observed_claim("12Gi")}) == ()
 
 
@@ -103,20 +103,20 @@ def test_a_claim_grows_when_the_spec_does() -> None:
     assert apply.manifest["spec"]["resources"]["requests"]["storage"] == "20Gi"
 
 
-def test_a_claim_of_which_else_something_differs_keeps_its_size() -> None:
+def test_a_claim_that_differs_elsewhere_keeps_its_size() -> None:
     wanted = claim("10Gi", labels={"a": "b"})
     [apply] = applies([wanted], {Ref("PersistentVolumeClaim", "s-minio"): observed_claim("12Gi")})
     assert apply.manifest["spec"]["resources"]["requests"]["storage"] == "12Gi"
     assert applies([wanted], {Ref("PersistentVolumeClaim", "s-minio"): apply.manifest}) == ()
 
 
-def test_a_field_that_we_no_longer_set_is_noticed() -> None:
-    """The observed object still has all that we want and more, so only the digest tells."""
+def test_a_field_that_is_no_longer_set_is_noticed() -> None:
+    """The observed object has all wanted fields and more, so only the digest shows it."""
     before, after = deployment(replicas=1, paused=True), deployment(replicas=1)
     assert applies([after], {Ref("Deployment", "m-meta"): mark(before)})
 
 
-def test_annotations_of_our_own_stay_beside_the_digest() -> None:
+def test_other_annotations_of_the_operator_stay_beside_the_digest() -> None:
     manifest = deployment()
     manifest["metadata"]["annotations"] = {"a": "b"}
     assert mark(manifest)["metadata"]["annotations"] == {"a": "b", APPLIED: digest(manifest)}

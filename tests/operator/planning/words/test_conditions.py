@@ -1,4 +1,4 @@
-"""Conditions: how they follow from a verdict, when their times move, and which event tells of it."""
+"""Conditions: how they follow from a verdict, when their times move, and the event of a transition."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -59,7 +59,7 @@ THEN_TEXT = "2026-11-21T12:00:00Z"
 
 
 def test_the_same_verdict_gives_the_same_bytes() -> None:
-    """So a status in which nothing changed is not written."""
+    """An unchanged status is therefore not written."""
     before = conditions((), ready_verdict("x"), 1, THEN)
     assert conditions(before, ready_verdict("x"), 1, LATER) == before
 
@@ -84,7 +84,7 @@ EVENTS: dict[str, tuple[Verdict | None, Verdict, tuple[Emit, ...]]] = {
 
 
 @pytest.mark.parametrize(("before", "after", "events"), EVENTS.values(), ids=EVENTS)
-def test_one_event_tells_of_a_transition(before: Verdict | None, after: Verdict, events: tuple[Emit, ...]) -> None:
+def test_a_transition_has_one_event(before: Verdict | None, after: Verdict, events: tuple[Emit, ...]) -> None:
     old = conditions((), before, 1, THEN) if before else []
     assert transitions(old, conditions(old, after, 1, LATER)) == events
 
@@ -93,7 +93,7 @@ def test_one_event_tells_of_a_transition(before: Verdict | None, after: Verdict,
     ("generation", "observed", "status", "expected"),
     [(2, 2, "True", True), (2, 1, "True", False), (2, 2, "False", False), (2, None, "True", False)],
 )
-def test_ready_counts_for_the_spec_of_now(generation: int, observed: Any, status: str, expected: bool) -> None:
+def test_ready_counts_only_for_the_present_spec(generation: int, observed: Any, status: str, expected: bool) -> None:
     body = {
         "metadata": {"generation": generation},
         "status": {"observedGeneration": observed, "conditions": [{"type": "Ready", "status": status}]},

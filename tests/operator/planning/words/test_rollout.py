@@ -1,4 +1,4 @@
-"""How far a workload is, and what stands in its way, from the many places where Kubernetes says so."""
+"""The progress of a workload and its problem, from the many places where Kubernetes reports them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,9 +92,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Reason | None, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("body", "reason", "words"), PROBLEMS.values(), ids=PROBLEMS)
-def test_the_problem_of_a_pod_is_told_in_words(
-    body: dict[str, Any], reason: Reason | None, words: tuple[str, ...]
-) -> None:
+def test_the_problem_of_a_pod_is_described(body: dict[str, Any], reason: Reason | None, words: tuple[str, ...]) -> None:
     found = pod_problem(body, NOW)
     assert (found.reason if found else None) is reason
     for word in words:
@@ -102,14 +100,14 @@ def test_the_problem_of_a_pod_is_told_in_words(
         assert word in found.message
 
 
-def test_a_pod_that_leaves_has_no_problem() -> None:
+def test_an_ending_pod_has_no_problem() -> None:
     body = pod(state=PULL)
     body["metadata"]["deletionTimestamp"] = ago(1)
     assert pod_problem(body, NOW) is None
 
 
 def test_the_newest_pod_explains_why_a_change_stops() -> None:
-    """Old pods may have troubles of their own, which are not the reason."""
+    """Old pods may have other troubles, which are not the reason."""
     old, new = pod("old", state=LOOP), pod("new", state=PULL)
     new["metadata"]["creationTimestamp"] = ago(10)
     found = rollout(workload(updated=1), [old, new], NOW)
@@ -125,14 +123,14 @@ def test_a_workload_that_may_make_no_pods_says_why() -> None:
     assert "exceeded quota" in found.problem.message
 
 
-def test_fewer_are_told_as_fewer() -> None:
+def test_a_scale_down_counts_only_wanted_pods() -> None:
     """Story: `3 of 1 meta nodes serve`."""
     found = rollout(workload(1, 3, 3, 3), (), NOW)
     assert verdict_of(found, "meta nodes", "node:1").message == "1 meta nodes serve; 2 more are being stopped."
 
 
-def test_what_is_done_has_no_problem() -> None:
-    """A pod that restarts now and then does not make a workload wrong that serves in full."""
+def test_a_finished_rollout_has_no_problem() -> None:
+    """A pod that restarts now and then does not degrade a workload that serves in full."""
     assert rollout(workload(), [pod(state=LOOP)], NOW).problem is None
 
 
@@ -155,8 +153,8 @@ def test_a_problem_degrades_and_no_node_only_delays(reason: Reason, serving: boo
 @pytest.mark.parametrize(
     ("replicas", "updated", "ready", "told"), [(4, 1, 3, 0), (4, 2, 3, 1), (4, 2, 4, 2), (3, 3, 2, 2), (3, 0, 3, 0)]
 )
-def test_a_roll_tells_how_many_new_pods_serve(replicas: int, updated: int, ready: int, told: int) -> None:
-    """An old one that still serves is none of them."""
+def test_a_rollout_reports_how_many_new_pods_serve(replicas: int, updated: int, ready: int, told: int) -> None:
+    """An old pod that still serves does not count."""
     found = verdict_of(Rollout(3, replicas, updated, ready, done=False), "nodes", "node:2")
     assert found.message == f"{told} of 3 nodes serve with image node:2."
     assert (found.ready, found.progressing, found.degraded) == (True, True, False)
