@@ -322,7 +322,7 @@ def join_task(node: Any, name: str, seconds: float) -> None:
 
 def epoch_of(checkpoint: Checkpoint) -> int:
     """The epoch of the participant; asking by `epoch` means that the worker is ready, which a test may not want."""
-    return checkpoint._epoch
+    return checkpoint._state.open_epoch
 
 
 def generation_of(checkpoint: Checkpoint) -> int:

@@ -40,19 +40,19 @@ def batch_of(rows: int) -> pa.RecordBatch:
 def test_a_sink_notes_its_commit_and_a_repetition(numbers: StateStore, url: str) -> None:
     """In complete mode reads and deletes count, too; a repeated batch has its epoch and nothing else."""
     source = TussockDataSource({"store": url, "table": "t"})
-    for number, rows in enumerate((50, 20)):
+    for batch_id, rows in enumerate((50, 20)):
         sink = source.streamWriter(ROWS, overwrite=True)
         answer = sink.write(iter([batch_of(rows)]))
         assert answer.spent.encode > 0
         assert answer.spent.upload > 0
         answer.query_id = QUERY
-        sink.commit([answer], number)
-        work = batch_work(QUERY, number)
+        sink.commit([answer], batch_id)
+        work = batch_work(QUERY, batch_id)
         assert work is not None
         numbers.version()
         assert work.epoch == numbers.committed_epoch
         # The driver deletes the rows of the batch before, which counts as a second task.
-        assert (work.rows, work.tasks, work.repeated) == (rows + 50 * number, 2, False)
+        assert (work.rows, work.tasks, work.repeated) == (rows + 50 * batch_id, 2, False)
         assert work.spent.read > 0
         assert 0 < work.slowest.total <= work.spent.total
         assert work.commit > 0
@@ -81,8 +81,8 @@ def test_commits_of_one_batch_are_added_and_old_notes_are_deleted(numbers: State
     half = batch_work(QUERY, 3)
     assert half is not None
     assert (half.repeated, half.rows, half.tasks) == (True, 30, 2)
-    for number in range(4, 80):
-        commit_batch(numbers, MicroBatch("first", number, QUERY), {}, [])
+    for batch_id in range(4, 80):
+        commit_batch(numbers, MicroBatch("first", batch_id, QUERY), {}, [])
     assert batch_work(QUERY, 15) is None
     assert len(list((tmp_path / "notes").glob("*.work"))) == 64 + 1
     assert batch_work(QUERY, 4_000) is None

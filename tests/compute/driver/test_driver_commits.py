@@ -29,7 +29,7 @@ def test_a_driver_makes_and_deletes_its_folder_of_notes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tussock.compute.driver", str(tmp_path / "program.py")]
     ran = subprocess.run(command, env=environ, capture_output=True, check=False, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "writer='w', batch=3, epoch=12" in ran.stdout
+    assert "writer='w', batch_id=3, epoch=12" in ran.stdout
     assert list(temporary.iterdir()) == []
 
 
@@ -46,4 +46,4 @@ def test_a_sink_reports_its_commits_to_the_driver(spark: Any, store: StateStore,
     found = latest_commit()
     assert found is not None
     assert found.writer == query.id
-    assert found.epoch == store.committed_batch(query.id, found.batch) == store.committed_epoch
+    assert found.epoch == store.committed_batch(query.id, found.batch_id) == store.committed_epoch

@@ -312,11 +312,11 @@ def test_rows_that_do_not_fit_the_table_are_refused(
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (lambda batch: {"k": 1}, InvalidBatch, "returned a dict; expected an Update"),
+        (lambda batch: {"k": 1}, InvalidBatch, "returned a value of type dict; expected an Update"),
         (lambda batch: ts.Update(outputs={"x": []}), InvalidBatch, r"output 'x'; expected one of \[\]"),
         (lambda batch: ts.Update(state={"x": []}), InvalidBatch, r"the state tables \['x'\]; expected some of"),
         (lambda batch: ts.Update(timers=[]), InvalidBatch, "give stateful an event_time and a delay"),
-        (lambda batch: ts.Update(state=3), SchemaMismatch, "returned a int; expected Arrow data"),
+        (lambda batch: ts.Update(state=3), SchemaMismatch, "returned a value of type int; expected Arrow data"),
         (lambda batch: ts.Update(state=[{"k": 1, "y": 2}]), SchemaMismatch, r"unknown columns \['y'\]"),
         (lambda batch: ts.Update(deletes=[("a", "b")]), SchemaMismatch, "has 2 values, expected 1"),
     ],

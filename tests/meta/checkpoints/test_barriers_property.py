@@ -1,9 +1,9 @@
 """Checkpoints under any order of failures: every input counts exactly once.
 
 The machine of the coordinator runs against the machine of the participants, with a network between them that repeats
-and delays, processes that die or sleep past their lease, commits that are refused, and leaders that change. Each
-participant reads its input from where the store says that it was, and writes one row for each. What was committed has
-to be the beginning of its input, each row once.
+and delays, workers in the middle of a step or about to leave, processes that die or sleep past their lease, commits
+that are refused, and leaders that change. Each participant reads its input from where the store says that it was, and
+writes one row for each. What was committed has to be the beginning of its input, each row once.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,22 @@ from support.store.versions import sst
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.barriers import collect, confirm, join, leave, lose, reject, tick
 from tussock.meta.checkpoints.job import CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
-from tussock.statestore.checkpoint.participant import Participant, Todo, react
+from tussock.statestore.checkpoint.participant import (
+    Participant,
+    Todo,
+    begin_leaving,
+    begin_step,
+    can_hear,
+    caught_up,
+    done,
+    end_step,
+    hear_abort,
+    is_held,
+    next_todo,
+    react,
+    stay,
+    take,
+)
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import DuplicateName, Fenced
@@ -33,11 +48,15 @@ class Worker:
     name: str
     session: str
     incarnation: str
-    state: Participant = field(default_factory=Participant)
+    state: Participant
     rows: dict[int, list[int]] = field(default_factory=dict)
     """Uncommitted, by epoch: the inputs that it has worked on."""
     position: int = 0
     """Its next input."""
+    step: int = 0
+    """The epoch of the step that is under way, 0 for none."""
+    sealed: dict[int, str] = field(default_factory=dict)
+    """Per barrier that it has passed: the id of the SST ("" for none)."""
     inbox: list[BarrierEvent] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
@@ -45,8 +64,9 @@ class Worker:
 class Checkpoints(RuleBasedStateMachine):
     """A coordinator, two workers, a store, and their failures."""
 
-    @initialize(on_missing=st.sampled_from(["abort", "wait"]))
-    def begin(self, on_missing):
+    @initialize(on_missing=st.sampled_from(["abort", "wait"]), restores=st.booleans())
+    def begin(self, on_missing, restores):
+        self.restores = restores
         self.options = JobOptions(participants=2, interval_ms=INTERVAL_MS, timeout_ms=TIMEOUT_MS, on_missing=on_missing)
         self.now_ms = 1000
         self.newest_epoch = 10
@@ -116,40 +136,109 @@ class Checkpoints(RuleBasedStateMachine):
     def come(self, name):
         if name not in self.workers:
             self.serial += 1
-            self.workers[name] = Worker(name, f"session-{self.serial}", f"incarnation-{self.serial}")
+            state = Participant(restores=self.restores)
+            self.workers[name] = Worker(name, f"session-{self.serial}", f"incarnation-{self.serial}", state)
             self.ask(self.workers[name])
 
     @rule(name=NAMES, inputs=st.integers(1, 3))
     def work(self, name, inputs):
+        """A whole step; a worker that was in one, or about to leave, ends that first."""
+        self.finish_step(name)
+        self.stay(name)
+        self.begin_step(name)
         worker = self.workers.get(name)
-        if worker is not None and worker.state.generation:
+        if worker is not None and worker.step:
             for _ in range(inputs):
-                worker.rows.setdefault(worker.state.epoch, []).append(worker.position)
+                worker.rows.setdefault(worker.step, []).append(worker.position)
                 worker.position += 1
+            self.finish_step(name)
+
+    @rule(name=NAMES)
+    def begin_step(self, name):
+        worker = self.workers.get(name)
+        if worker is None or worker.step or not self.hear_of_abort(worker) or is_held(worker.state):
+            return
+        if worker.state.phase in ("restoring", "working"):
+            worker.state = begin_step(worker.state)
+            worker.step = worker.state.open_epoch
+
+    @rule(name=NAMES)
+    def finish_step(self, name):
+        """The row that ends the step is of the epoch that it began in: nothing divides a step."""
+        worker = self.workers.get(name)
+        if worker is not None and worker.step:
+            assert worker.step == worker.state.open_epoch
+            worker.rows.setdefault(worker.step, []).append(worker.position)
+            worker.position += 1
+            worker.step = 0
+            worker.state = end_step(worker.state)
+            self.do_todos(worker)
+
+    def hear_of_abort(self, worker: Worker) -> bool:
+        """The worker is told what it has to know, and has its state afterwards; `False` if it has no epoch yet."""
+        if worker.state.phase in ("aborted", "recalled"):
+            worker.state = hear_abort(worker.state)
+        if worker.state.phase == "restoring":
+            worker.position = len(self.store[worker.name])
+        return worker.state.phase != "joining"
+
+    @rule(name=NAMES)
+    def wish_to_leave(self, name):
+        worker = self.workers.get(name)
+        if worker is not None and not worker.step and self.hear_of_abort(worker):
+            worker.state = begin_leaving(worker.state)
+            self.do_todos(worker)
+
+    @rule(name=NAMES)
+    def leave(self, name):
+        """A worker whose state is saved goes, and takes everything along."""
+        worker = self.workers.get(name)
+        if worker is not None and worker.state.phase == "saved":
+            assert not any(worker.rows.values()), "what it wrote is in a checkpoint"
+            assert self.store[name] == list(range(worker.position))
+            self.depart(name, done=True)
+
+    @rule(name=NAMES)
+    def stay(self, name):
+        worker = self.workers.get(name)
+        if worker is not None:
+            worker.state = stay(worker.state)
 
     @rule(name=NAMES, events=st.integers(1, 3))
     def hear(self, name, events):
         worker = self.workers.get(name)
-        while worker is not None and worker.inbox and events:
+        while worker is not None and worker.inbox and events and can_hear(worker.state):
             events -= 1
-            worker.state, todos = react(worker.state, worker.inbox.pop(0))
-            for todo in todos:
-                self.obey(worker, todo)
+            worker.state = react(worker.state, worker.inbox.pop(0))
+            self.do_todos(worker)
+
+    def do_todos(self, worker: Worker) -> None:
+        while (todo := next_todo(worker.state)) is not None:
+            worker.state = take(worker.state)
+            assert not worker.step or todo.what not in ("barrier", "aborted"), "a step is divided"
+            self.obey(worker, todo)
+            worker.state = done(worker.state)
 
     def obey(self, worker: Worker, todo: Todo) -> None:
         worker.story.append(todo.what)
+        if todo.what in ("start", "committed", "aborted"):
+            worker.state = caught_up(worker.state)
         if todo.what in ("start", "aborted"):
             for epoch in todo.epochs:
                 worker.rows.pop(epoch, None)
             assert not worker.rows, "an abort leaves no uncommitted rows"
-            worker.position = len(self.store[worker.name])
+            if self.restores:
+                worker.position = len(self.store[worker.name])
         elif todo.what == "barrier":
+            assert worker.state.phase in ("working", "leaving", "saved"), "its state is not there yet"
             rows = worker.rows.get(todo.epochs[0], [])
             self.serial += 1
-            sst_id = f"sst-{self.serial}" if rows else ""
+            worker.sealed[todo.event.barrier] = f"sst-{self.serial}" if rows else ""
             if rows:
-                self.uploads[sst_id] = (worker.name, list(rows))
-            self.outbox[worker.name].append((worker.state.generation, todo.event.barrier, sst_id))
+                self.uploads[f"sst-{self.serial}"] = (worker.name, list(rows))
+        elif todo.what == "collect":
+            barrier = todo.event.barrier
+            self.outbox[worker.name].append((worker.state.generation, barrier, worker.sealed[barrier]))
         elif todo.what == "committed":
             rows = worker.rows.pop(todo.epochs[0], [])
             assert self.store[worker.name][-len(rows) :] == rows if rows else True, "told committed, is not"
@@ -188,6 +277,22 @@ class Checkpoints(RuleBasedStateMachine):
         self.pass_time(INTERVAL_MS)
 
     @rule(name=NAMES)
+    def leave_in_peace(self, name):
+        """Without such a rule trouble would hardly let anybody leave with everything saved."""
+        self.begin_barrier()
+        self.proceed("ab", work=False)
+        if self.commit is not None:
+            self.resolve(1)
+        self.hear(name, 100)
+        self.wish_to_leave(name)
+        self.pass_time(INTERVAL_MS)
+        self.proceed("ab", work=False)
+        if self.commit is not None:
+            self.resolve(1)
+        self.hear(name, 100)
+        self.leave(name)
+
+    @rule(name=NAMES)
     def die(self, name):
         """The process ends; the coordinator does not know yet."""
         self.workers.pop(name, None)
@@ -197,7 +302,7 @@ class Checkpoints(RuleBasedStateMachine):
         worker = self.workers.get(name)
         if worker is None or self.job is None or not worker.state.generation:
             return
-        if done and (worker.state.barrier or worker.rows.get(worker.state.epoch)):
+        if done and (worker.state.barrier or worker.step or any(worker.rows.values())):
             return  # it is not done
         del self.workers[name]
         generation = worker.state.generation

@@ -1,8 +1,31 @@
-"""A participant's reactions to the coordinator's events, also to repeated, late and missing ones."""
+"""A participant's reactions to events: the coordinator's, also repeated, late and missing ones, and its worker's."""
 
-from typing import Any
+from typing import Any, get_args
 
-from tussock.statestore.checkpoint.participant import Participant, react
+import pytest
+from msgspec.structs import replace
+
+from tussock.statestore.checkpoint.participant import (
+    Participant,
+    Phase,
+    Todo,
+    ask,
+    begin_leaving,
+    begin_step,
+    can_hear,
+    caught_up,
+    done,
+    end,
+    end_step,
+    failed,
+    hear_abort,
+    is_held,
+    joined,
+    next_todo,
+    react,
+    stay,
+    take,
+)
 from tussock.statestore.contract.barriers import BarrierEvent
 
 GENERATION = 5
@@ -12,11 +35,27 @@ def event(what: Any, barrier: int = 0, **fields: Any) -> BarrierEvent:
     return BarrierEvent(what=what, barrier=barrier, **{"generation": GENERATION, **fields})
 
 
+def do(state: Participant) -> Participant:
+    """The participant whose next todo is done."""
+    todo, state = state.todos[0], take(state)
+    return done(caught_up(state) if todo.what in ("start", "committed", "aborted") else state)
+
+
+def finished(state: Participant) -> Participant:
+    """The participant whose todos are done; its worker has asked for its epoch and is in no step."""
+    state = ask(state)
+    while next_todo(state):
+        state = ask(do(state))
+    return state
+
+
 def after(*events: BarrierEvent) -> tuple[Participant, list[tuple[str, tuple[int, ...]]]]:
     """A new participant after these events, and its reactions to the last one, with their epochs."""
-    state, todos = Participant(), []
+    state, todos = Participant(), ()
     for one in events:
-        state, todos = react(state, one)
+        state = react(state, one)
+        todos = state.todos
+        state = finished(state)
     return state, [(todo.what, todo.epochs) for todo in todos]
 
 
@@ -125,9 +164,9 @@ def test_a_new_generation_ignores_a_commit_that_may_lack_its_part() -> None:
 def test_an_abort_has_a_reason() -> None:
     """There is a reason even if no event has one."""
     state, _ = after(START)
-    _, (todo,) = react(state, event("started", generation=GENERATION + 1, next_epoch=30))
+    (todo,) = react(state, event("started", generation=GENERATION + 1, next_epoch=30)).todos
     assert (todo.event.what, todo.event.reason) == ("aborted", "the coordinator has begun anew")
-    _, (todo,) = react(state, event("aborted", next_epoch=30, reason="b is gone"))
+    (todo,) = react(state, event("aborted", next_epoch=30, reason="b is gone")).todos
     assert todo.event.reason == "b is gone"
 
 
@@ -135,3 +174,187 @@ def test_the_number_seen_is_the_largest_one() -> None:
     """A new leader gets it, and numbers its barriers above it."""
     assert after(START, FIRST, HELD, SECOND)[0].seen == 2
     assert after(START, FIRST, HELD, SECOND, event("started", 1, epoch=20, next_epoch=30))[0].seen == 2
+
+
+# --- The worker ---------------------------------------------------------------------------------------------------
+
+
+ABORTED = event("aborted", 1, epoch=10, next_epoch=40, reason="b is gone")
+
+
+def begun(*, restores: bool = False, phase: Phase = "working") -> Participant:
+    """A participant that writes at epoch 10, or is about to."""
+    state = do(react(Participant(restores=restores), START))
+    return replace(state, phase=phase)
+
+
+def what(todo: Todo | None) -> str | None:
+    return todo.what if todo else None
+
+
+@pytest.mark.parametrize(("restores", "phase"), [(False, "restoring"), (True, "working")])
+def test_start(restores: bool, phase: str) -> None:
+    """The worker has an epoch, and its state only if a callback has read it."""
+    state = react(Participant(restores=restores), event("started", next_epoch=10, committed_epoch=5))
+    assert (state.phase, state.open_epoch, what(next_todo(state))) == ("joining", 0, "start")
+    state = caught_up(take(state))
+    assert (state.phase, state.open_epoch, state.committed_epoch) == ("joining", 0, 5)
+    state = done(state)
+    assert (state.phase, state.open_epoch, next_todo(state)) == (phase, 10, None)
+
+
+def test_barrier_waits_for_a_worker_that_is_not_ready() -> None:
+    """Nothing is held meanwhile, and events are heard; the barrier goes on when the worker asks for its epoch."""
+    for phase in ("restoring", "aborted", "recalled"):
+        state = react(begun(phase=phase), FIRST)
+        assert (next_todo(state), can_hear(state), is_held(state)) == (None, True, False), phase
+        assert (state.epoch, state.open_epoch) == (20, 10)
+    state = react(begun(phase="restoring"), FIRST)
+    assert react(state, FIRST) == state, "there is nothing to collect yet"
+    assert what(next_todo(ask(state))) == "barrier"
+    assert what(next_todo(begin_leaving(state))) == "barrier"
+    stepping = begin_step(state)
+    assert (next_todo(stepping), is_held(stepping), can_hear(stepping)) == (None, True, False)
+
+
+def test_abort_takes_the_place_of_a_barrier_that_waits() -> None:
+    """The worker saves nothing for it, and writes at the epoch that the abort tells."""
+    state = react(react(begun(phase="restoring"), FIRST), ABORTED)
+    assert [(todo.what, todo.epochs) for todo in state.todos] == [("aborted", (10, 20))]
+    assert (do(state).open_epoch, do(state).phase) == (40, "restoring")
+
+
+def test_barrier_waits_for_the_step_under_way() -> None:
+    """No other begins, no event is heard, and the step writes at the epoch that it began with."""
+    state = react(begin_step(begun()), FIRST)
+    assert (next_todo(state), can_hear(state), is_held(state), state.open_epoch) == (None, False, True, 10)
+    with pytest.raises(AssertionError, match="no step begins"):
+        begin_step(state)
+    state = end_step(state)
+    assert (what(next_todo(state)), can_hear(state), is_held(state)) == ("barrier", False, True)
+
+
+def test_sealed_epoch_is_collected_next() -> None:
+    """The worker goes on at the next epoch once the old one is sealed, while that is uploaded."""
+    state = take(react(begun(), FIRST))
+    assert (is_held(state), state.open_epoch) == (True, 10)
+    state = done(state)
+    assert (is_held(state), state.open_epoch, state.todos) == (False, 20, (Todo("collect", FIRST, (10,)),))
+    state = begin_step(state)
+    assert (what(next_todo(state)), can_hear(state)) == ("collect", False)
+    assert can_hear(done(take(state)))
+
+
+def test_commit_holds_nobody() -> None:
+    """The version here has the checkpoint before the worker is told."""
+    state = react(begin_step(do(do(react(begun(), FIRST)))), HELD)
+    assert (what(next_todo(state)), is_held(state), state.committed_epoch) == ("committed", False, 0)
+    state = caught_up(take(state))
+    assert (state.committed_epoch, what(next_todo(state))) == (10, "committed")
+    assert (done(state).open_epoch, done(state).todos) == (20, ())
+
+
+def test_barrier_that_implies_a_commit_comes_after_it() -> None:
+    """The event that told the commit got lost; the worker is held for the barrier only."""
+    state = react(do(do(react(begun(), FIRST))), SECOND)
+    assert [todo.what for todo in state.todos] == ["committed", "barrier"]
+    assert not is_held(state)
+    assert is_held(do(state))
+
+
+def test_abort_is_told_when_the_worker_asks() -> None:
+    """Once; then it reads its state back, and barriers wait for that."""
+    state = react(begin_step(begun()), ABORTED)
+    assert (next_todo(state), is_held(state)) == (None, True)
+    state = do(end_step(state))
+    assert (state.phase, state.open_epoch, is_held(state)) == ("aborted", 40, False)
+    assert state.abort is not None
+    assert state.abort.reason == "b is gone"
+    assert ask(state) == begin_leaving(state) == state
+    state = hear_abort(state)
+    assert (state.phase, state.abort) == ("restoring", None)
+    assert hear_abort(state) == state
+    assert ask(state).phase == "working"
+
+
+def test_abort_with_a_callback_is_not_told_again() -> None:
+    """It has read the state back by the time that the todo is done."""
+    state = do(react(begun(restores=True), ABORTED))
+    assert (state.phase, state.open_epoch, state.abort) == ("working", 40, None)
+
+
+def test_abort_of_a_worker_that_has_written_nothing_is_not_told() -> None:
+    """It is reading its state back, and of a second abort it hears what the first one said."""
+    again = event("aborted", next_epoch=50, reason="c is gone")
+    state = do(react(begun(phase="restoring"), ABORTED))
+    assert (state.phase, state.open_epoch, state.abort) == ("restoring", 40, None)
+    state = do(react(do(react(begun(), ABORTED)), again))
+    assert (state.phase, state.open_epoch) == ("aborted", 50)
+    assert state.abort is not None
+    assert state.abort.reason == "b is gone"
+
+
+def test_leaving_with_the_first_barrier_from_now_on() -> None:
+    """What was written before it is in the checkpoint that it makes."""
+    state = react(begin_leaving(begun()), FIRST)
+    assert (state.phase, state.leaves_with) == ("leaving", 0)
+    state = take(state)
+    assert state.leaves_with == 1
+    state = caught_up(take(react(do(done(state)), HELD)))
+    assert state.phase == "saved"
+    assert done(state).phase == "saved"
+
+
+def test_barrier_under_way_does_not_let_leave() -> None:
+    """Its epoch may lack what the worker wrote since; the next one holds all."""
+    state = begin_leaving(take(react(begun(), FIRST)))
+    state = finished(react(finished(done(state)), HELD))
+    assert (state.phase, state.leaves_with, state.committed_epoch) == ("leaving", 0, 10)
+    state = finished(react(state, SECOND))
+    assert (state.phase, state.leaves_with) == ("leaving", 2)
+    assert begin_leaving(stay(state)).leaves_with == 0, "who asks again wants the next one again"
+    assert finished(react(state, event("committed", 2, epoch=20, committed_epoch=20))).phase == "saved"
+
+
+@pytest.mark.parametrize(("restores", "phase"), [(False, "restoring"), (True, "working")])
+def test_abort_recalls_who_leaves(restores: bool, phase: str) -> None:
+    """Also a worker with a callback hears of it: it has input to work on again. The newest abort counts."""
+    state = do(react(begin_leaving(begun(restores=restores)), ABORTED))
+    assert state.phase == "recalled"
+    assert stay(state).phase == "aborted"
+    assert hear_abort(stay(state)).phase == phase
+    state = do(react(state, event("aborted", next_epoch=50, reason="c is gone")))
+    assert state.abort is not None
+    assert (state.phase, state.abort.reason) == ("recalled", "c is gone")
+    assert (hear_abort(state).phase, hear_abort(state).abort) == (phase, None)
+
+
+def test_who_is_saved_holds_nobody_up() -> None:
+    """Everything is in a checkpoint, which no abort takes back; a barrier that comes before it has left is passed."""
+    assert what(next_todo(react(begun(phase="saved"), FIRST))) == "barrier"
+    assert do(react(begun(phase="saved"), ABORTED)).phase == "saved"
+
+
+def test_worker_that_stays_works_on() -> None:
+    """The one that waited in vain, and the one that was interrupted."""
+    assert stay(begin_leaving(begun())).phase == stay(begun(phase="saved")).phase == "working"
+    for phase in ("restoring", "working", "aborted", "over"):
+        assert stay(begun(phase=phase)).phase == phase
+
+
+@pytest.mark.parametrize("phase", get_args(Phase))
+def test_end(phase: Phase) -> None:
+    """Nothing is to be done any more and nobody is held; of two failures the first counts."""
+    state = react(begin_step(begun()), FIRST)
+    first, second = ValueError("first"), ValueError("second")
+    for over in (end(replace(state, phase=phase)), failed(replace(state, phase=phase), first)):
+        assert (over.phase, next_todo(end_step(over)), is_held(over)) == ("over", None, False)
+        assert ask(over) == begin_leaving(over) == stay(over) == hear_abort(over) == over
+        assert done(over).phase == caught_up(over).phase == "over"
+    assert failed(failed(state, first), second).failure is first
+
+
+def test_answer_to_joining_says_whose_events_follow() -> None:
+    """The generation itself changes with the first of these events."""
+    state = joined(begun(), GENERATION + 1)
+    assert (state.answered, state.generation) == (GENERATION + 1, GENERATION)

@@ -44,6 +44,6 @@ def stop_queries(queries: Sequence[StreamingQuery], seconds: float, system: Syst
 
 
 def _batches_done(query: StreamingQuery) -> int:
-    """The number of the newest batch that ended; -1: none yet."""
+    """The id of the newest batch that ended; -1: none yet."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])

@@ -94,7 +94,7 @@ class Watch:
             executors_wanted=self._scaler.requested,
             queries=tuple(_query_of(query) for query in active_queries()),
             committed_epoch=commit.epoch if commit else 0,
-            committed_batch=commit.batch if commit else 0,
+            committed_batch=commit.batch_id if commit else 0,
             committed_ms=commit.noted_ms if commit else 0,
         )
 

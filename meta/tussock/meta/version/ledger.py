@@ -5,8 +5,8 @@ them as ranges of ids, which for batches numbered 0, 1, 2, ... is a single pair.
 room for forgets its oldest ranges, and what lies below is refused from then on: to call a batch committed that never
 was would lose its rows.
 
-A batch is known by more than its number. Its source says whose it is (a streaming query, say), and the tables of the
-newest batches are kept: rows that another job, or a second commit of the same job, brings under a number that is taken
+A batch is known by more than its id. Its source says whose it is (a streaming query, say), and the tables of the
+newest batches are kept: rows that another job, or a second commit of the same job, brings under an id that is taken
 were never stored, and are refused with `Fenced` rather than passed over.
 """
 

@@ -48,9 +48,9 @@ def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
     Raises `Fenced` if something else is there: a batch of another source, of other tables, or of another call of the
     same function of `foreachBatch`.
     """
-    epoch = store.committed_batch(batch.writer, batch.number, source=batch.source)
+    epoch = store.committed_batch(batch.writer, batch.batch_id, source=batch.source)
     if epoch is None and batch.earlier is not None:
-        epoch = store.committed_batch(batch.earlier, batch.number)
+        epoch = store.committed_batch(batch.earlier, batch.batch_id)
     if epoch is None:
         check_tables_kept(store, batch)
     else:
@@ -70,9 +70,10 @@ def commit_batch(
     now = RealSystem().monotonic
     began = now()
     claim(store.url, batch)
-    writer, number = batch.writer, batch.number
     try:
-        epoch = store.commit_uploaded(uploads, writer=writer, batch_id=number, source=batch.source, expect=expect)
+        epoch = store.commit_uploaded(
+            uploads, writer=batch.writer, batch_id=batch.batch_id, source=batch.source, expect=expect
+        )
     except BaseException:
         release(store.url, batch)
         raise
@@ -91,10 +92,10 @@ def commit_batch(
     return epoch
 
 
-def batch_work(query: str, number: int) -> BatchWork | None:
+def batch_work(query: str, batch_id: int) -> BatchWork | None:
     """The note on a query's batch; `None` if it did not write to a store, or if there is no folder for notes."""
     folder = notes_folder()
-    paths = folder.glob(f"{query}-{number}-*.work") if folder is not None else ()
+    paths = folder.glob(f"{query}-{batch_id}-*.work") if folder is not None else ()
     found = [work for path in paths if (work := read_note(path, BatchWork)) is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -112,13 +113,13 @@ def batch_work(query: str, number: int) -> BatchWork | None:
 
 def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
     """Leave a note for listeners and for the driver's watch. Never fails: the commit has succeeded."""
-    note_commit(batch.writer, batch.number, work.epoch)
+    note_commit(batch.writer, batch.batch_id, work.epoch)
     folder = notes_folder()
     if folder is None or batch.query is None:
         return
     # One function of `foreachBatch` may write to several stores, and under several writers.
     whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
-    path = folder / f"{batch.query}-{batch.number}-{whose}.work"
-    if leave_note(path, work, query=batch.query, batch=batch.number):
+    path = folder / f"{batch.query}-{batch.batch_id}-{whose}.work"
+    if leave_note(path, work, query=batch.query, batch=batch.batch_id):
         with suppress(OSError):
-            (folder / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink()
+            (folder / f"{batch.query}-{batch.batch_id - _KEPT}-{whose}.work").unlink()

@@ -16,13 +16,13 @@ class Commit(NamedTuple):
     """One batch of a writer in the store."""
 
     writer: str
-    batch: int
+    batch_id: int
     epoch: int
     noted_ms: int
     """Unix time of the note."""
 
 
-def note_commit(writer: str, batch: int, epoch: int) -> None:
+def note_commit(writer: str, batch_id: int, epoch: int) -> None:
     """Note that a batch is in the store; an older one that only ran again changes nothing. Never fails."""
     folder = notes_folder()
     if folder is None:
@@ -30,8 +30,8 @@ def note_commit(writer: str, batch: int, epoch: int) -> None:
     path = folder / f"{hashlib.sha256(writer.encode()).hexdigest()[:32]}.json"
     known = read_note(path, Commit)
     if known is None or known.epoch < epoch:
-        note = Commit(writer, batch, epoch, RealSystem().now_ms())
-        leave_note(path, note, writer=writer, batch=batch, epoch=epoch)
+        note = Commit(writer, batch_id, epoch, RealSystem().now_ms())
+        leave_note(path, note, writer=writer, batch=batch_id, epoch=epoch)
 
 
 def latest_commit() -> Commit | None:

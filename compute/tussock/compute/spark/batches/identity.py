@@ -32,7 +32,8 @@ class MicroBatch(NamedTuple):
     """A batch to be committed."""
 
     writer: str
-    number: int
+    batch_id: int
+    """Spark's id of the batch, or what the option `writerVersion` gives."""
     query: str | None
     """The streaming query that it belongs to, whose listeners can hear of it."""
     source: str | None = None
@@ -45,33 +46,33 @@ class MicroBatch(NamedTuple):
     """Distinguishes this commit from others of the same query if its writer is named after the query."""
 
 
-def micro_batch(rows: DataFrame, number: int, writer: str | None, tables: Iterable[str]) -> MicroBatch:
+def micro_batch(rows: DataFrame, batch_id: int, writer: str | None, tables: Iterable[str]) -> MicroBatch:
     """The batch that a function of `foreachBatch` received, for a commit to these tables.
 
     `tables` are those that identify the commit when it is repeated: for `stateful`, those of the state. Raises
-    `InvalidOption` if there is neither a writer nor a query, and for an invalid number.
+    `InvalidOption` if there is neither a writer nor a query, and for an invalid batch id.
     """
-    _check_number(number)
+    _check_batch_id(batch_id)
     context = rows.sparkSession.sparkContext
     query = context.getLocalProperty("sql.streaming.queryId") or None
     names = tuple(sorted(tables))
     if writer is not None:
-        return MicroBatch(str(writer), number, query, source_of(query, names), run=_run(context, query))
+        return MicroBatch(str(writer), batch_id, query, source_of(query, names), run=_run(context, query))
     if query is None:
         raise InvalidOption(
             "writer is missing, and this is not a streaming query's batch, whose id would do; give a writer, so that "
             "a repeated batch is recognised"
         )
     return MicroBatch(
-        default_writer(query, names), number, query, source_of(query, names), query, _run(context, query), names
+        default_writer(query, names), batch_id, query, source_of(query, names), query, _run(context, query), names
     )
 
 
-def sink_batch(writer: str | None, number: int, query: str | None, table: str) -> MicroBatch:
+def sink_batch(writer: str | None, batch_id: int, query: str | None, table: str) -> MicroBatch:
     """The batch of a sink or of a batch write; a query has one of these, so its id is name enough."""
     name = writer or query
     assert name is not None
-    return MicroBatch(name, number, query, source_of(query, (table,)))
+    return MicroBatch(name, batch_id, query, source_of(query, (table,)))
 
 
 def default_writer(query: str, tables: Iterable[str]) -> str:
@@ -96,16 +97,16 @@ def claim(url: str, batch: MicroBatch) -> None:
     if batch.run is None:
         return
     with _lock:
-        if _claims.get((url, batch.writer)) == (batch.number, batch.run):
+        if _claims.get((url, batch.writer)) == (batch.batch_id, batch.run):
             raise Fenced(
-                f"batch {batch.number} was committed as writer {batch.writer!r} before, by another call within the "
+                f"batch {batch.batch_id} was committed as writer {batch.writer!r} before, by another call within the "
                 "same batch: the store would take this one for a repeat, and its rows would be lost; give each of the "
                 "helpers in your function its own writer=, or write their tables by one write_epoch",
                 batch.writer,
-                batch.number,
+                batch.batch_id,
             )
         _claims.pop((url, batch.writer), None)
-        _claims[url, batch.writer] = batch.number, batch.run
+        _claims[url, batch.writer] = batch.batch_id, batch.run
         if len(_claims) > _CLAIMS_MAX:
             del _claims[next(iter(_claims))]
 
@@ -113,7 +114,7 @@ def claim(url: str, batch: MicroBatch) -> None:
 def release(url: str, batch: MicroBatch) -> None:
     """Forget the claim of a commit that failed: the same call may come again."""
     with _lock:
-        if _claims.get((url, batch.writer)) == (batch.number, batch.run):
+        if _claims.get((url, batch.writer)) == (batch.batch_id, batch.run):
             del _claims[url, batch.writer]
 
 
@@ -128,17 +129,17 @@ def check_tables_kept(store: StateStore, batch: MicroBatch) -> None:
     ledger: dict[str, Any] = getattr(store.recent_version(), "ledger", {})
     for writer, batches in ledger.items():
         tables = _tables_of(writer, batch)
-        if tables is None or not set(tables) & set(batch.tables) or batch.number not in (each[0] for each in batches):
+        if tables is None or not set(tables) & set(batch.tables) or batch.batch_id not in (each[0] for each in batches):
             continue
         with _lock:
-            if _claims.get((store.url, writer)) == (batch.number, batch.run):
+            if _claims.get((store.url, writer)) == (batch.batch_id, batch.run):
                 continue
         raise Fenced(
-            f"batch {batch.number} of query {batch.query} was committed for the tables {tables}, and is now repeated "
+            f"batch {batch.batch_id} of query {batch.query} was committed for the tables {tables}, and is now repeated "
             f"for {list(batch.tables)}: the rows that were stored then would be counted again; let the batch end with "
             "the tables as they were and change them after it, or give writer= to know the commit by",
             batch.writer,
-            batch.number,
+            batch.batch_id,
         )
 
 
@@ -159,6 +160,6 @@ def _run(context: Any, query: str | None) -> str | None:
     return group if group and _RUN.fullmatch(group) else None
 
 
-def _check_number(number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
-        raise InvalidOption(f"batch_id is {number!r}; expected an integer from 0 to 2**63-1")
+def _check_batch_id(batch_id: object) -> None:
+    if isinstance(batch_id, bool) or not isinstance(batch_id, int) or not 0 <= batch_id < 1 << 63:
+        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer from 0 to 2**63-1")

@@ -92,8 +92,8 @@ def write_epoch(
     another number each task writes a run.
 
     Raises `Conflict` if another writer wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
-    Raises `Fenced` if the writer has a different batch under this number (of another query, or of another call of this
-    function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed, also for an
+    Raises `Fenced` if the writer has a different batch under this `batch_id` (of another query, or of another call of
+    this function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed, also for an
     `order_by` or `op_column` that no rows have as a column of exactly that name.
     """
     if not tables:

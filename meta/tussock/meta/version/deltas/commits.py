@@ -170,7 +170,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
 
     Raises:
         Fenced: a newer generation of the writer was opened; the batch is older than one that the writer has
-            committed, and was never committed itself; or its number is taken by a batch of something else.
+            committed, and was never committed itself; or its id is taken by a batch of something else.
         Conflict: a table of `expect` has a newer epoch than the writer had read, is newer itself, or was dropped.
         TableNotFound: a table is not in `version`.
         InvalidOption, InvalidBatch: the request contradicts itself.

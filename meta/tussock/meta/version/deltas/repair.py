@@ -105,7 +105,7 @@ class RepairClock(msgspec.Struct, frozen=True, kw_only=True, tag="repair_clock",
             safe_epoch=now(version.safe_epoch),
             compacted_epoch=now(version.compacted_epoch),
             ledger={
-                writer: tuple((batch, now(epoch)) for batch, epoch in batches)
+                writer: tuple((batch_id, now(epoch)) for batch_id, epoch in batches)
                 for writer, batches in version.ledger.items()
             },
             timeline=_timeline(version, known, self.at_ms),

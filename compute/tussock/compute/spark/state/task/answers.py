@@ -29,8 +29,8 @@ def batch_of(rows: Any, spec: TableSpec, *, keys_only: bool = False) -> pa.Recor
             rows = pa.table(rows)
         elif isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
             raise SchemaMismatch(
-                f"table {spec.name!r}: a function returned a {type(rows).__name__}; expected Arrow data, a frame or a "
-                "list of dicts; nothing of the batch was stored"
+                f"table {spec.name!r}: a function returned a value of type {type(rows).__name__}; expected Arrow data, "
+                "a frame or a list of dicts; nothing of the batch was stored"
             )
     schema = spec.arrow_schema()
     if keys_only:

@@ -215,8 +215,8 @@ class _Task:
             update = _function(plan.function)(batch)
         if not isinstance(update, Update):
             raise InvalidBatch(
-                f"the function for table {plan.states[0].name!r} returned a {type(update).__name__}; expected an "
-                "Update; nothing of the batch was stored"
+                f"the function for table {plan.states[0].name!r} returned a value of type {type(update).__name__}; "
+                "expected an Update; nothing of the batch was stored"
             )
         return self._writes(update, known)
 
