@@ -251,6 +251,22 @@ def test_failing_worker_gets_its_own_error_and_the_others_get_the_reason(platfor
         a.write_on("1")
 
 
+def test_leaving_after_a_failure_that_nobody_asked_for_raises_it(platform: Platform) -> None:
+    """A worker that writes once and leaves would else take its lost rows for committed."""
+    failed = threading.Event()
+
+    def stumble(barrier: BarrierEvent) -> None:
+        failed.set()
+        raise ZeroDivisionError("in the worker's code")
+
+    worker = Worker(platform, "a", participants=1, on_barrier=stumble)
+    assert worker.checkpoint.epoch
+    assert failed.wait(HEAR_SECONDS_MAX)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="in the worker's code"):
+            worker.checkpoint.leave()
+
+
 def test_worker_in_the_middle_of_a_step_gets_its_own_error(platform: Platform) -> None:
     """An error in `on_committed` gives up the epoch of the running step: the step raises that error."""
 

@@ -86,8 +86,8 @@ def test_a_batch_may_have_only_deletes(value: pa.DataType) -> None:
         (arrow([b"b", b"a"], [b"", b""]), 1, r"position 1: key b'a' comes after b'b'"),
         ([(b"a", b""), (b"b", 5)], 1, r"position 1, key b'b': 5 is neither a put \(bytes\) nor a delete \(None\)"),
         ([(b"a", b""), (b"b", "text")], 1, r"position 1, key b'b': 'text' is neither"),
-        ([(b"a", b""), ("b", b"")], 1, r"the key at position 1 is a str \('b'\), expected bytes"),
-        ([(None, b"")], 0, r"the key at position 0 is a NoneType"),
+        ([(b"a", b""), ("b", b"")], 1, r"the key at position 1 is of type str \('b'\), expected bytes"),
+        ([(None, b"")], 0, r"the key at position 0 is of type NoneType"),
         ([(b"a", b""), (b"b",)], 1, r"position 1 holds \(b'b',\), which is neither a put"),
         ([(b"a", b"", b"")], 0, r"position 0 holds"),
         (b"ab", 0, r"position 0 holds 97"),
@@ -116,7 +116,7 @@ def test_a_long_key_is_shown_shortened() -> None:
 @pytest.mark.parametrize("batch", [None, 5, object()])
 def test_a_value_that_is_no_batch_is_refused(batch: Any) -> None:
     """The message names the type."""
-    with pytest.raises(InvalidBatch, match=f"a {type(batch).__name__} is not a batch"):
+    with pytest.raises(InvalidBatch, match=f"of type {type(batch).__name__} is not a batch"):
         raw_rows(batch, "kv")
 
 
@@ -158,8 +158,8 @@ def test_keys_to_look_up_may_come_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ([b"a", "b"], r"the key at position 1 is a str \('b'\), expected bytes"),
-        ([None], "the key at position 0 is a NoneType"),
+        ([b"a", "b"], r"the key at position 1 is of type str \('b'\), expected bytes"),
+        ([None], "the key at position 0 is of type NoneType"),
         (pa.array([b"a", None]), "the key at position 1 is null"),
         (pa.array([1]), "keys have type int64, expected binary"),
     ],

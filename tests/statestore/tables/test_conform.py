@@ -221,7 +221,7 @@ def test_a_value_that_is_no_rows_is_refused(rows: Any) -> None:
 
 def test_a_row_that_is_no_dict_is_named() -> None:
     """The message has its position."""
-    with pytest.raises(SchemaMismatch, match="position 1 is a tuple, expected a dict of columns"):
+    with pytest.raises(SchemaMismatch, match="position 1 is of type tuple, expected a dict of columns"):
         conform([ROW, (1, "a")], SCHEMA, ["id"], "t")  # type: ignore[list-item]
 
 

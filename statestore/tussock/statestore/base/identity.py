@@ -58,7 +58,7 @@ def access_from(
     def chosen(given: str | None, variable: str) -> str:
         if given is not None and not isinstance(given, str):
             name = variable.removeprefix("TUSSOCK_").lower()
-            raise InvalidOption(f"{name} is a {type(given).__name__}; expected text")
+            raise InvalidOption(f"{name} is of type {type(given).__name__}; expected text")
         return environ.get(variable, "") if given is None else given
 
     access = Access(

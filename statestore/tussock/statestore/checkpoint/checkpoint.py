@@ -136,7 +136,7 @@ class Checkpoint:
         that is aborted: go back and finish again; `WaitTimeout` after `timeout` seconds: call it again, or `abandon`.
         """
         with self._own_lock():
-            if self._state.phase == "over":
+            if self._state.phase == "over" and self._state.failure is None:
                 return
             self._usable_epoch()
             self._apply(begin_leaving)

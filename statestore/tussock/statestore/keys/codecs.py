@@ -124,7 +124,7 @@ class TextCodec:
 
 def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"a {type(value).__name__}")
+        raise TypeError(f"a value of type {type(value).__name__}")
     return value
 
 

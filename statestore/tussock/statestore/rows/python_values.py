@@ -102,7 +102,7 @@ _CLASSES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 def _of_class(value: Any, yes: tuple[type, ...], no: tuple[type, ...]) -> Any:
     if not isinstance(value, yes) or isinstance(value, no):
-        raise Misfit(f"a {type(value).__name__}")
+        raise Misfit(f"a value of type {type(value).__name__}")
     return value.item() if isinstance(value, np.generic) and not isinstance(value, str | bytes) else value
 
 
@@ -129,7 +129,7 @@ def _list_taker(kind: Any) -> Take:
 
     def taken(value: Any) -> Any:
         if not isinstance(value, list | tuple | np.ndarray):
-            raise Misfit(f"a {type(value).__name__}")
+            raise Misfit(f"a value of type {type(value).__name__}")
         return [_not_null(take(item), field) for item in value]
 
     return taken
@@ -140,7 +140,7 @@ def _map_taker(kind: Any) -> Take:
 
     def taken(value: Any) -> Any:
         if not isinstance(value, Mapping | list | tuple):
-            raise Misfit(f"a {type(value).__name__}")
+            raise Misfit(f"a value of type {type(value).__name__}")
         pairs = []
         for pair in value.items() if isinstance(value, Mapping) else value:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
@@ -156,7 +156,7 @@ def _struct_taker(kind: Any) -> Take:
 
     def taken(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise Misfit(f"a {type(value).__name__}")
+            raise Misfit(f"a value of type {type(value).__name__}")
         unknown = [name for name in value if name not in fields]
         if unknown:
             raise Misfit(f"the fields {unknown!r:.100} are unknown, expected {list(fields)}")
@@ -188,7 +188,7 @@ def _temporal_taker(kind: Any, name: str) -> Take:
         if isinstance(value, np.timedelta64 if is_duration else np.datetime64) and naive and name != "time":
             return None if np.isnat(value) else pa.scalar(counted(value), kind)
         if not isinstance(value, yes) or (no and isinstance(value, no)):
-            raise Misfit(f"a {type(value).__name__}")
+            raise Misfit(f"a value of type {type(value).__name__}")
         if name == "date":
             return value
         if not is_duration and (value.tzinfo is None) != naive:
@@ -266,4 +266,4 @@ def shown(value: Any) -> str:
         OverflowError,
         AttributeError,
     ):  # whatever foreign code raises, the message is about the value
-        return f"a {type(value).__name__}"
+        return f"a value of type {type(value).__name__}"

@@ -68,7 +68,7 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
     for at, key in enumerate(keys):
         if not isinstance(key, bytes):
             raise SchemaMismatch(
-                f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes"
+                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({key!r}), expected bytes"
             )
     return _binary(keys, table)
 
@@ -99,7 +99,7 @@ def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows
         key, value = operation
         if not isinstance(key, bytes):
             raise InvalidBatch(
-                f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes; "
+                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({key!r}), expected bytes; "
                 "nothing was stored",
                 at,
             )
@@ -209,7 +209,8 @@ def raw_rows(batch: RawBatch, table: str, *, ordered: bool = True) -> Rows:
         rows = _from_pairs(batch, table)
     else:
         raise InvalidBatch(
-            f"table {table!r}: a {type(batch).__name__} is not a batch; expected (key, value) pairs or Arrow data"
+            f"table {table!r}: a value of type {type(batch).__name__} is not a batch; expected (key, value) pairs or "
+            "Arrow data"
         )
     if not ordered:
         return rows  # sorting copies them

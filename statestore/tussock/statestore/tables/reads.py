@@ -44,7 +44,7 @@ def check_filter(condition: object, schema: pa.Schema, table: str) -> None:
         return
     if not isinstance(condition, pc.Expression):
         raise InvalidOption(
-            f"table {table!r}: filter is a {type(condition).__name__}; expected an Arrow expression, such as "
+            f"table {table!r}: filter is of type {type(condition).__name__}; expected an Arrow expression, such as "
             "pyarrow.compute.field('name') > 5"
         )
     filtered(pa.RecordBatch.from_pylist([], schema=schema), condition, table)

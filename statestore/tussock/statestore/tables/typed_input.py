@@ -110,7 +110,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
-                f"table {table!r}: position {at} is a {type(row).__name__}, expected a dict of columns"
+                f"table {table!r}: position {at} is of type {type(row).__name__}, expected a dict of columns"
             )
         unknown = [name for name in row if name not in schema.names]
         if unknown:

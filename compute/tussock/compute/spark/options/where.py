@@ -66,7 +66,7 @@ def json_value(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode()
-    raise ValueError(f"a {type(value).__name__} has no form in JSON")
+    raise ValueError(f"a value of type {type(value).__name__} has no form in JSON")
 
 
 def _refuse(text: str, more: str = "") -> NoReturn:
