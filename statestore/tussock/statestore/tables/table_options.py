@@ -68,8 +68,9 @@ def _names(names: object, option: str) -> tuple[str, ...]:
 
 def _checked(schema: object, table: str) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
+        kind = type(schema)
         raise SchemaMismatch(
-            f"table {table!r}: schema is of type {type(schema).__module__}.{type(schema).__name__}, expected pyarrow.Schema"
+            f"table {table!r}: schema is of type {kind.__module__}.{kind.__name__}; expected a pyarrow.Schema"
         )
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
