@@ -11,23 +11,19 @@ left to compact, the thread runs a vacuum now and then, without which bucket and
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
-import pyarrow as pa
-
 from tussock.compactor.executor import CompactionCancelled, execute
 from tussock.compactor.leases import LeaseKeeper
 from tussock.compactor.proofs import UploadProver
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.meta_store import MetaStore
-from tussock.meta.retention.pins import Pin
 from tussock.meta.retention.recurring import Recurring
-from tussock.meta.version.version import CompactionTask, Version
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.contract.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.backend import Backend, BackupInfo, CommitRequest
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import (
     CorruptSst,
     Fenced,
@@ -73,6 +69,22 @@ class EmbeddedBackend:
             open_source=requests.opener("meta"),
         )
         self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
+        # What a backend is asked for and meta does by itself, with no step between: every read asks some of it.
+        self.version = self.meta.version
+        self.refresh = self.meta.refresh
+        self.recent = self.meta.recent
+        self.await_change = self.meta.await_change
+        self.create_table = self.meta.create_table
+        self.alter_table = self.meta.alter_table
+        self.drop_table = self.meta.drop_table
+        self.open_writer = self.meta.open_writer
+        self.oldest_readable = self.meta.oldest_readable
+        self.pin = self.meta.pins.pin
+        self.protect = self.meta.protect
+        self.vacuum = self.meta.vacuum
+        self.list_backups = self.meta.backups.list
+        self.delete_backup = self.meta.backups.delete
+        self.pins = self.meta.live_pins
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
@@ -86,38 +98,6 @@ class EmbeddedBackend:
         self._closing = False
 
     # --- What is asked of the version and its keeper ------------------------------------------------------------
-
-    def version(self) -> Version:
-        """The newest version known here; no request."""
-        return self.meta.version()
-
-    def refresh(self) -> Version:
-        """Read the log to its tail."""
-        return self.meta.refresh()
-
-    def recent(self) -> Version:
-        """A recent version; see `MetaStore.recent`."""
-        return self.meta.recent()
-
-    def await_change(self, seq: int, seconds: float) -> Version:
-        """A version newer than `seq`, or the newest there is after `seconds`."""
-        return self.meta.await_change(seq, seconds)
-
-    def create_table(self, spec: TableSpec) -> TableState:
-        """Add a table; its id is assigned here. `TableExists` if the name is taken."""
-        return self.meta.create_table(spec)
-
-    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
-        """Add columns to a typed table and widen others."""
-        return self.meta.alter_table(name, add, widen)
-
-    def drop_table(self, name: str) -> None:
-        """Remove a table and its running compactions; `TableNotFound` if there is none."""
-        self.meta.drop_table(name)
-
-    def open_writer(self, name: str) -> int:
-        """Take a writer's name over; answers its new generation."""
-        return self.meta.open_writer(name)
 
     def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
@@ -133,37 +113,9 @@ class EmbeddedBackend:
         self.meta.log.clock.check_own()
         return self.version().gc_horizon
 
-    def oldest_readable(self) -> int:
-        """Smallest epoch that may be read now without a pin."""
-        return self.meta.oldest_readable()
-
-    def pin(self, epoch: int | None) -> Pin:
-        """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
-        return self.meta.pins.pin(epoch)
-
-    def pins(self) -> list[PinInfo]:
-        """The live pins on the store, of all processes, by epoch ascending."""
-        return self.meta.live_pins()
-
-    def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
-        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones."""
-        self.meta.protect(in_flight)
-
-    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
-        """Delete what no version and no running iterator can reach."""
-        return self.meta.vacuum(dry_run=dry_run)
-
     def create_backup(self, name: str, comment: str = "") -> BackupInfo:
         """Keep the newest version under a name; see `Backups.create`."""
         return self.meta.backups.create(name, comment=comment)
-
-    def list_backups(self) -> list[BackupInfo]:
-        """All backups and holds of clones, by name; see `Backups.list`."""
-        return self.meta.backups.list()
-
-    def delete_backup(self, name: str) -> None:
-        """Let go of a backup; `BackupNotFound` if there is none of that name."""
-        self.meta.backups.delete(name)
 
     # --- Commits, and the compaction that follows ---------------------------------------------------------------
 

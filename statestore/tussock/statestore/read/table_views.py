@@ -30,6 +30,8 @@ class TableViews:
         self._buffer = views.buffer
         self._table = table
         self._pin = pin
+        self._at: ReadView | None = None
+        """What the last read at an epoch saw: many reads at one epoch have one view."""
 
     def checked(self, epoch: int | None) -> int | None:
         """The epoch to `take` for a read at `epoch`; `None`: the latest, own rows included, or the pinned one.
@@ -61,7 +63,10 @@ class TableViews:
         check_unpinned(view.version, epoch)
         if own and epoch <= view.version.max_committed_epoch:
             own = ()
-        return ReadView(view.version, view.state, view.runs, own, epoch)
+        at = self._at
+        if own or at is None or at.epoch != epoch or at.runs is not view.runs or at.version is not view.version:
+            at = self._at = ReadView(view.version, view.state, view.runs, own, epoch)
+        return at
 
     def since(self, epoch: int) -> ReadView:
         """The committed rows, for changes after `epoch`, which was checked."""
