@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restore import restore_name
+from tussock.operator.planning.precedence import named
 from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
@@ -97,7 +98,7 @@ def untouched(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
     """The result of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
-    told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}, and nothing was touched."
+    told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {named(rivals)}, and nothing was touched."
     return EmptiedFact(done=False, message=told, hopeless=True)
 
 
