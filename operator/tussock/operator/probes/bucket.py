@@ -21,7 +21,7 @@ from minio.error import InvalidResponseError, S3Error, ServerError
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.probes.bounded_http import BoundedPool
+from tussock.operator.probes.bounded_http import CONNECTIONS_MAX, BoundedPool
 from tussock.operator.probes.marker import FOLDERS, Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take
 from tussock.operator.probes.redaction import without_values
@@ -51,7 +51,6 @@ _READERS_DENIED = {
 """Other words than `_DENIED` has, for a pair that must not write."""
 _WRONG_MD5 = base64.b64encode(bytes(16)).decode()
 """No object has it, so a server refuses a write with it; a user without the right is told so before that."""
-_TRIALS_AT_ONCE = 4
 _OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
 """Somebody else has written the object since it was read."""
 _FULL = {"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "SlowDownWrite"}
@@ -159,7 +158,7 @@ class _Trial:
     def too_much(self) -> str:
         """What the pair may do besides reading, in words; empty if that is nothing."""
         folders = ("", *(f"{folder}/" for folder in FOLDERS))
-        with ThreadPoolExecutor(_TRIALS_AT_ONCE) as threads:
+        with ThreadPoolExecutor(CONNECTIONS_MAX) as threads:
             tried = [(words, list(threads.map(may, folders))) for words, may in self._rights()]
         found = []
         for words, allowed in tried:
