@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from minio import Minio
@@ -228,6 +229,7 @@ def test_a_store_that_waits_without_a_key_keeps_nobody_out(paused: bool, store: 
     everything = on_prefix(store, f"{name}-all", name, f"{name}-none", paused=paused)
     shared.apply(everything)
     shared.await_reason("StateStore", f"{name}-all", "Paused" if paused else "PrefixInUse")
+    time.sleep(1.1)  # creation times are in seconds, and the story needs the keyless one to be older
     shared.apply(on_prefix(store, f"{name}-b", f"{name}/second"))
     eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 60)
     assert shared.get("Meta", f"{name}-all") is None
@@ -242,6 +244,7 @@ def test_a_deleted_store_without_a_key_keeps_nobody_out(store: Body, shared: Obj
     shared.apply(everything)
     shared.await_reason("StateStore", f"{name}-all", "SecretNotFound")
     shared.delete("StateStore", f"{name}-all")
+    time.sleep(1.1)  # creation times are in seconds, and the story needs the keyless one to be older
     shared.apply(on_prefix(store, name, f"{name}/second"))
     eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"), 60)
     shared.patch("StateStore", f"{name}-all", {"metadata": {"finalizers": None}})
