@@ -357,6 +357,16 @@ def test_compactors_wait_for_all_meta_nodes(metas: dict[str, bool], words: str) 
     assert words in found.status["conditions"][0]["message"]
 
 
+def test_compactors_say_that_the_meta_of_the_store_is_on_its_way() -> None:
+    """A user who gave the store a meta section was told to create one."""
+    found = plan_of_compactor(store_body(meta={}), metas={})
+    assert told(found) == ("WaitingForMeta", "FTF")
+    assert found.status["conditions"][0]["message"] == "The operator is creating Meta s of StateStore s."
+    found = plan_of_compactor(metas={})
+    advice = "There is no Meta of StateStore s; create one, or set spec.meta of the store."
+    assert found.status["conditions"][0]["message"] == advice
+
+
 def test_a_new_template_waits_for_meta_nodes_and_a_new_number_does_not() -> None:
     children = made(plan_of_compactor())
     waits = plan_of_compactor(children=children, metas={"s": False}, image="node:2")

@@ -130,6 +130,25 @@ def test_nothing_is_started_before_the_status_says_that_the_prefix_is_held() -> 
     assert "prefixHeld" not in plan(new, replace(GOOD, bucket=None)).status
 
 
+def test_of_many_stores_on_the_prefix_a_few_are_named() -> None:
+    """Story: each of 200 stores on one prefix named the 199 others, in 5,805 characters."""
+    found = plan(store(), replace(GOOD, rivals=tuple(f"n/s{number}" for number in range(199))))
+    message = found.status["conditions"][0]["message"]
+    assert "belongs to StateStore n/s0, n/s1, n/s2, n/s3, n/s4 and 194 more, whose prefix" in message
+    assert len(message) < 400
+
+
+def test_a_store_that_was_let_go_keeps_its_last_word() -> None:
+    """Somebody else's finalizer keeps the object; the place may be another store's by now."""
+    deleted = store()
+    deleted = msgspec.structs.replace(
+        deleted, metadata=msgspec.structs.replace(deleted.metadata, deletion_timestamp="2026-11-21T11:59:00Z")
+    )
+    status = plan(deleted, GOOD).status
+    found = plan(replace_status(deleted, status), replace(GOOD, has_let_go=True, rivals=("n/next",)))
+    assert found == Plan((), status)
+
+
 def test_a_store_of_an_earlier_operator_holds_its_prefix() -> None:
     """Its status has no such field; the version that its meta nodes reported shows the same."""
     found = plan(replace_status(store(), {"version": "0.1.0"}))

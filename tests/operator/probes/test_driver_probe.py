@@ -17,7 +17,7 @@ from tussock.compute.driver.watch import Status, Watch
 from tussock.compute.spark.batches import commits
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.operator.cluster.seen import Key, Seen
-from tussock.operator.handlers.compute import COMPUTE
+from tussock.operator.handlers.compute import COMPUTE, DRIVER_SECONDS
 from tussock.operator.handlers.world import World
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
@@ -108,3 +108,8 @@ def test_of_two_drivers_the_one_on_a_living_node_is_asked() -> None:
     world = cast(World, SimpleNamespace(refs=lambda *_: {}, **parts))
     COMPUTE.observe(world, parse_compute(job), job)
     assert probes.about == [("driver", "x-driver-2")]
+
+
+def test_the_page_on_jobs_says_how_often_a_driver_is_asked() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "operator" / "compute.md"
+    assert f"asks the driver at most every {DRIVER_SECONDS:g} seconds" in page.read_text()

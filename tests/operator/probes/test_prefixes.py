@@ -24,7 +24,7 @@ from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner, marker_in
-from tussock.statestore.base.system import RealSystem
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
@@ -67,8 +67,8 @@ class OnMinio:
     def check(self, owner: Owner, adopt: str = "", *, write: bool = False) -> BucketFact:
         return check(self._target, owner, adopt, write=write)
 
-    def clean(self, owner: Owner, *, delete: bool = True) -> EmptiedFact:
-        return clean(self._target, owner, SYSTEM, delete=delete)
+    def clean(self, owner: Owner, *, delete: bool = True, system: System = SYSTEM) -> EmptiedFact:
+        return clean(self._target, owner, system, delete=delete)
 
     def put(self, names: Iterable[str], data: bytes = b"x") -> None:
         def one(name: str) -> None:
@@ -177,6 +177,27 @@ def test_under_the_marker_of_another_nothing_is_deleted(place: Place) -> None:
     assert "belongs to StateStore far/away" in found.message
     assert place.clean(OURS, delete=False) == EmptiedFact(done=True)
     assert place.names() == {OWNER_MARKER, *STORE}
+
+
+class Adopting(RealSystem):
+    """In the middle of a deletion, which looks at the clock, another owner adopts the place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def monotonic(self) -> float:
+        self._place.check(THEIRS, OURS.uid)
+        return super().monotonic()
+
+
+@pytest.mark.minio
+def test_a_marker_that_another_has_adopted_meanwhile_stays(minio: MinioServer) -> None:
+    """A deletion reads the marker again before it removes it: deleting the store's objects may take long."""
+    place = OnMinio(minio)
+    place.check(OURS)
+    place.put(STORE)
+    assert place.clean(OURS, system=Adopting(place)) == EmptiedFact(done=True)
+    assert place.marker()["uid"] == THEIRS.uid
 
 
 def test_an_unreadable_marker_counts_as_foreign(place: Place) -> None:

@@ -156,6 +156,41 @@ def test_the_deletion_of_a_refused_store_touches_nothing(
     assert f"belongs to StateStore {shared.namespace}/{name}, and the operator changed nothing" in note
 
 
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_a_refused_store_gives_its_own_marker_back(
+    policy: str, store: Body, shared: Objects, minio: MinioServer
+) -> None:
+    """As one that lost a race has: its bucket answered, and the store within its prefix was faster.
+
+    Story: the marker stayed, and the next store of that prefix was refused for one that was gone.
+    """
+    name, prefix = store["metadata"]["name"], f"shared/{store['metadata']['name']}/"
+    s3 = store["spec"]["objectStore"]["s3"]
+    inner = {**store, "spec": {**store["spec"], "objectStore": {"s3": {**s3, "prefix": f"{prefix}inner"}}}}
+    serving(shared, inner)
+    outer = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"], "deletionPolicy": policy}}
+    uid = shared.apply(outer)["metadata"]["uid"]
+    shared.await_reason("StateStore", f"{name}-b", "PrefixInUse")
+    marker = json.dumps({"uid": uid, "namespace": shared.namespace, "name": f"{name}-b", "found": "nothing"}).encode()
+    client_of(minio).put_object(BUCKET, f"{prefix}tussock-owner", io.BytesIO(marker), len(marker))
+    fill(minio, *(prefix + path for path in STORE))
+    shared.delete("StateStore", f"{name}-b")
+    eventually("the refused store gone", lambda: shared.get("StateStore", f"{name}-b") is None)
+    assert names_in(minio, prefix) == {"inner/tussock-owner", *STORE}
+
+
+def test_a_refused_store_without_a_key_goes_at_once(store: Body, shared: Objects) -> None:
+    """It cannot look for its marker, and has none."""
+    name = serving(shared, store)
+    second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"]}}
+    s3 = store["spec"]["objectStore"]["s3"]
+    second["spec"]["objectStore"] = {"s3": {**s3, "credentialsSecret": {"name": f"{name}-none"}}}
+    shared.apply(second)
+    shared.await_reason("StateStore", f"{name}-b", "PrefixInUse")
+    shared.delete("StateStore", f"{name}-b")
+    eventually("the second store gone", lambda: shared.get("StateStore", f"{name}-b") is None, 30)
+
+
 def test_a_deleted_store_without_a_marker_reports_what_it_leaves(
     store: Body, shared: Objects, minio: MinioServer
 ) -> None:

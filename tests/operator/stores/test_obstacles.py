@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from minio import Minio
@@ -92,6 +93,46 @@ def test_a_pair_for_readers_is_checked_and_mounted(
     assert minio.password not in str(seen)
 
 
+PASTED = {
+    "both-lines-of-a-file": ("AKIAEXAMPLE\nwJalrXUtnFEMI-THE-SECRET", "has several lines"),
+    "header": ("AKIAEXAMPLE\r\nX-Amz-Acl: public\r\nTHE-SECRET", "has several lines"),
+    "no-ascii": ("ключ-THE-SECRET", "other than ASCII"),
+    "unprintable": ("AKIAEXAMPLE\0THE-SECRET", "unprintable"),
+    "empty": ("", "is empty"),
+    "blank": (" \n", "is empty"),
+}
+
+
+@pytest.mark.parametrize("of_readers", [False, True], ids=["main", "readers"])
+@pytest.mark.parametrize(("value", "words"), PASTED.values(), ids=PASTED)
+def test_a_secret_that_holds_no_key_is_named_and_not_shown(
+    of_readers: bool, value: str, words: str, store: Body, shared: Objects, operator: OperatorProcess
+) -> None:
+    """Story: both lines of a key file in one value made a header that could not be sent.
+
+    The error repeated it, with key and signature, in the status and in the log.
+    """
+    name = store["metadata"]["name"]
+    s3 = store["spec"]["objectStore"]["s3"]
+    field = "readerCredentialsSecret" if of_readers else "credentialsSecret"
+    s3[field] = {"name": f"{name}-pasted", "accessKeyIdKey": "the-id"}
+    shared.apply(secret(f"{name}-pasted", **{"the-id": value, "secret-access-key": "another-value"}))
+    shared.apply(store)
+    expect_nothing_started(shared, name, "SecretValueInvalid", f"the-id in Secret {name}-pasted", words)
+    seen = str([shared.get("StateStore", name), shared.events(name), shared.list("Meta"), operator.log()])
+    for part in ("THE-SECRET", "AKIAEXAMPLE", "another-value", "Signature="):
+        assert part not in seen
+
+
+def test_blanks_around_a_key_are_no_part_of_it(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """As `--from-file` leaves them, and the nodes read them."""
+    name = store["metadata"]["name"]
+    keys = {"access-key-id": f"{minio.user}\n", "secret-access-key": f" {minio.password}\r\n"}
+    shared.apply(secret(f"{name}-bucket", **keys))
+    shared.apply(store)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+
+
 def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess) -> None:
     name = serving(shared, store)
     assert name in operator.log()
@@ -167,6 +208,88 @@ def test_a_store_without_a_key_blocks_no_other(store: Body, shared: Objects, min
     shared.await_reason("StateStore", name, "SecretNotFound")
     shared.apply(stores[f"{name}-late"])
     expect_nothing_started(shared, f"{name}-late", "PrefixInUse", f"{shared.namespace}/{name}")
+
+
+def on_prefix(store: Body, name: str, prefix: str, secret_name: str = "", **spec: object) -> Body:
+    """Another store, on a prefix of the same bucket."""
+    s3 = {**store["spec"]["objectStore"]["s3"], "prefix": prefix}
+    if secret_name:
+        s3["credentialsSecret"] = {"name": secret_name}
+    return {**store, "metadata": {"name": name}, "spec": {**store["spec"], "objectStore": {"s3": s3}, **spec}}
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["refused", "paused"])
+def test_a_store_that_waits_without_a_key_keeps_nobody_out(paused: bool, store: Body, shared: Objects) -> None:
+    """Story: beside one good store, a keyless one for the whole bucket was `PrefixInUse`, which counted as a claim.
+
+    No later store of the bucket began until the keyless one was deleted.
+    """
+    name = store["metadata"]["name"]
+    serving(shared, on_prefix(store, name, f"{name}/first"))
+    everything = on_prefix(store, f"{name}-all", name, f"{name}-none", paused=paused)
+    shared.apply(everything)
+    shared.await_reason("StateStore", f"{name}-all", "Paused" if paused else "PrefixInUse")
+    time.sleep(1.1)  # creation times are in seconds, and the story needs the keyless one to be older
+    shared.apply(on_prefix(store, f"{name}-b", f"{name}/second"))
+    eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 60)
+    assert shared.get("Meta", f"{name}-all") is None
+
+
+def test_a_deleted_store_without_a_key_keeps_nobody_out(store: Body, shared: Objects) -> None:
+    """Its user's finalizer keeps it for ever, and it never could use the bucket."""
+    name = store["metadata"]["name"]
+    everything = on_prefix(store, f"{name}-all", name, f"{name}-none")
+    everything["metadata"]["finalizers"] = ["example.org/never"]
+    everything["spec"]["deletionDeadlineSeconds"] = 10
+    shared.apply(everything)
+    shared.await_reason("StateStore", f"{name}-all", "SecretNotFound")
+    shared.delete("StateStore", f"{name}-all")
+    time.sleep(1.1)  # creation times are in seconds, and the story needs the keyless one to be older
+    shared.apply(on_prefix(store, name, f"{name}/second"))
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"), 60)
+    shared.patch("StateStore", f"{name}-all", {"metadata": {"finalizers": None}})
+
+
+def test_a_holder_that_was_cleaned_up_holds_no_longer(store: Body, shared: Objects) -> None:
+    """A finalizer of somebody else keeps the object; the next store begins, and the deleted one says nothing new."""
+    name = store["metadata"]["name"]
+    store["metadata"]["finalizers"] = ["example.org/hold"]
+    store["spec"]["deletionPolicy"] = "Delete"
+    serving(shared, store)
+    shared.delete("StateStore", name)
+    eventually(
+        "a store that is cleaned up", lambda: "cleaned up" in shared.ready("StateStore", name).get("message", "")
+    )
+    following = on_prefix(store, f"{name}-b", store["spec"]["objectStore"]["s3"]["prefix"])
+    shared.apply(following)
+    eventually("the next store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 60)
+    assert "cleaned up" in shared.ready("StateStore", name)["message"]
+    shared.patch("StateStore", name, {"metadata": {"finalizers": None}})
+    eventually("the first store gone", lambda: shared.get("StateStore", name) is None)
+
+
+def test_a_refused_pair_for_readers_leaves_no_marker(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """Story: the marker was put before the pair was tried.
+
+    An older store, whose Secret came late, waited for the marker, and the refused one, once mended, for the older one.
+    """
+    name = store["metadata"]["name"]
+    prefix = store["spec"]["objectStore"]["s3"]["prefix"]
+    shared.apply(on_prefix(store, f"{name}-old", prefix, f"{name}-late"))
+    shared.await_reason("StateStore", f"{name}-old", "SecretNotFound")
+    new = on_prefix(store, f"{name}-new", prefix)
+    new["spec"]["objectStore"]["s3"]["readerCredentialsSecret"] = {"name": f"{name}-readers"}
+    pair = {"access-key-id": minio.user, "secret-access-key": minio.password}
+    shared.apply(secret(f"{name}-readers", **pair))
+    shared.apply(new)
+    expect_nothing_started(shared, f"{name}-new", "ReadersMayWrite")
+    assert list(client_of(minio).list_objects(BUCKET, prefix=f"{prefix}/", recursive=True)) == []
+    shared.apply(secret(f"{name}-late", **pair))
+    eventually("the old store's meta nodes", lambda: shared.get("Deployment", f"{name}-old-meta"), 60)
+    make_reader(minio, f"reader-{name}", "only-for-reading")
+    mended = {"access-key-id": f"reader-{name}", "secret-access-key": "only-for-reading"}
+    shared.apply(secret(f"{name}-readers", **mended))
+    expect_nothing_started(shared, f"{name}-new", "PrefixInUse", f"{shared.namespace}/{name}-old")
 
 
 def test_a_prefix_below_that_of_another_store_is_refused(store: Body, shared: Objects) -> None:

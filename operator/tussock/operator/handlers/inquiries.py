@@ -40,7 +40,15 @@ from tussock.operator.resources.object_store import (
 )
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
+__all__ = [
+    "CertificatesUnreadable",
+    "SecretUnusable",
+    "bucket_fact",
+    "certificates_of",
+    "emptied_fact",
+    "platform_fact",
+    "returned_fact",
+]
 
 GOOD_SECONDS = 30.0
 """A usable bucket is checked again this often, by the next pass after that."""
@@ -49,6 +57,10 @@ OWN_BAD_SECONDS = 1.0
 """A managed object store is asked once its server is ready; then only its Service can be a moment behind."""
 PLATFORM_SECONDS = 10.0
 CLEANING_SECONDS = 4.0
+
+
+class SecretUnusable(Exception):
+    """A secret has a value that cannot be a key; the message names the secret and its key, and not the value."""
 
 
 class CertificatesUnreadable(Exception):
@@ -73,17 +85,24 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
     async def run() -> BucketFact:
         try:
             target = await _target(world, store)
+            readers = None if good else await _readers_target(world, store, target)
         except ApiError as error:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The operator cannot read the secret of the bucket: {error}")
+        except SecretUnusable as error:
+            return BucketFact(Reason.SECRET_VALUE_INVALID, str(error))
         if isinstance(target, CloudTarget):
             return await world.probes.call_in_thread(
                 check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
             )
-        fact = await world.probes.call_in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
-        if fact.reason is not None or good:
-            return fact
-        readers = await _readers_target(world, store, target)
-        return fact if readers is None else await world.probes.call_in_thread(check_readers, readers, _owner(store))
+        about_store = target, _owner(store), store.spec.adopt
+        if readers is not None:
+            # Before the marker is put: a store that is refused must not keep others out by it.
+            fact = await world.probes.call_in_thread(check, *about_store, write=False, mark=False)
+            if fact.reason is None:
+                fact = await world.probes.call_in_thread(check_readers, readers, target, store.metadata.uid)
+            if fact.reason is not None:
+                return fact
+        return await world.probes.call_in_thread(check, *about_store, write=not good)
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -114,6 +133,8 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             return EmptiedFact(
                 done=False, message=f"The operator cannot read the secret of the bucket: {error}", stuck=True
             )
+        except SecretUnusable as error:
+            return EmptiedFact(done=False, message=str(error), stuck=True)
         delete = store.spec.deletion_policy == "Delete"
         if isinstance(target, CloudTarget):
             return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
@@ -122,6 +143,23 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
     if not _has_credentials(store):
         return _untouched_fact(store)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
+
+
+def returned_fact(world: World, store: StoreResource) -> EmptiedFact | None:
+    """Remove the marker of a store that never had the place to itself, if it is the store's own, and nothing else."""
+
+    async def run() -> EmptiedFact:
+        try:
+            target = await _target(world, store)
+        except (ApiError, SecretUnusable) as error:
+            return EmptiedFact(done=False, message=str(error), stuck=True)
+        if isinstance(target, CloudTarget):
+            return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=False)
+        return await world.probes.call_in_thread(clean, target, _owner(store), world.system, delete=False)
+
+    if not _has_credentials(store):
+        return EmptiedFact(done=True)
+    return world.probes.fact(_key(store), ("returned", *_place(world, store)), run, CLEANING_SECONDS)
 
 
 def _has_credentials(store: StoreResource) -> bool:
@@ -234,10 +272,10 @@ async def _target(world: World, store: StoreResource) -> S3Target | CloudTarget:
     return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
 
 
-async def _readers_target(world: World, store: StoreResource, target: S3Target) -> S3Target | None:
+async def _readers_target(world: World, store: StoreResource, target: S3Target | CloudTarget) -> S3Target | None:
     """The same bucket with the key pair for readers; `None` if there is no such pair."""
     credentials = reader_secret(store)
-    if credentials is None:
+    if credentials is None or isinstance(target, CloudTarget):
         return None
     settings = await _settings_in(world, store.namespace, *credentials)
     return replace(target, access_key=settings["AWS_ACCESS_KEY_ID"], secret_key=settings["AWS_SECRET_ACCESS_KEY"])
@@ -246,9 +284,26 @@ async def _readers_target(world: World, store: StoreResource, target: S3Target) 
 async def _settings_in(world: World, namespace: str, secret: str, keys: Mapping[str, str]) -> dict[str, str]:
     """The values of a secret, by the names of settings."""
     data = (await world.api.get("Secret", namespace, secret)).get("data") or {}
-    return {
-        setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip() for setting, key in keys.items()
-    }
+    found = {}
+    for setting, key in keys.items():
+        value = base64.b64decode(data.get(key, "")).decode(errors="replace").strip()
+        if wrong := _flaw(setting, value):
+            raise SecretUnusable(f"The value of {key} in Secret {secret} {wrong}. Correct it in the Secret.")
+        found[setting] = value
+    return found
+
+
+def _flaw(setting: str, value: str) -> str:
+    """Why a value cannot be that setting; empty if it can. White space at its ends does not count, as in the nodes."""
+    if not value:
+        return "is empty"
+    if setting == "GOOGLE_SERVICE_ACCOUNT_KEY":
+        return ""  # JSON on many lines
+    if "\n" in value or "\r" in value:
+        return "has several lines, and a key is one"
+    if not (value.isascii() and value.isprintable()):
+        return "has characters that no key has: other than ASCII, or unprintable ones"
+    return ""
 
 
 def _serves(world: World, store: StoreResource) -> bool:

@@ -1,17 +1,20 @@
 """The controller of `StateStore`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tussock.operator.cluster.seen import key_of
+from tussock.operator.cluster.kinds import FINALIZER
+from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
-from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact
+from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact, returned_fact
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.certificates import first_end_of
-from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining_pods, untouched_fact
+from tussock.operator.planning.deletion import EmptiedFact, is_over, leaves_bucket, remaining_pods, untouched_fact
+from tussock.operator.planning.precedence import Claim, keeps_out
 from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
     MAKE_MINIO_SECRET,
@@ -21,7 +24,6 @@ from tussock.operator.planning.store import (
     plan_store,
     resources_of_store,
 )
-from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
@@ -32,21 +34,19 @@ __all__ = ["STATE_STORE"]
 
 def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[StoreFacts]:
     seen, spec = world.seen, body["spec"]
-    pods = [
-        pod
-        for pod in seen.all_of("Pod", store.namespace)
-        if (pod["metadata"].get("labels") or {}).get(STORE_LABEL) == store.name
-    ]
+    pods = list(_pods(world, store))
     others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret", "StateStore", "StateStoreBackup")
-    leaving = store.is_being_deleted
-    rivals = _rivals(world, store)
+    leaving, has_let_go = store.is_being_deleted, _has_let_go(world, store)
+    rivals = () if has_let_go else _rivals(world, store)
     empties = leaving and not leaves_bucket(store) and (not remaining_pods(pods) or is_over(store, world.now()))
+    empties = empties and not has_let_go
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
     metas = meta_names(store, resources_of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
     children = seen.children(key_of(body))
     # A store that starts nothing must not mark the prefix as its own, either.
-    bucket = None if leaving or rivals else bucket_fact(world, store)
+    waits = leaving or rivals or (store.spec.paused and not _holds_prefix(world, store))
+    bucket = None if waits else bucket_fact(world, store)
     if bucket is not None and bucket.reason is None:
         world.holders.add(store.metadata.uid)
     facts = StoreFacts(
@@ -56,20 +56,34 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         bucket=bucket,
         rivals=rivals,
         holds_prefix=_holds_prefix(world, store),
+        has_let_go=has_let_go,
         certificates_due=certificates is not None and certificates.due,
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
-        # While another store has the place, not even our own marker justifies touching anything there.
-        emptied=None if not empties else untouched_fact(store, rivals) if rivals else emptied_fact(world, store),
+        emptied=_emptied(world, store, rivals) if empties else None,
     )
     return Observed(facts, children, others)
 
 
+def _emptied(world: World, store: StoreResource, rivals: tuple[str, ...]) -> EmptiedFact | None:
+    """Clean up in the bucket. While another store has the place, nothing there is touched but a marker of our own."""
+    if not rivals:
+        return emptied_fact(world, store)
+    # A refused store may have no key to the bucket either, so any answer ends the wait.
+    return untouched_fact(store, rivals) if returned_fact(world, store) is not None else None
+
+
+def _pods(world: World, store: StoreResource) -> Iterator[Manifest]:
+    for pod in world.seen.all_of("Pod", store.namespace):
+        if (pod["metadata"].get("labels") or {}).get(STORE_LABEL) == store.name:
+            yield pod
+
+
 def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
-    """Stores with an overlapping place that come before this one."""
+    """Stores with an overlapping place that keep this one out, by `precedence`."""
     stores = list(world.seen.all_of("StateStore"))
     world.holders.intersection_update(body["metadata"]["uid"] for body in stores)
-    ours = _place(store)
+    ours, mine = _place(store), _claim(world, store)
     found = []
     for body in stores:
         if body["metadata"]["uid"] == store.metadata.uid:
@@ -79,37 +93,31 @@ def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
             overlaps = _do_overlap(ours, _place(other))
         except InvalidResource:
             continue
-        if overlaps and not _is_shut_out(world, other) and _turn(world, other) < _turn(world, store):
+        if overlaps and keeps_out(_claim(world, other), mine):
             found.append(f"{other.namespace}/{other.name}")
     return tuple(sorted(found))
 
 
-def _turn(world: World, store: StoreResource) -> tuple[bool, str, str]:
-    """Orders stores that overlap: the holder of the place comes first, then the older one, then the smaller uid."""
-    return not _holds_prefix(world, store), store.metadata.creation_timestamp, store.metadata.uid
+def _claim(world: World, store: StoreResource) -> Claim:
+    return Claim(_holds_prefix(world, store), store.metadata.creation_timestamp, store.metadata.uid)
 
 
 def _holds_prefix(world: World, store: StoreResource) -> bool:
-    """Whether the store's bucket was usable at some time, so that its marker may be there.
+    """Whether the store's bucket was usable at some time, so that its marker may be there, and it has not let it go.
 
     The status has this before anything starts, so that it outlives this process; `holders` has it from the very pass
     that found it, so that no other pass decides between that and the status.
     """
-    return is_prefix_held(store) or store.metadata.uid in world.holders
+    return (is_prefix_held(store) or store.metadata.uid in world.holders) and not _has_let_go(world, store)
 
 
-def _is_shut_out(world: World, store: StoreResource) -> bool:
-    """Whether a lasting problem keeps the store from its bucket, where it has never been.
-
-    Such a store must not keep others out: otherwise anyone who may make a StateStore could block a whole bucket
-    without a key to it. A prefix in use says nothing about the key. A store that is being deleted may use its bucket
-    right now.
-    """
-    if _holds_prefix(world, store) or store.is_being_deleted:
+def _has_let_go(world: World, store: StoreResource) -> bool:
+    """Whether the operator is done with a deleted store: without its finalizer, and without nodes that could write."""
+    if not store.is_being_deleted or FINALIZER in store.metadata.finalizers:
         return False
-    held = {found["type"]: found for found in store.status.get("conditions") or ()}
-    is_wrong = "Degraded" in held and held["Degraded"]["status"] == "True"
-    return is_wrong and held.get("Ready", {}).get("reason") != Reason.PREFIX_IN_USE
+    children = world.seen.children(Key("StateStore", store.namespace, store.name))
+    nodes = any(ref.kind in ("Meta", "Compactor") for ref in children)
+    return not nodes and not remaining_pods(list(_pods(world, store)))
 
 
 def _place(store: StoreResource) -> tuple[str, str]:
@@ -127,10 +135,17 @@ def _place(store: StoreResource) -> tuple[str, str]:
             return "", bucket_url(store.spec.object_store)
 
 
+_AMAZON = re.compile(
+    r"s3(?:-fips)?(?:\.dualstack)?(?:[.-][a-z]{2}(?:-[a-z]+)+-[0-9]+)?\.amazonaws\.com(?:\.cn)?(?::443)?"
+    r"|s3-external-1\.amazonaws\.com(?::443)?"
+)
+"""Endpoints of Amazon's S3. Other hosts of this domain are those of Amazon's customers, such as load balancers."""
+
+
 def _server(endpoint: str) -> str:
     """A server of S3's protocol; empty for Amazon's own, whose bucket names hold in all regions."""
     host = endpoint.lower().rpartition("://")[2].rstrip("/")
-    return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else host
+    return "" if not host or _AMAZON.fullmatch(host) else host
 
 
 def _do_overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:

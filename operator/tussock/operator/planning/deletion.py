@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restore import restore_name
+from tussock.operator.planning.precedence import named
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
@@ -107,7 +108,7 @@ def untouched_fact(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
     """The result of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
-    owner = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}"
+    owner = f"{bucket_url(store.spec.object_store)} belongs to StateStore {named(rivals)}"
     told = f"{owner}, and the operator changed nothing there."
     return EmptiedFact(done=False, message=told, hopeless=True)
 

@@ -17,6 +17,7 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
+from tussock.operator.planning.precedence import named
 from tussock.operator.planning.restore import plan_restore
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, status_conditions
@@ -82,6 +83,8 @@ class StoreFacts:
     """Other stores of this cluster whose prefix overlaps, and that come before this one."""
     holds_prefix: bool = False
     """The bucket was usable at some time, so later stores that overlap are refused."""
+    has_let_go: bool = False
+    """Deleted and cleaned up, or given up: only somebody else's finalizer keeps the object."""
     certificates_due: bool = False
     """A certificate that the operator issues is missing or has to be renewed."""
     certificates_expire: str = ""
@@ -95,10 +98,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     """The plan for a `StateStore`."""
     facts = observed.facts
     if store.is_being_deleted:
-        step = depart(store, facts.pods, observed.children, facts.emptied, now)
-        lost = lost_backups_event(store, observed.others) if Release() in step.actions else ()
-        status = _status(store, observed, step.verdict, now, step.verdict.message)
-        return Plan((*lost, *step.actions), status, POLL_SECONDS)
+        return _plan_deletion(store, observed, now)
     metas, compactors = (
         resources_of_store(observed.others, "Meta", store),
         resources_of_store(observed.others, "Compactor", store),
@@ -163,6 +163,17 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     return Plan(tuple(actions), status, again)
 
 
+def _plan_deletion(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
+    facts = observed.facts
+    if facts.has_let_go:
+        # The last word on the deletion stays. The place may be another store's by now.
+        return Plan((), dict(store.status))
+    step = depart(store, facts.pods, observed.children, facts.emptied, now)
+    lost = lost_backups_event(store, observed.others) if Release() in step.actions else ()
+    status = _status(store, observed, step.verdict, now, step.verdict.message)
+    return Plan((*lost, *step.actions), status, POLL_SECONDS)
+
+
 def is_prefix_held(store: StoreResource) -> bool:
     """Whether the status says that the prefix belongs to this store.
 
@@ -203,7 +214,7 @@ def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
         return None
     return problem_verdict(
         Reason.PREFIX_IN_USE,
-        f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, whose prefix is the "
+        f"{bucket_url(store.spec.object_store)} belongs to StateStore {named(facts.rivals)}, whose prefix is the "
         "same, lies within this one or contains it. Create a StateStore of another name with another prefix. This one "
         "starts nothing, and its deletion touches nothing there.",
     )

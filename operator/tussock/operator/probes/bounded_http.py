@@ -16,8 +16,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-__all__ = ["AnswerTooLong", "BoundedPool"]
+__all__ = ["CONNECTIONS_MAX", "AnswerTooLong", "BoundedPool"]
 
+CONNECTIONS_MAX = 4
+"""The most requests that a probe has under way."""
 ANSWER_BYTES_MAX = 8 << 20
 """The longest response of a well-behaved server is a list of 1000 objects: about a megabyte."""
 
@@ -32,7 +34,7 @@ class BoundedPool(urllib3.PoolManager):
     def __init__(self, connect_seconds: float, answer_seconds: float, seconds: float) -> None:
         """`seconds` limits everything together; the others limit each connection and each wait for bytes."""
         timeout = urllib3.Timeout(connect=connect_seconds, read=answer_seconds)
-        super().__init__(timeout=timeout, retries=False, maxsize=2)
+        super().__init__(timeout=timeout, retries=False, maxsize=CONNECTIONS_MAX)
         self.is_over = False
         """Whether the deadline has passed."""
         self._sockets: list[socket.socket] = []

@@ -9,6 +9,7 @@ from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotWritable, give_back, take
+from tussock.operator.probes.redaction import without_values
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.failures import DENIED, NO_BUCKET
 from tussock.statestore.buckets.opening import open_bucket
@@ -99,6 +100,9 @@ class _CloudPlace:
                 raise NotWritable(told) from error
             raise
 
+    def remove_marker(self, marker: Marker) -> None:  # noqa: ARG002 - the library deletes without a condition
+        self._bucket.delete([OWNER_MARKER])
+
     def names(self, folder: str) -> Iterator[str]:
         return (found.path for found in self._bucket.list(f"{folder}/"))
 
@@ -107,7 +111,8 @@ class _CloudPlace:
 
 
 def _refusal(target: CloudTarget, error: TussockError) -> BucketFact:
-    said = _MEASURED.sub("", str(error))
+    secrets = [value for name, value in target.settings.items() if name != "AZURE_STORAGE_ACCOUNT_NAME"]
+    said = without_values(_MEASURED.sub("", str(error)), secrets)
     if isinstance(error, InvalidOption):
         return BucketFact(
             Reason.BUCKET_ACCESS_DENIED,

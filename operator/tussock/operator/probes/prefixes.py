@@ -55,6 +55,9 @@ class Place(Protocol):
         Raises `NotWritable` if the bucket refuses writes.
         """
 
+    def remove_marker(self, marker: Marker) -> None:
+        """Remove the marker that was just read, on condition that it is unchanged where the library can say so."""
+
     def names(self, folder: str) -> Iterator[str]:
         """The names of all objects in a folder of the place: `log/...`."""
 
@@ -62,8 +65,11 @@ class Place(Protocol):
         """Delete up to `DELETED_AT_ONCE` objects; `NotRemoved`."""
 
 
-def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
-    """Take the place for `owner`, if it may have it. `write`: try to write even if the marker is there."""
+def take(place: Place, owner: Owner, adopt: str, *, write: bool, mark: bool = True) -> BucketFact:
+    """Take the place for `owner`, if it may have it. `write`: try to write even if the marker is there.
+
+    Without `mark` nothing is written, and the result is whether it may have it.
+    """
     for _ in range(ATTEMPTS):
         found = place.marker()
         # Only asked for when it matters: a listing at each look would cost money.
@@ -73,7 +79,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
             assert found is not None
             return in_use_fact(place.url, place.path(OWNER_MARKER), found.owner)
         has_store = wanted.found != "nothing"
-        if wanted == found and not write:
+        if not mark or (wanted == found and not write):
             return BucketFact(None, has_store=has_store)
         try:
             if place.put_marker(wanted, replaced=found):
@@ -112,7 +118,10 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
         if more:
             told = f"the operator has deleted {deleted} objects in this run, and more are left"
             return EmptiedFact(done=False, message=f"{place.url}: {told}.")
-    place.delete([OWNER_MARKER])
+    # Read again, for the deletion of a store takes a while, and `spec.adopt` of another one replaces the marker.
+    found = place.marker()
+    if found is not None and found.owner.uid == owner.uid:
+        place.remove_marker(found)
     return _kept_fact(keeps) if keeps else EmptiedFact(done=True)
 
 

@@ -54,6 +54,7 @@ class ObjectMeta(CamelStruct, frozen=True, kw_only=True):
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
     """Set while finalizers keep a deleted object."""
+    finalizers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 

@@ -116,6 +116,22 @@ def test_a_driver_waits_for_its_platform(gap: str, history: str) -> None:
     assert world.reason("Progressing") == ("True", expected.get(gap, "WaitingForMeta"))
 
 
+@pytest.mark.parametrize("has_section", [True, False])
+def test_a_job_says_whether_the_meta_of_its_store_is_on_its_way(has_section: bool) -> None:
+    """A user who gave the store a meta section was told to create one."""
+    world = World(compute())
+    del world.others[Ref("Meta", "s")]
+    del world.settled[Ref("Meta", "s")]
+    spec = world.others[Ref("StateStore", "s")]["spec"]
+    spec.pop("meta", None)
+    spec |= {"meta": {}} if has_section else {}
+    world.settle()
+    assert world.reason("Progressing") == ("True", "WaitingForMeta")
+    making = "The operator is creating Meta s of StateStore s."
+    advice = "There is no Meta of StateStore s; create one, or set spec.meta of the store."
+    assert world.message() == (making if has_section else advice)
+
+
 def test_a_changed_job_stops_before_it_starts_again() -> None:
     """There are never two drivers: the new one is made when the old one has ended, not when it is told to end."""
     world = World(compute())

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     READERS_MAY_WRITE = "ReadersMayWrite"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - the name of a reason
     SECRET_KEY_MISSING = "SecretKeyMissing"  # noqa: S105
+    SECRET_VALUE_INVALID = "SecretValueInvalid"  # noqa: S105
     PREFIX_IN_USE = "PrefixInUse"
     CERTIFICATES_NOT_ISSUED = "CertificatesNotIssued"
     # What the cluster says about pods.
