@@ -28,6 +28,15 @@ def test_pause_fills_the_bucket_up_to_its_burst() -> None:
     assert [bucket.take(3600) for _ in range(4)] == [0, 0, 0, 0.5]
 
 
+def test_a_flood_gets_its_calls_one_by_one() -> None:
+    """After each pause too; once it has kept quiet for as long as a bucket takes to fill, it has its burst again."""
+    bucket = TokenBucket(rate=2, burst=8, calls=8, at=0, burst_in_flood=1)
+    assert [bucket.take(0) for _ in range(9)] == [0] * 8 + [0.5]
+    assert [bucket.take(3) for _ in range(2)] == [0, 0.5]
+    assert [bucket.take(6.9) for _ in range(2)] == [0, 0.5]
+    assert not any(bucket.take(11) for _ in range(8))
+
+
 def test_refused_call_does_not_count() -> None:
     """Otherwise a client that calls too often would never be served again."""
     bucket = TokenBucket(rate=1, burst=1, calls=0, at=0)

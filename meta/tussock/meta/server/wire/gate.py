@@ -193,8 +193,8 @@ class Gate:
         self.authenticator = authenticator
         self.limits = limits
         self.metrics = metrics
-        self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST)
-        self.faults = RateLimits(system, FAULTS_PER_SECOND, FAULTS_BURST)
+        self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST, burst_in_flood=1)
+        self.faults = RateLimits(system, FAULTS_PER_SECOND, FAULTS_BURST, burst_in_flood=1)
         self._lines = RateLimits(system, LINES_PER_SECOND, LINES_BURST)
         self._untold = 0
         self._untold_since = 0.0

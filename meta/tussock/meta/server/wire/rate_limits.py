@@ -28,15 +28,26 @@ class TokenBucket:
     burst: float
     calls: float
     at: float
+    burst_in_flood: float = float("inf")
+    """What it holds at most since a call was refused, until as much time has gone by as an empty one takes to fill."""
+    flood_ends_at: float = float("-inf")
+
+    def wait(self, now: float) -> float:
+        """In how many seconds there will be a call to take, 0 if there is one; a caller that has to wait is refused."""
+        most = self.burst if now >= self.flood_ends_at else min(self.burst, self.burst_in_flood)
+        self.calls = min(most, self.calls + (now - self.at) * self.rate)
+        self.at = now
+        if self.calls >= 1:
+            return 0.0
+        self.flood_ends_at = now + self.burst / self.rate
+        return (1 - self.calls) / self.rate
 
     def take(self, now: float) -> float:
-        """Take one call out; answers 0, or in how many seconds there will be one to take."""
-        self.calls = min(self.burst, self.calls + (now - self.at) * self.rate)
-        self.at = now
-        if self.calls < 1:
-            return (1 - self.calls) / self.rate
-        self.calls -= 1
-        return 0.0
+        """Take one call out; returns 0, or in how many seconds there will be one to take."""
+        wait = self.wait(now)
+        if not wait:
+            self.calls -= 1
+        return wait
 
     def is_full(self, now: float) -> bool:
         """Whether a fresh bucket would be the same."""
@@ -46,11 +57,18 @@ class TokenBucket:
 class RateLimits:
     """The buckets of all callers. Safe to share between threads."""
 
-    def __init__(self, system: System, calls_per_second: float, burst: int) -> None:
-        """No limit if `calls_per_second` is 0."""
+    def __init__(
+        self, system: System, calls_per_second: float, burst: int, *, burst_in_flood: int | None = None
+    ) -> None:
+        """No limit if `calls_per_second` is 0.
+
+        With `burst_in_flood` a caller that goes on after a refusal gets its calls one by one, and not, after each
+        pause, as many as have come together in it.
+        """
         self._system = system
         self._rate = calls_per_second
         self._burst = burst
+        self._burst_in_flood = burst if burst_in_flood is None else burst_in_flood
         self._lock = threading.Lock()
         self._buckets: dict[tuple[Who | str, bool], TokenBucket] = {}
 
@@ -69,7 +87,8 @@ class RateLimits:
             bucket = self._buckets.get(key)
             if bucket is None:
                 self._make_room(now)
-                bucket = self._buckets[key] = TokenBucket(self._rate, self._burst, self._burst, now)
+                full = TokenBucket(self._rate, self._burst, self._burst, now, self._burst_in_flood)
+                bucket = self._buckets[key] = full
             wait = bucket.take(now)
         if wait:
             wait_ms = max(1, round(wait * 1000))
@@ -79,12 +98,14 @@ class RateLimits:
             )
 
     def wait_ms(self, who: Who | str) -> int:
-        """In how many milliseconds this caller's next call would be let through; counts none."""
+        """In how many milliseconds this caller's next call would be let through, 0 if it is now; counts none."""
+        if not self._rate:
+            return 0
         now = self._system.monotonic()
         with self._lock:
             bucket = self._buckets.get((who, False))
-            calls = self._burst if bucket is None else bucket.calls + (now - bucket.at) * bucket.rate
-        return 0 if calls >= 1 or not self._rate else max(1, round((1 - calls) / self._rate * 1000))
+            wait = 0.0 if bucket is None else bucket.wait(now)
+        return max(1, round(wait * 1000)) if wait else 0
 
     def _make_room(self, now: float) -> None:
         """Forget callers whose buckets are full; if that is not enough, those that came first."""
