@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tussock.statestore.snapshot import Snapshot
     from tussock.statestore.tables.raw_table import RawTable
     from tussock.statestore.tables.typed_table import TypedTable
+    from tussock.statestore.transactions.transaction import Transaction
 
 __all__ = [
     "AccessDenied",
@@ -96,6 +97,7 @@ __all__ = [
     "StoreNotEmpty",
     "TableExists",
     "TableNotFound",
+    "Transaction",
     "TussockError",
     "TypedTable",
     "Unauthenticated",
@@ -112,6 +114,7 @@ _MODULES = {
     "RawTable": "tables.raw_table",
     "Snapshot": "snapshot",
     "StateStore": "client",
+    "Transaction": "transactions.transaction",
     "TypedTable": "tables.typed_table",
     "clone": "buckets.copies",
     "connect": "connection",

@@ -1,11 +1,11 @@
 """`StateStore`: the client of a store."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import (
     check_expected,
@@ -18,19 +18,21 @@ from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import OnMissing, job_options
+from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.records import Run, TableState, pack
-from tussock.statestore.contract.renumbered import Renumbered
-from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
-from tussock.statestore.errors import ClockAhead, Conflict, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
+from tussock.statestore.epochs import check_epoch
+from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption, WaitTimeout
 from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.tables.table_options import table_spec
+from tussock.statestore.transactions.attempts import transact
+from tussock.statestore.transactions.transaction import Isolation, Transaction, check_isolation
+from tussock.statestore.write.epoch_issuer import EpochIssuer
 
 __all__ = ["StateStore"]
 
-NAMES_SHOWN = 20
-"""Of a store's tables, in the error that one is not there: a store may have a hundred thousand."""
+T = TypeVar("T")
 
 
 class StateStore:
@@ -38,10 +40,7 @@ class StateStore:
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
-        self._newest_epoch = 0
-        self._repair: Renumbered | None = None
-        """The newest that `_newest_epoch` knows of."""
-        self._epochs = threading.Lock()
+        self._epochs = EpochIssuer(parts.settings.url, parts.system, parts.backend, parts.writes.buffer)
 
     # --- Tables --------------------------------------------------------------------------------------------------
 
@@ -102,22 +101,7 @@ class StateStore:
     def new_epoch(self) -> int:
         """An epoch greater than every epoch that this client knows of; `EpochTooOld` if one is the largest there is."""
         self._parts.lifetime.check_usable()
-        with self._epochs:
-            version = self._parts.backend.version()
-            if version.renumbered != self._repair:
-                self._newest_epoch, self._repair = 0, version.renumbered
-            newest = max(self._newest_epoch, version.max_committed_epoch)
-            if newest >= MAX_EPOCH:
-                raise EpochTooOld(
-                    f"no epoch comes after {newest}, which is committed at {self.url} or was handed out: where a "
-                    "commit at it was taken, `tussock repair clock` gives it a present number",
-                    newest,
-                )
-            epoch = next_epoch(self._parts.system.now_ms(), newest)
-            while not self._parts.writes.buffer.issue(epoch):
-                epoch = next_epoch(self._parts.system.now_ms(), epoch)
-            self._newest_epoch = epoch
-        return epoch
+        return self._epochs.issue()
 
     def commit_epoch(
         self,
@@ -266,6 +250,35 @@ class StateStore:
         name = participant if participant is not None else self._parts.system.random_bytes(8).hex()
         return Checkpoint(self._parts, job, name, options, (on_barrier, on_committed, on_restore))
 
+    # --- Transactions --------------------------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        *,
+        isolation: Isolation = "serializable",
+        writer: str | None = None,
+        batch_id: int | None = None,
+        generation: int | None = None,
+        source: str | None = None,
+    ) -> Transaction:
+        """Begin a transaction, for a `with` block: reads at the newest epoch with own writes on top, and one commit.
+
+        At its end `Conflict` if a key or range that was read, or with `isolation="snapshot"` a key that was written,
+        has been committed to since; it names table, key and epochs. The other arguments are those of `commit_epoch`.
+        """
+        self._parts.lifetime.check_usable()
+        check_isolation(isolation)
+        check_writer(writer, batch_id, generation, source)
+        request = CommitRequest(epoch=0, writer=writer, batch_id=batch_id, generation=generation, source=source)
+        return Transaction(self._parts, isolation, request, self._commit_transaction)
+
+    def transact(
+        self, fn: Callable[[Transaction], T], *, attempts: int = 10, isolation: Isolation = "serializable"
+    ) -> T:
+        """Run `fn(tx)` in a transaction until it commits, up to `attempts` times; returns what `fn` returned then."""
+        self._parts.lifetime.check_usable()
+        return transact(lambda: self.transaction(isolation=isolation), fn, attempts, self._parts.system)
+
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
     def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
@@ -299,7 +312,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         check_table(table)
         if self._parts.views.refresh().find_table(table) is None:
-            raise self._no_table(table)
+            raise no_table(self.url, table, self.tables())
         self._parts.backend.compact(table)
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
@@ -361,33 +374,25 @@ class StateStore:
         check_table(name)
         state = self._parts.backend.recent().find_table(name) or self._parts.views.refresh().find_table(name)
         if state is None:
-            raise self._no_table(name)
+            raise no_table(self.url, name, self.tables())
         return state
-
-    def _no_table(self, name: str) -> TableNotFound:
-        """The error that tells of a table that is not there, and of some that are."""
-        others = self.tables()
-        shown = ", ".join(repr(one) for one in others[:NAMES_SHOWN]) or "none"
-        more = f" and {len(others) - NAMES_SHOWN:,} more" if len(others) > NAMES_SHOWN else ""
-        return TableNotFound(f"no table {name!r} in the store at {self.url}; its tables: {shown}{more}", name)
 
     def _committed(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
         """Commit, and take note of the epoch that holds; answers it."""
         try:
             epoch = commit()
         except ClockAhead:
-            # What was handed out by a clock that was ahead is no bound for what comes.
-            with self._epochs:
-                self._newest_epoch = 0
+            self._epochs.forget()
             raise
         except Conflict:
             # A retry means the tables that it reads again.
             self._parts.known.renew(expect or (), self._parts.backend.version())
             raise
-        self._parts.writes.buffer.note_committed(epoch)
-        with self._epochs:
-            self._newest_epoch = max(self._newest_epoch, epoch)
+        self._epochs.note_committed(epoch)
         return epoch
+
+    def _commit_transaction(self, commit: Callable[[CommitRequest], int], request: CommitRequest) -> int:
+        return self._committed(lambda: commit(replace(request, epoch=self.new_epoch())), None)
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)

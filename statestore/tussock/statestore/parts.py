@@ -10,6 +10,7 @@ from tussock.statestore.errors import InvalidOption
 from tussock.statestore.read.views import Views
 from tussock.statestore.settings import StoreSettings
 from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.uploader import Uploader
 from tussock.statestore.write.writes import Writes
 
 __all__ = ["StoreParts"]
@@ -36,8 +37,8 @@ class StoreParts:
         self.backend = backend
         self.known = KnownTables()
         self.lifetime = Lifetime(settings.url)
-        uploads = requests.for_caller("flush")
-        self.writes = Writes(self.lifetime, settings, system, backend, self.sstables, uploads)
+        uploader = Uploader(requests.for_caller("flush"), system, backend.upload_horizon)
+        self.writes = Writes(self.lifetime, settings, system, backend, self.sstables, uploader)
         self.views = Views(self.lifetime, settings.url, system, backend, self.writes.buffer)
 
     def __reduce__(self) -> str:

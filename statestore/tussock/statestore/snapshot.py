@@ -8,16 +8,22 @@ from tussock.statestore.contract.backend import PinHandle, PinInfo, VersionView
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import TableNotFound
 from tussock.statestore.parts import StoreParts
+from tussock.statestore.read.access import ReadOnlyAccess, StoreAccess, TableAccess
+from tussock.statestore.read.key_reader import KeyReader
+from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Snapshot", "open_table", "table_at"]
 
 
-def open_table(parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> RawTable | TypedTable:
-    """The table as its kind wants to be used."""
+def open_table(parts: StoreParts, spec: TableSpec, access: TableAccess | None = None) -> RawTable | TypedTable:
+    """The table as its kind wants to be used; through the store if no other access is given."""
     parts.known.opened(spec)
-    return RawTable(parts, spec, pin) if spec.schema is None else TypedTable(parts, spec, pin)
+    if access is None:
+        views = TableViews(parts.views, spec.id, spec.name, own=parts.writes.buffer)
+        access = StoreAccess(spec, views, KeyReader(views, parts.sstables), parts.writes)
+    return RawTable(parts, spec, access) if spec.schema is None else TypedTable(parts, spec, access)
 
 
 def table_at(version: VersionView, name: str, epoch: int, seq: int) -> TableState | None:
@@ -98,7 +104,9 @@ class Snapshot:
                 "a table that was created later is read outside of it, or in a newer one",
                 name,
             )
-        return open_table(self._parts, state.spec, self._pin)
+        views = TableViews(self._parts.views, state.spec.id, state.spec.name, self._pin)
+        reads = KeyReader(views, self._parts.sstables)
+        return open_table(self._parts, state.spec, ReadOnlyAccess(state.spec, views, reads))
 
     def close(self) -> None:
         """Let go of the epoch; reads through this snapshot then raise `StoreClosed`.

@@ -5,14 +5,18 @@ the newer one was created while it was the newest epoch: then a reader may have 
 knows which one it had opened.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tussock.statestore.contract.backend import VersionView
 from tussock.statestore.contract.records import TableSpec, TableState
+from tussock.statestore.errors import TableNotFound
 
-__all__ = ["KnownTables"]
+__all__ = ["KnownTables", "no_table"]
+
+NAMES_SHOWN = 20
+"""Of a store's tables, in the error that one is not there: a store may have a hundred thousand."""
 
 
 class KnownTables:
@@ -46,3 +50,10 @@ class KnownTables:
                 self._ids.pop(name, None)
             else:
                 self._ids[name] = state.spec.id
+
+
+def no_table(url: str, name: str, others: Sequence[str]) -> TableNotFound:
+    """The error that tells of a table that is not there, and of some that are."""
+    shown = ", ".join(repr(one) for one in others[:NAMES_SHOWN]) or "none"
+    more = f" and {len(others) - NAMES_SHOWN:,} more" if len(others) > NAMES_SHOWN else ""
+    return TableNotFound(f"no table {name!r} in the store at {url}; its tables: {shown}{more}", name)

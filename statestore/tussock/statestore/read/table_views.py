@@ -14,6 +14,7 @@ from tussock.statestore.contract.readable import check_unpinned
 from tussock.statestore.epochs import check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
+from tussock.statestore.write.shared_buffer import SharedBuffer
 
 __all__ = ["TableViews"]
 
@@ -23,11 +24,14 @@ T = TypeVar("T")
 class TableViews:
     """The views of one table, all through the same pin if there is one."""
 
-    def __init__(self, views: Views, table: int, name: str, pin: PinHandle | None = None) -> None:
+    def __init__(
+        self, views: Views, table: int, name: str, pin: PinHandle | None = None, own: SharedBuffer | None = None
+    ) -> None:
+        """`own` holds the uncommitted rows that are seen as well; through a pin, those of a transaction."""
         self.name = name
         self.lifetime = views.lifetime
         self._views = views
-        self._buffer = views.buffer
+        self._own = own
         self._table = table
         self._pin = pin
         self._at: ReadView | None = None
@@ -55,8 +59,8 @@ class TableViews:
         """
         if self._pin is not None:
             version, state, runs, _, _ = self._pinned(self._pin)
-            return ReadView(version, state, runs, (), epoch)
-        own = self._buffer.runs(self._table, epoch)
+            return ReadView(version, state, runs, () if self._own is None else self._own.runs(self._table), epoch)
+        own = () if self._own is None else self._own.runs(self._table, epoch)
         view = self._views.committed(self._table, self.name)
         if epoch is None:
             return ReadView(view.version, view.state, view.runs, own) if own else view

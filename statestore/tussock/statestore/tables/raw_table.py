@@ -7,14 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.base.arguments import check_flag
-from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec, UploadedRun
-from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.parts import StoreParts
-from tussock.statestore.read.key_reader import KeyReader
-from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
@@ -37,14 +34,13 @@ _CHANGES = pa.schema(
 
 
 class RawTable:
-    """Reads and writes of one raw table; of a snapshot's, reads only."""
+    """Reads and writes of one raw table; of a snapshot's, reads only. In a transaction writes take no epoch."""
 
-    def __init__(self, parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> None:
+    def __init__(self, parts: StoreParts, spec: TableSpec, access: TableAccess) -> None:
         self.spec = spec
         self._parts = parts
-        self._pin = pin
-        self._views = TableViews(parts.views, spec.id, spec.name, pin)
-        self._reader = KeyReader(self._views, parts.sstables)
+        self._access = access
+        self._reader = access.reads
 
     @property
     def name(self) -> str:
@@ -56,23 +52,21 @@ class RawTable:
         """`{key: binary, value: binary}`."""
         return _SCHEMA
 
-    def ingest_batch(self, rows: RawBatch, epoch: int) -> None:
+    def ingest_batch(self, rows: RawBatch, epoch: int | None = None) -> None:
         """Write a sorted batch of unique keys at `epoch`; visible to this client at once, to others at commit.
 
         `rows`: pairs `(key, value)`, where `None` deletes, or Arrow data `{key, value}` where null deletes (a
         column `op` of 'put' and 'delete' may say so, too). A key written before in this epoch takes the new
         operation. Raises `InvalidBatch`, `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
-        self._check_writable()
-        self._parts.writes.buffer.check_open(check_epoch(epoch))
-        self._parts.writes.write(self.spec.id, epoch, raw_rows(rows, self.name))
+        at = self._access.write_epoch(epoch)
+        self._access.write(at, raw_rows(rows, self.name))
 
-    def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int) -> None:
+    def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int | None = None) -> None:
         """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""
-        self._check_writable()
-        self._parts.writes.buffer.check_open(check_epoch(epoch))
+        at = self._access.write_epoch(epoch)
         unsorted = raw_rows(rows, self.name, ordered=False)
-        self._parts.writes.write(self.spec.id, epoch, sorted_newest(unsorted))
+        self._access.write(at, sorted_newest(unsorted))
 
     def upload(
         self, rows: Iterable[pa.RecordBatch], *, waited: Callable[[float], object] | None = None
@@ -81,9 +75,8 @@ class RawTable:
 
         `waited` is told, each time, the seconds that the caller had to wait for the bucket.
         """
-        self._check_writable()
         unsorted = (raw_rows(batch, self.name, ordered=False) for batch in uploaded_batches(rows, self.name))
-        return self._parts.writes.upload_rows(self.spec, unsorted, waited)
+        return self._access.upload(self.spec, unsorted, waited)
 
     def get(self, key: bytes, epoch: int | None = None) -> bytes | None:
         """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""
@@ -120,7 +113,7 @@ class RawTable:
             start, end = prefix, upper_bound(prefix)
         check_limit(limit)
         check_flag(reverse, "reverse")
-        rows = self._reader.scan(start, end, epoch, limit=limit, reverse=reverse)
+        [rows] = self._reader.scans([(start, end)], epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
@@ -129,6 +122,7 @@ class RawTable:
         A batch `{key, value, op, epoch}`, by epoch, then key; `op` is 'put' or 'delete', a delete's value null.
         Raises `SnapshotExpired` if versions after `from_epoch` may have been compacted away.
         """
+        self._access.check_history()
         parts = self._reader.changes(from_epoch, to_epoch)
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=_CHANGES)
@@ -167,11 +161,8 @@ class RawTable:
                 raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
 
     def _feed(self) -> ChangeFeed:
-        return ChangeFeed(self._views, self._parts.sstables)
-
-    def _check_writable(self) -> None:
-        if self._pin is not None:
-            raise InvalidOption(f"table {self.name!r} is read through a snapshot; write through store.table()")
+        self._access.check_history()
+        return ChangeFeed(self._access.views, self._parts.sstables)
 
 
 def _batch(rows: Rows, *, reverse: bool) -> pa.RecordBatch:

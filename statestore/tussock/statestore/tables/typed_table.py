@@ -8,15 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec, UploadedRun
-from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
+from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.parts import StoreParts
-from tussock.statestore.read.key_reader import KeyReader
-from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.python_values import may_lose, python_value
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type, with_types
@@ -62,17 +59,16 @@ def _shape_of(spec: TableSpec) -> _Shape:
 
 
 class TypedTable:
-    """Reads and writes of one typed table; of a snapshot's, reads only."""
+    """Reads and writes of one typed table; of a snapshot's, reads only. In a transaction writes take no epoch."""
 
-    def __init__(self, parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> None:
+    def __init__(self, parts: StoreParts, spec: TableSpec, access: TableAccess) -> None:
         self._parts = parts
-        self._pin = pin
+        self._access = access
         self._id = spec.id
         self._shape = _shape_of(spec)
         # The key never changes.
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
-        self._views = TableViews(parts.views, spec.id, spec.name, pin)
-        self._reader = KeyReader(self._views, parts.sstables)
+        self._reader = access.reads
 
     @property
     def spec(self) -> TableSpec:
@@ -94,24 +90,22 @@ class TypedTable:
         """Names of the key columns, in key order."""
         return self._shape.spec.primary_key
 
-    def upsert(self, rows: TypedRows, epoch: int) -> None:
+    def upsert(self, rows: TypedRows, epoch: int | None = None) -> None:
         """Write whole rows at `epoch`, in any order; of several rows with one key the last wins.
 
         `rows`: Arrow data with the table's columns in any order (or a list of dicts); a nullable column that is
         missing is null. Raises `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
-        self._check_writable()
-        self._parts.writes.buffer.check_open(check_epoch(epoch))
-        self._parts.writes.write(self._id, epoch, sorted_newest(self._encode(rows, self._now())))
+        at = self._access.write_epoch(epoch)
+        self._access.write(at, sorted_newest(self._encode(rows, self._now())))
 
-    def ingest_batch(self, rows: TypedRows, epoch: int) -> None:
+    def ingest_batch(self, rows: TypedRows, epoch: int | None = None) -> None:
         """Write rows whose primary keys ascend strictly; otherwise `InvalidBatch` names the first that does not.
 
         For callers whose rows are sorted and unique by contract: a breach of it is refused here, where `upsert`
         would sort it away.
         """
-        self._check_writable()
-        self._parts.writes.buffer.check_open(check_epoch(epoch))
+        epoch = self._access.write_epoch(epoch)
         shape = self._now()
         batch = conform(rows, shape.schema, self.primary_key, self.name)
         # The stored order begins with the virtual node; the caller's is by primary key alone.
@@ -126,16 +120,15 @@ class TypedTable:
                 at,
                 key,
             )
-        self._parts.writes.write(self._id, epoch, sorted_newest(self._encode(batch, shape)))
+        self._access.write(epoch, sorted_newest(self._encode(batch, shape)))
 
-    def delete(self, keys: TypedRows | Sequence[Any], epoch: int) -> None:
+    def delete(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
-        self._check_writable()
-        self._parts.writes.buffer.check_open(check_epoch(epoch))
+        at = self._access.write_epoch(epoch)
         encoded = self._encode_keys(keys)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
-        self._parts.writes.write(self._id, epoch, sorted_newest(rows))
+        self._access.write(at, sorted_newest(rows))
 
     def upload(
         self,
@@ -150,10 +143,9 @@ class TypedTable:
         pickled. `delete_column` names a boolean column, not of the table, that marks rows to delete by their key.
         `waited` is told, each time, the seconds that the caller had to wait for the bucket.
         """
-        self._check_writable()
         shape = self._now()
         marked = (self._marked(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
-        return self._parts.writes.upload_rows(shape.spec, marked, waited)
+        return self._access.upload(shape.spec, marked, waited)
 
     def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
@@ -246,6 +238,7 @@ class TypedTable:
         By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null. Where the table has
         a column of such a name, the added one has underscores in front until its name is free.
         """
+        self._access.check_history()
         parts = self._reader.changes(from_epoch, to_epoch)
         shape = self._now()
         added = added_fields((_OP, _EPOCH), shape.schema)
@@ -363,8 +356,5 @@ class TypedTable:
         return shape
 
     def _feed(self) -> ChangeFeed:
-        return ChangeFeed(self._views, self._parts.sstables)
-
-    def _check_writable(self) -> None:
-        if self._pin is not None:
-            raise InvalidOption(f"table {self.name!r} is read through a snapshot; write through store.table()")
+        self._access.check_history()
+        return ChangeFeed(self._access.views, self._parts.sstables)

@@ -94,6 +94,18 @@ class SharedBuffer:
         ones."""
         self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
         self.nbytes = 0
+        self._guests: list[SharedBuffer] = []
+        """Buffers of transactions: nobody else sees their rows, and their uploads are this client's."""
+
+    def add_guest(self, guest: "SharedBuffer") -> None:
+        """From now on `uploads` and `spilled_ids` have those of this buffer as well."""
+        with self._lock:
+            self._guests.append(guest)
+
+    def remove_guest(self, guest: "SharedBuffer") -> None:
+        """What it holds is committed or given up."""
+        with self._lock:
+            self._guests.remove(guest)
 
     def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
         """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first."""
@@ -224,12 +236,15 @@ class SharedBuffer:
     def uploads(self) -> list[str]:
         """Per epoch that has SSTs in the bucket and is not committed, an id that none of them is below."""
         with self._lock:
-            return [buffer.oldest_upload for buffer in self._epochs.values() if buffer.oldest_upload is not None]
+            found = [buffer.oldest_upload for buffer in self._epochs.values() if buffer.oldest_upload is not None]
+            return [*found, *(upload for guest in self._guests for upload in guest.uploads())]
 
     def spilled_ids(self) -> list[str]:
         """Ids of the SSTs that uncommitted rows were spilled to."""
         runs = [run for runs in self._by_table.values() for run in runs]
-        return [sst.id for run in runs if run.spilled_to is not None for sst in run.spilled_to.ssts]
+        found = [sst.id for run in runs if run.spilled_to is not None for sst in run.spilled_to.ssts]
+        with self._lock:
+            return [*found, *(sst_id for guest in self._guests for sst_id in guest.spilled_ids())]
 
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""

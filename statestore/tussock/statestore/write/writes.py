@@ -10,7 +10,6 @@ import msgspec
 from tussock.statestore.base.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend
-from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
 from tussock.statestore.errors import ObjectNotFound, StaleUpload, TableNotFound
 from tussock.statestore.rows.rows import Rows
@@ -20,7 +19,7 @@ from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.write.shared_buffer import BufferedRun, EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
 from tussock.statestore.write.uploader import Uploader
@@ -41,12 +40,18 @@ class Writes:
         system: System,
         backend: Backend,
         sstables: Sstables,
-        bucket: ObjectStore,
+        uploader: Uploader,
+        host: SharedBuffer | None = None,
     ) -> None:
-        """`sstables` reads spilled rows back; uploads go to `bucket`, which counts them as this store's."""
+        """`sstables` reads spilled rows back; `host` is the store's buffer, if this one is beside it."""
         self.buffer = SharedBuffer(system, settings.limits)
-        self.uploader = Uploader(bucket, system, backend.upload_horizon)
-        backend.protect(self.buffer.uploads)
+        self.uploader = uploader
+        if host is None:
+            backend.protect(self.buffer.uploads)
+        else:
+            host.add_guest(self.buffer)
+        self._host = host
+        self._settings = settings
         self._lifetime = lifetime
         self._buffer_bytes = settings.buffer_bytes
         self._limits = settings.limits
@@ -54,6 +59,17 @@ class Writes:
         self._backend = backend
         self._sstables = sstables
         self._spilling = system.lock()
+
+    def beside(self) -> "Writes":
+        """The same with a buffer that only its user sees; vacuum leaves its uploads alone, too, until `end_beside`."""
+        return Writes(
+            self._lifetime, self._settings, self._system, self._backend, self._sstables, self.uploader, self.buffer
+        )
+
+    def end_beside(self) -> None:
+        """The rows of a buffer that was made by `beside` are committed or given up."""
+        if self._host is not None:
+            self._host.remove_guest(self.buffer)
 
     def write(self, table: int, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys, after spilling others if the buffer would be over its bytes with it.
@@ -116,16 +132,24 @@ class Writes:
                 if run.spilled_to is None:
                     continue
                 spec = self._spec(table, buffer.epoch)
-                want = ReadRange(fill=False, types=value_schema(spec).types)
-                rows = iter(ConcatIterator(self._sstables, run.spilled_to.ssts, want))
                 try:
-                    stored = self._upload_run(spec, rows, buffer.epoch)
+                    stored = self._upload_run(spec, self._spilled_rows(spec, run.spilled_to), buffer.epoch)
                 except ObjectNotFound as error:
                     raise StaleUpload(
                         f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
                         "it again, with a longer gc_grace or a larger buffer_bytes"
                     ) from error
                 self.buffer.spilled(table, buffer.epoch, (run,), stored)
+
+    def rows_of(self, table: int, run: BufferedRun) -> Iterator[Rows]:
+        """The rows of a buffered run, read back from the SSTs that it was spilled to."""
+        if run.block is not None:
+            yield run.block.rows
+        elif run.spilled_to is not None:
+            yield from self._spilled_rows(self._spec(table, run.epoch), run.spilled_to)
+
+    def _spilled_rows(self, spec: TableSpec, run: Run) -> Iterator[Rows]:
+        return iter(ConcatIterator(self._sstables, run.ssts, ReadRange(fill=False, types=value_schema(spec).types)))
 
     def _spec(self, table: int, epoch: int) -> TableSpec:
         state = self._backend.version().tables.get(table)

@@ -1,0 +1,131 @@
+"""How a table is reached: through the store, a snapshot or a transaction.
+
+They differ in what reads see, in what is noted of them, and in where rows go. A table asks its access, and is the same
+in all three.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, Protocol
+
+from tussock.statestore.contract.records import TableSpec, UploadedRun
+from tussock.statestore.epochs import check_epoch
+from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.lookup import Found
+from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.write.writes import Writes
+
+__all__ = ["ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
+
+Range = tuple[bytes | None, bytes | None]
+"""Encoded keys, start <= key < end; `None` leaves that side open."""
+
+
+class Reads(Protocol):
+    """Reads at the level of encoded keys; `KeyReader`, or one that notes what was read."""
+
+    def find(self, key: bytes, epoch: int | None) -> Found | None:
+        """The newest version of a key, or `None` if there is none or it is a delete."""
+
+    def find_many(self, keys: Keys, epoch: int | None) -> Hits:
+        """Where the newest versions of `keys` are, deletes included."""
+
+    def scans(
+        self,
+        ranges: Sequence[Range],
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+    ) -> list[Iterator[Rows]]:
+        """A scan of each range, all of one version."""
+
+    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
+        """Every committed version in (from_epoch, to_epoch]."""
+
+
+class TableAccess(Protocol):
+    """What a table asks."""
+
+    @property
+    def views(self) -> TableViews:
+        """What reads see."""
+
+    @property
+    def reads(self) -> Reads:
+        """The reads that the table's own rest on."""
+
+    def write_epoch(self, epoch: int | None) -> int:
+        """The epoch to write at, which is open; raises if rows cannot be written, or not at this one."""
+
+    def write(self, epoch: int, rows: Rows) -> None:
+        """Buffer a sorted run of unique keys."""
+
+    def upload(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
+    ) -> list[UploadedRun]:
+        """Write rows in any order straight to SSTs that nobody sees until they are committed."""
+
+    def check_history(self) -> None:
+        """Raise if committed changes cannot be read here."""
+
+
+class StoreAccess:
+    """A table of the store: the newest rows, and writes at the epochs of the client."""
+
+    def __init__(self, spec: TableSpec, views: TableViews, reads: Reads, writes: Writes) -> None:
+        self.views = views
+        self.reads = reads
+        self._table = spec.id
+        self._writes = writes
+
+    def write_epoch(self, epoch: int | None) -> int:
+        """The epoch that was given; `EpochTooOld` if it takes no more rows."""
+        if epoch is None:
+            raise InvalidBatch("no epoch to write at; take one from store.new_epoch(), or write in a transaction")
+        self._writes.buffer.check_open(check_epoch(epoch))
+        return epoch
+
+    def write(self, epoch: int, rows: Rows) -> None:
+        """Into the shared buffer, where this client's reads see them at once."""
+        self._writes.write(self._table, epoch, rows)
+
+    def upload(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
+    ) -> list[UploadedRun]:
+        """For `StateStore.commit_uploaded`."""
+        return self._writes.upload_rows(spec, parts, waited)
+
+    def check_history(self) -> None:
+        """All that is kept can be read."""
+
+
+class ReadOnlyAccess:
+    """A table of a snapshot."""
+
+    def __init__(self, spec: TableSpec, views: TableViews, reads: Reads) -> None:
+        self.views = views
+        self.reads = reads
+        self._name = spec.name
+
+    def write_epoch(self, epoch: int | None) -> int:
+        """There is none."""
+        self._refuse(epoch)
+
+    def write(self, epoch: int, rows: Rows) -> None:
+        """Nothing is written through a snapshot."""
+        self._refuse(epoch, rows)
+
+    def upload(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
+    ) -> list[UploadedRun]:
+        """Nothing is written through a snapshot."""
+        self._refuse(spec, parts, waited)
+
+    def check_history(self) -> None:
+        """What the pin keeps can be read."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise InvalidOption(f"table {self._name!r} is read through a snapshot; write through store.table()")

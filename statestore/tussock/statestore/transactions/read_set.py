@@ -1,0 +1,134 @@
+"""What a transaction has read of one table, as its commit has to know it.
+
+Keys and ranges are noted as they are read; of a scan that was not read to its end, the part that was. The read set is
+bounded: one that grows beyond its bytes becomes the range from its smallest to its largest key, which finds every
+conflict that the keys would find, and some more.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.read.access import Range, Reads
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.lookup import Found
+from tussock.statestore.sst.lookup_many import Hits, Keys
+
+__all__ = ["NotedReads", "ReadSet"]
+
+READ_SET_BYTES = 32 << 20
+"""Of the keys and ranges of one table."""
+_OVERHEAD_BYTES = 100
+"""Of a key or a bound as an object of Python."""
+
+
+class ReadSet:
+    """The keys and ranges that were read, deletes and absent keys included."""
+
+    def __init__(self, bytes_max: int = READ_SET_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._nbytes = 0
+        self.keys: set[bytes] = set()
+        self.arrays: list[pa.BinaryArray] = []
+        """Keys that were read together."""
+        self.ranges: list[Range] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.arrays or self.ranges)
+
+    def note_key(self, key: bytes) -> None:
+        """A key was looked up."""
+        if key not in self.keys:
+            self.keys.add(key)
+            self._grow(len(key) + _OVERHEAD_BYTES)
+
+    def note_keys(self, keys: Keys) -> None:
+        """Keys were looked up together."""
+        if isinstance(keys, list):
+            for key in keys:
+                self.note_key(key)
+        elif len(keys):
+            self.arrays.append(keys)
+            self._grow(keys.nbytes)
+
+    def note_range(self, start: bytes | None, end: bytes | None) -> None:
+        """A range was read to its end."""
+        if start is None or end is None or start < end:
+            self.ranges.append((start, end))
+            self._grow(len(start or b"") + len(end or b"") + 2 * _OVERHEAD_BYTES)
+
+    def _grow(self, nbytes: int) -> None:
+        self._nbytes += nbytes
+        if self._nbytes > self._bytes_max:
+            self._become_one_range()
+
+    def _become_one_range(self) -> None:
+        starts: list[bytes | None] = [start for start, _ in self.ranges]
+        ends: list[bytes | None] = [end for _, end in self.ranges]
+        lowest, highest = [], []
+        if self.keys:
+            lowest.append(min(self.keys))
+            highest.append(max(self.keys))
+        for array in self.arrays:
+            bounds = pc.min_max(array)
+            lowest.append(bounds["min"].as_py())
+            highest.append(bounds["max"].as_py())
+        starts += lowest
+        ends += [key + b"\0" for key in highest]
+        start = None if None in starts else min(one for one in starts if one is not None)
+        end = None if None in ends else max(one for one in ends if one is not None)
+        self.keys, self.arrays, self.ranges = set(), [], [(start, end)]
+        self._nbytes = len(start or b"") + len(end or b"") + 2 * _OVERHEAD_BYTES
+
+
+class NotedReads:
+    """Reads that go into a read set; a `Reads`."""
+
+    def __init__(self, reads: Reads, noted: ReadSet) -> None:
+        self._reads = reads
+        self._noted = noted
+        self.changes = reads.changes
+
+    def find(self, key: bytes, epoch: int | None) -> Found | None:
+        """The newest version of a key; it is noted whether there is one or not."""
+        found = self._reads.find(key, epoch)
+        self._noted.note_key(key)
+        return found
+
+    def find_many(self, keys: Keys, epoch: int | None) -> Hits:
+        """Where the newest versions of `keys` are."""
+        hits = self._reads.find_many(keys, epoch)
+        self._noted.note_keys(keys)
+        return hits
+
+    def scans(
+        self,
+        ranges: Sequence[Range],
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+    ) -> list[Iterator[Rows]]:
+        """A scan of each range; what of it is noted follows how far it is read."""
+        scans = self._reads.scans(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+        return [self._noting(scan, bounds, limit, reverse) for scan, bounds in zip(scans, ranges, strict=True)]
+
+    def _noting(self, scan: Iterator[Rows], bounds: Range, limit: int | None, reverse: bool) -> Iterator[Rows]:
+        start, end = bounds
+        left = limit
+        for rows in scan:
+            # Noted before it is given out: whoever gets the batch has read it.
+            if reverse:
+                self._noted.note_range(rows.key(0), end)
+                end = rows.key(0)
+            else:
+                after = rows.key(len(rows) - 1) + b"\0"
+                self._noted.note_range(start, after)
+                start = after
+            if left is not None:
+                left -= len(rows)
+            yield rows
+        if left is None or left > 0:
+            self._noted.note_range(start, end)

@@ -1,0 +1,309 @@
+"""A transaction of the client: reads at one snapshot, own writes on top, one commit.
+
+A snapshot costs no request as long as the store's retention keeps its epoch; a transaction that lasts longer pins it.
+The rows of a transaction are in a buffer that nobody else sees, which spills as the shared one does. The commit expects
+each table that the transaction depends on to be as it was; where one has moved on, the newer rows are looked at
+(`conflicts.py`), and without an overlap the commit is tried again, on what was looked at. Its SSTs are uploaded once.
+
+Optimistic concurrency control with backward validation of read sets: Kung and Robinson, ACM Transactions on Database
+Systems 6(2), 1981.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, NoReturn
+
+from msgspec.structs import replace
+
+from tussock.statestore.base.arguments import check_table
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import CommitRequest, PinHandle, VersionView
+from tussock.statestore.contract.readable import check_unpinned, expired
+from tussock.statestore.contract.records import TableSpec, TableState, UploadedRun
+from tussock.statestore.errors import Conflict, InvalidOption, StaleUpload, StoreClosed, TableNotFound
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.read.key_reader import KeyReader
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.views import ReadView
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.snapshot import open_table, table_at
+from tussock.statestore.transactions.conflicts import overlap, shown
+from tussock.statestore.transactions.read_set import NotedReads, ReadSet
+from tussock.statestore.write.writes import Writes
+
+__all__ = ["Isolation", "Transaction", "check_isolation"]
+
+Isolation = Literal["serializable", "snapshot"]
+
+COMMIT_ATTEMPTS = 100
+"""Of one transaction whose tables are committed to all the time, without an overlap."""
+UPLOAD_ATTEMPTS = 3
+PIN_SHARE = 4
+"""A transaction pins its snapshot after the retention divided by this."""
+
+
+def check_isolation(isolation: object) -> None:
+    """`InvalidOption` unless there is such a level."""
+    if isolation not in ("serializable", "snapshot"):
+        raise InvalidOption(f"isolation is {isolation!r:.100}; expected 'serializable' or 'snapshot'")
+
+
+class Transaction:
+    """Made by `StateStore.transaction`, and used as a context manager, by one thread.
+
+    At the end of the block everything that was written commits as one epoch; an exception gives everything up.
+    """
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        isolation: Isolation,
+        request: CommitRequest,
+        commit: Callable[[Callable[[CommitRequest], int], CommitRequest], int],
+    ) -> None:
+        """`request` says whose commit it is; `commit` runs it with an epoch, and takes note of the one that holds."""
+        self._parts = parts
+        self._isolation = isolation
+        self._request = request
+        self._commit = commit
+        self._snapshot = _SnapshotEpoch(parts)
+        self._writes = parts.writes.beside()
+        self._tables: dict[str, _TransactionAccess] = {}
+        self._opened: dict[str, Any] = {}
+        self._epoch = 0
+        self._is_over = False
+
+    @property
+    def snapshot_epoch(self) -> int:
+        """The epoch that is read; 0 if nothing was committed yet."""
+        return self._snapshot.epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that holds what was written, once that is committed; of one that wrote nothing, the one read."""
+        if not self._epoch:
+            raise InvalidOption("the transaction has not committed; its epoch is known after the `with` block")
+        return self._epoch
+
+    def table(self, name: str) -> Any:
+        """A table as of the snapshot, with what this transaction has written; `TableNotFound` if there was none."""
+        check_table(name)
+        self._check_open()
+        if name not in self._opened:
+            state = table_at(self._parts.backend.recent(), name, self._snapshot.epoch, 0)
+            if state is None:
+                state = table_at(self._parts.views.refresh(), name, self._snapshot.epoch, 0)
+            if state is None:
+                raise TableNotFound(
+                    f"no table {name!r} in the store at {self._parts.settings.url} as of epoch "
+                    f"{self._snapshot.epoch}, which this transaction reads; create tables before it begins",
+                    name,
+                )
+            access = _TransactionAccess(self._parts, state.spec, self._snapshot, self._writes, self._check_open)
+            self._tables[name] = access
+            self._opened[name] = open_table(self._parts, state.spec, access)
+        return self._opened[name]
+
+    def __enter__(self) -> "Transaction":
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._check_open()
+                self._epoch = self._finish()
+        finally:
+            self._is_over = True
+            self._writes.end_beside()
+            self._snapshot.release()
+
+    def _check_open(self) -> None:
+        self._parts.lifetime.check_usable()
+        if self._is_over:
+            raise StoreClosed("the transaction is over; begin another one")
+
+    def _finish(self) -> int:
+        buffer = self._writes.buffer
+        written = buffer.tables_of(self._snapshot.read_epoch)
+        if not written and self._request.writer is None:
+            return self._snapshot.read_epoch
+        return self._commit(lambda request: self._commit_rows(request, written), self._request)
+
+    def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
+        """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
+        backend = self._parts.backend
+        if request.writer is not None and request.batch_id is not None:
+            known = backend.committed_batch(request.writer, request.batch_id, request.source, written)
+            if known is not None and request.generation is None:
+                return known
+        sealed = self._writes.buffer.seal(self._snapshot.read_epoch)
+        depends = self._dependencies()
+        self._snapshot.check()
+        expect = dict.fromkeys((access.table for access in depends), self._snapshot.epoch)
+        stale = 0
+        for _ in range(COMMIT_ATTEMPTS):
+            tables = self._writes.upload_epoch(sealed, payload_bytes_max=backend.payload_bytes_max)
+            try:
+                return backend.commit(
+                    replace(request, tables=dict(tables), payloads=dict(sealed.payloads), expect=expect)
+                )
+            except StaleUpload:
+                stale += 1
+                if stale == UPLOAD_ATTEMPTS:
+                    raise
+                self._writes.renew_uploads(sealed)
+            except Conflict:
+                version = self._parts.views.refresh()
+                if request.writer is not None and request.batch_id is not None:
+                    known = backend.committed_batch(request.writer, request.batch_id, request.source, written)
+                    if known is not None:
+                        return known
+                for access in depends:
+                    self._check_overlap(access, version)
+                expect = dict.fromkeys(expect, version.max_committed_epoch)
+        raise Conflict(
+            f"the tables that this transaction depends on were committed to {COMMIT_ATTEMPTS} times while it "
+            "committed; nothing of it is visible: run it again"
+        )
+
+    def _dependencies(self) -> list["_TransactionAccess"]:
+        """The tables that have to be as they were, each with what is looked at where it is not."""
+        if self._isolation == "serializable":
+            return [access for access in self._tables.values() if access.noted]
+        for access in self._tables.values():
+            access.noted = ReadSet()
+            for run in self._writes.buffer.runs(access.table):
+                for rows in self._writes.rows_of(access.table, run):
+                    access.noted.note_keys(rows.keys)
+        return [access for access in self._tables.values() if access.noted]
+
+    def _check_overlap(self, access: "_TransactionAccess", version: VersionView) -> None:
+        state: TableState | None = version.tables.get(access.table)
+        since = self._snapshot.epoch
+        if state is None:
+            raise Conflict(
+                f"table {access.name!r} was dropped after epoch {since}, which this transaction read; nothing of it is "
+                "visible: run it again"
+            )
+        if version.safe_epoch > since and not self._snapshot.is_pinned:
+            raise expired(since, version.safe_epoch)
+        found = overlap(self._parts.sstables, state, since, access.noted)
+        if found is not None:
+            done = "read" if self._isolation == "serializable" else "wrote"
+            raise Conflict(
+                f"table {access.name!r}: this transaction {done} key {shown(found.key, state.spec)} as of epoch "
+                f"{since}, and epoch {found.epoch} has been committed to it since; nothing of it is visible: run it "
+                "again",
+                access.name,
+                since,
+                found.epoch,
+            )
+
+
+class _SnapshotEpoch:
+    """The epoch that a transaction reads: the newest when it began."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._system: System = parts.system
+        self._pin: PinHandle | None = None
+        version = parts.backend.recent()
+        self.epoch = version.max_committed_epoch
+        self.read_epoch = max(self.epoch, 1)
+        """The same for reads, which take no epoch 0: in an empty store all are."""
+        self._pin_at = self._system.monotonic()
+        if self.epoch:
+            kept_ms = (self.epoch - parts.backend.oldest_readable()) / 65536
+            self._pin_at += max(kept_ms, 0.0) / 1000 / PIN_SHARE
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether nothing of the epoch can go, however long the transaction lasts."""
+        return self._pin is not None
+
+    def check(self) -> int:
+        """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""
+        if self._pin is not None:
+            self._pin.check()
+        elif self.epoch and self._system.monotonic() >= self._pin_at:
+            self._pin = self._parts.backend.pin(self.epoch)
+        return self.read_epoch
+
+    def release(self) -> None:
+        """The transaction is over."""
+        if self._pin is not None:
+            self._pin.release()
+
+
+class _TransactionViews(TableViews):
+    """What a transaction sees of one table: the snapshot, and what it has written."""
+
+    def __init__(self, parts: StoreParts, spec: TableSpec, snapshot: _SnapshotEpoch, writes: Writes) -> None:
+        super().__init__(parts.views, spec.id, spec.name, own=writes.buffer)
+        self._store_views = parts.views
+        self._spec = spec
+        self._buffer = writes.buffer
+        self._snapshot = snapshot
+
+    def checked(self, epoch: int | None) -> int | None:
+        """The transaction's epoch; another one cannot be asked for."""
+        if epoch is not None:
+            raise InvalidOption(f"a transaction reads at its snapshot, epoch {self._snapshot.epoch}, not at {epoch}")
+        return self._snapshot.check()
+
+    def take(self, epoch: int | None) -> ReadView:
+        """The table in a recent version, which has all of the snapshot, and the own rows over it."""
+        view = self._store_views.committed(self._spec.id, self._spec.name, gone=True)
+        if not self._snapshot.is_pinned and self._snapshot.epoch:
+            check_unpinned(view.version, self._snapshot.epoch)
+        return ReadView(view.version, view.state, view.runs, self._buffer.runs(self._spec.id), epoch)
+
+
+class _TransactionAccess:
+    """A table of a transaction; a `TableAccess`."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        spec: TableSpec,
+        snapshot: _SnapshotEpoch,
+        writes: Writes,
+        check_open: Callable[[], None],
+    ) -> None:
+        self.table = spec.id
+        self.name = spec.name
+        self.noted = ReadSet()
+        self.views = _TransactionViews(parts, spec, snapshot, writes)
+        self.reads = NotedReads(KeyReader(self.views, parts.sstables), self.noted)
+        self._writes = writes
+        self._epoch = snapshot.read_epoch
+        self._check_open = check_open
+
+    def write_epoch(self, epoch: int | None) -> int:
+        """Where the rows are kept until the commit, which draws the epoch that holds."""
+        self._check_open()
+        if epoch is not None:
+            raise InvalidOption(
+                f"table {self.name!r}: a write in a transaction takes no epoch, found {epoch!r}; the commit draws it"
+            )
+        return self._epoch
+
+    def write(self, epoch: int, rows: Rows) -> None:
+        """Into the transaction's buffer."""
+        self._writes.write(self.table, epoch, rows)
+
+    def upload(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
+    ) -> list[UploadedRun]:
+        """What is uploaded is committed by `commit_uploaded`, not by a transaction."""
+        self._refuse("upload() is", spec, parts, waited)
+
+    def check_history(self) -> None:
+        """Changes are not noted as reads, and have no own rows."""
+        self._refuse("changes are")
+
+    def _refuse(self, what: str, *_: object) -> NoReturn:
+        raise InvalidOption(f"table {self.name!r}: {what} not part of a transaction; use store.table()")
