@@ -1,5 +1,4 @@
 """Transactions beyond the buffer, clients that die within one, and snapshots that expire."""
-# ruff: noqa: PT012 - it is the end of a transaction's block that raises
 
 import subprocess
 import sys
