@@ -136,23 +136,6 @@ class KeyReader:
                 points.append((found.block, found.at, slot))
         return Hits(points, [])
 
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        epoch: int | None,
-        *,
-        limit: int | None = None,
-        reverse: bool = False,
-        columns: Sequence[int] | None = None,
-    ) -> Iterator[Rows]:
-        """Visible rows with start <= key < end, batch by batch; in reverse the batches descend, their rows ascend.
-
-        The rows are those of one version. Where the store moved on so far that vacuum deleted an SST of it, the scan
-        goes on from where it is in the newest version; at a given epoch that shows the same rows.
-        """
-        return self.scans([(start, end)], epoch, limit=limit, reverse=reverse, columns=columns)[0]
-
     def scans(
         self,
         ranges: Sequence[tuple[bytes | None, bytes | None]],
@@ -162,7 +145,12 @@ class KeyReader:
         reverse: bool = False,
         columns: Sequence[int] | None = None,
     ) -> list[Iterator[Rows]]:
-        """A scan of each range, all of one version: together they show a commit whole or not at all."""
+        """For each range its visible rows with start <= key < end, batch by batch; all of one version.
+
+        So together they show a commit whole or not at all. In reverse the batches descend, their rows ascend. Where the
+        store moved on so far that vacuum deleted an SST of that version, a scan goes on from where it is in the newest
+        version; at a given epoch that shows the same rows.
+        """
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         view = self._views.take(self._views.checked(epoch))
