@@ -104,10 +104,13 @@ def test_an_endpoint_without_a_server_is_unreachable(target: Target) -> None:
 @pytest.mark.parametrize("target", [gcs_target, azure_target])
 def test_a_problem_of_a_bucket_has_the_same_text_each_time(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: the text held the duration of the attempts, so each probe in an outage was a write of the status."""
-    monkeypatch.setattr("tussock.operator.probes.cloud.ANSWER_SECONDS", 0.5)
     at = target(f"http://127.0.0.1:{free_port()}")
-    [found] = {check_cloud(at, OURS, "", SYSTEM, write=True) for _ in range(3)}
-    assert "error sending request" in found.message
+    found = set()
+    for seconds in (0.02, 0.5, 0.5):  # the first leaves no time for a second attempt, as a busy machine may
+        monkeypatch.setattr("tussock.operator.probes.cloud.ANSWER_SECONDS", seconds)
+        found.add(check_cloud(at, OURS, "", SYSTEM, write=True).message)
+    assert len(found) == 1, found
+    assert "error sending request" in found.pop()
 
 
 def test_a_missing_bucket_needs_no_clean_up(cloud: CannedCloud) -> None:

@@ -22,7 +22,7 @@ ANSWER_SECONDS = 6.0
 """For one request with its repetitions: the operator repeats, and a user wants to know soon what is wrong."""
 
 _MEASURED = re.compile(
-    r" after \d+ attempts? in [\d.]+ s| in [\d.]+\w?s, after \d+ retries, max_retries: \d+, retry_timeout: \w+"
+    r" after \d+ attempts? in [\d.]+ s| in [\d.]+\w?s(?:, after \d+ retries, max_retries: \d+, retry_timeout: \w+)?"
 )
 """Times in an error text, which differ at each probe: each would be another message, write and wake-up."""
 
@@ -112,7 +112,7 @@ class _CloudPlace:
 
 def _refusal(target: CloudTarget, error: TussockError) -> BucketFact:
     secrets = [value for name, value in target.settings.items() if name != "AZURE_STORAGE_ACCOUNT_NAME"]
-    said = without_values(_MEASURED.sub("", str(error)), secrets)
+    said = without_values(" ".join(_MEASURED.sub("", str(error)).split()), secrets)
     if isinstance(error, InvalidOption):
         return BucketFact(
             Reason.BUCKET_ACCESS_DENIED,
