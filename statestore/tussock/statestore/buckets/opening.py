@@ -52,8 +52,8 @@ _REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
 }
 """Per scheme the library's class, and where the environment names another server than the provider's own."""
 
-_NO = {"", "0", "false", "off", "no", "n"}
-"""What the library takes for false, and nothing, which it does, too."""
+_NO = {"0", "false", "off", "no", "n"}
+"""What the library takes for false; it says itself what it cannot read."""
 
 _EMULATOR = "AZURE_STORAGE_USE_EMULATOR"
 """Lets plain HTTP in by itself."""
@@ -125,7 +125,7 @@ def _check_endpoint(where: BucketUrl, names: tuple[str, ...], told: Mapping[str,
             "https://minio.example:9000"
         )
     allows = f"{name.partition('_')[0]}_ALLOW_HTTP"
-    if endpoint.startswith("http://") and told.get(allows, "").lower() in _NO and not told.get(_EMULATOR):
+    if endpoint.startswith("http://") and told.get(allows, "false").lower() in _NO and not told.get(_EMULATOR):
         raise InvalidOption(
             f"cannot set up {where}: the endpoint {shown!r} ({name}) is plain HTTP, which has to be allowed: set "
             f"{allows}=true (bucket.allow_http of a meta service), or use https"

@@ -84,7 +84,7 @@ class StoreAccess:
     def write_epoch(self, epoch: int | None) -> int:
         """The epoch that was given; `EpochTooOld` if it takes no more rows."""
         if epoch is None:
-            raise InvalidBatch("no epoch to write at; take one from store.new_epoch(), or write in a transaction")
+            raise InvalidBatch("no epoch to write at: expected an integer from 1 to 2**63-1, from store.new_epoch()")
         self._writes.buffer.check_open(check_epoch(epoch))
         return epoch
 

@@ -119,7 +119,7 @@ class NotedReads:
         start, end = bounds
         left = limit
         for rows in scan:
-            # Noted before it is given out: whoever gets the batch has read it.
+            # Noted before it is given out: from then on its user has read it.
             if reverse:
                 self._noted.note_range(rows.key(0), end)
                 end = rows.key(0)
