@@ -2,6 +2,8 @@
 # ruff: noqa: PT012 - it is the end of a transaction's block that raises
 
 import contextlib
+import gc
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -295,6 +297,23 @@ def test_an_impossible_transaction_is_refused(arguments: dict[str, Any], words: 
 def test_an_impossible_number_of_attempts_is_refused(attempts: Any) -> None:
     with connect("memory://") as store, pytest.raises(InvalidOption, match="attempts is"):
         store.transact(lambda tx: None, attempts=attempts)
+
+
+def test_transactions_that_are_never_begun_keep_nothing() -> None:
+    """A thousand objects that were made and dropped leave no buffers behind."""
+    with connect("memory://") as store:
+        store.create_table("kv")
+        tracemalloc.start()
+        for _ in range(50):
+            store.transaction()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(1000):
+            store.transaction()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert grown < 200_000
 
 
 def test_what_a_transaction_cannot_do_is_refused(orders: StateStore) -> None:

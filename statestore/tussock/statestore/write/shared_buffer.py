@@ -8,6 +8,7 @@ commit has succeeded, so that a commit that failed can be repeated.
 """
 
 import threading
+import weakref
 from collections.abc import Container
 from dataclasses import dataclass, field
 
@@ -94,18 +95,19 @@ class SharedBuffer:
         ones."""
         self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
         self.nbytes = 0
-        self._guests: list[SharedBuffer] = []
-        """Buffers of transactions: nobody else sees their rows, and their uploads are this client's."""
+        self._guests: weakref.WeakSet[SharedBuffer] = weakref.WeakSet()
+        """Buffers of transactions: nobody else sees their rows, and their uploads are this client's. One that was never
+        begun goes with its buffer."""
 
     def add_guest(self, guest: "SharedBuffer") -> None:
         """From now on `uploads` and `spilled_ids` have those of this buffer as well."""
         with self._lock:
-            self._guests.append(guest)
+            self._guests.add(guest)
 
     def remove_guest(self, guest: "SharedBuffer") -> None:
         """What it holds is committed or given up."""
         with self._lock:
-            self._guests.remove(guest)
+            self._guests.discard(guest)
 
     def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
         """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first."""
