@@ -135,10 +135,9 @@ class Transaction:
     def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
         backend = self._parts.backend
-        if request.writer is not None and request.batch_id is not None:
-            known = backend.committed_batch(request.writer, request.batch_id, request.source, written)
-            if known is not None and request.generation is None:
-                return known
+        known = self._known(request, written)
+        if known is not None and request.generation is None:
+            return known
         sealed = self._writes.buffer.seal(self._snapshot.read_epoch)
         depends = self._dependencies()
         self._snapshot.check()
@@ -157,10 +156,9 @@ class Transaction:
                 self._writes.renew_uploads(sealed)
             except Conflict:
                 version = self._parts.views.refresh()
-                if request.writer is not None and request.batch_id is not None:
-                    known = backend.committed_batch(request.writer, request.batch_id, request.source, written)
-                    if known is not None:
-                        return known
+                known = self._known(request, written)
+                if known is not None:
+                    return known
                 for access in depends:
                     self._check_overlap(access, version)
                 expect = dict.fromkeys(expect, version.max_committed_epoch)
@@ -168,6 +166,12 @@ class Transaction:
             f"the tables that this transaction depends on were committed to {COMMIT_ATTEMPTS} times while it "
             "committed; nothing of it is visible: run it again"
         )
+
+    def _known(self, request: CommitRequest, written: Sequence[int]) -> int | None:
+        """The epoch that holds the request's (writer, batch) in the version known here, if it has one."""
+        if request.writer is None or request.batch_id is None:
+            return None
+        return self._parts.backend.committed_batch(request.writer, request.batch_id, request.source, written)
 
     def _dependencies(self) -> list["_TransactionAccess"]:
         """The tables that have to be as they were, each with what is looked at where it is not."""
