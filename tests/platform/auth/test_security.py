@@ -28,6 +28,7 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import (
     AccessDenied,
     InvalidOption,
+    MessageTooLarge,
     MetaUnavailable,
     TussockError,
     Unauthenticated,
@@ -368,6 +369,18 @@ def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path
         url = plain.wait_until_it_leads().url
         with pytest.raises(MetaUnavailable, match="speaks no TLS: leave tls_ca"):
             connect(url, deadline=1.0, tls_ca=ca)
+
+
+def test_a_token_that_cannot_be_one_is_reported_as_such(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that no call can carry, and a file that holds none."""
+    with pytest.raises(MessageTooLarge, match="the token, or what else goes with each call, is too long"):
+        guarded.connect("x" * 100_000)
+    (tmp_path / "token").write_text("")
+    monkeypatch.setenv("TUSSOCK_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(InvalidOption, match="which TUSSOCK_TOKEN_FILE names, should hold one token"):
+        connect(guarded.process.url, tls_ca=str(guarded.authority.certificate), deadline=1.0)
 
 
 def test_status_says_that_a_token_is_wrong(
