@@ -251,8 +251,10 @@ BUGS = [
         "own rows taken after the version",
         "a commit moves rows from the buffer to the version while they are looked for",
         table_views.TableViews.take,
-        "    own = self._buffer.runs(self._table, epoch)\n    view = self._views.committed(self._table, self.name)\n",
-        "    view = self._views.committed(self._table, self.name)\n    own = self._buffer.runs(self._table, epoch)\n",
+        "    own = () if self._own is None else self._own.runs(self._table, epoch)\n"
+        "    view = self._views.committed(self._table, self.name)\n",
+        "    view = self._views.committed(self._table, self.name)\n"
+        "    own = () if self._own is None else self._own.runs(self._table, epoch)\n",
     ),
     Bug(
         "older run of an epoch wins",
