@@ -7,13 +7,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tussock.statestore.base.arguments import (
-    check_expected,
-    check_name,
-    check_table,
-    check_timeout,
-    check_writer,
-)
+from tussock.statestore.base.arguments import check_expected, check_name, check_table, check_timeout, check_writer
 from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
@@ -27,6 +21,7 @@ from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.tables.table_options import table_spec
 from tussock.statestore.transactions.attempts import transact
+from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.transaction import Isolation, Transaction, check_isolation
 from tussock.statestore.write.epoch_issuer import EpochIssuer
 
@@ -241,9 +236,7 @@ class StateStore:
         """
         self._parts.lifetime.check_usable()
         if participant is None and isinstance(on_missing, str) and on_missing == "wait":
-            raise InvalidOption(
-                f"job {job!r}: with on_missing='wait' a participant needs a name that its successor has"
-            )
+            raise InvalidOption(f"job {job!r}: with on_missing='wait' a participant needs a name of its successor, too")
         options = job_options(job, participants, interval, timeout, on_missing)
         if participant is not None:
             check_name(participant, f"job {job!r}: participant", 255)
@@ -271,6 +264,13 @@ class StateStore:
         check_writer(writer, batch_id, generation, source)
         request = CommitRequest(epoch=0, writer=writer, batch_id=batch_id, generation=generation, source=source)
         return Transaction(self._parts, isolation, request, self._commit_transaction)
+
+    def delta(self, writer: str, *, generation: int | None = None, source: str | None = None) -> Delta:
+        """Begin a delta: rows over the newest ones, cut into commits of `writer`; for programs that run for long."""
+        self._parts.lifetime.check_usable()
+        check_writer(writer, 0, generation, source)
+        request = CommitRequest(epoch=0, writer=writer, generation=generation, source=source)
+        return Delta(self._parts, request, self._commit_transaction)
 
     def transact(
         self, fn: Callable[[Transaction], T], *, attempts: int = 10, isolation: Isolation = "serializable"

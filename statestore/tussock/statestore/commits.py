@@ -17,8 +17,9 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.write.shared_buffer import EpochBuffer
+from tussock.statestore.write.writes import Writes
 
-__all__ = ["check_uploaded", "commit_epoch", "commit_uploads", "known_commit"]
+__all__ = ["check_uploaded", "commit_epoch", "commit_sealed", "commit_uploads"]
 
 _UPLOAD_ATTEMPTS = 3
 
@@ -32,7 +33,7 @@ def check_uploaded(uploads: object) -> None:
             raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() answered")
 
 
-def known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
+def _known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
     """The epoch that holds the request's (writer, batch) already; `None` if it is not known to be committed.
 
     So the rows of a repeated batch, which are in the buffer, are not uploaded again. `Fenced` as a commit raises it.
@@ -52,7 +53,7 @@ def known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
 def commit_epoch(parts: StoreParts, request: CommitRequest) -> int:
     """Seal the request's epoch and commit what the shared buffer has of it; see `StateStore.commit_epoch`."""
     try:
-        known = known_commit(parts, request)
+        known = _known_commit(parts, request)
         if known is not None:
             parts.writes.buffer.drop(request.epoch)
             return known
@@ -72,19 +73,27 @@ def commit_epoch(parts: StoreParts, request: CommitRequest) -> int:
 
 def _commit_buffer(parts: StoreParts, buffer: EpochBuffer, request: CommitRequest) -> int:
     """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
+    committed = commit_sealed(parts, parts.writes, buffer, request)
+    parts.writes.buffer.note_committed(committed)
+    parts.writes.buffer.drop(buffer.epoch)
+    return committed
+
+
+def commit_sealed(parts: StoreParts, writes: Writes, buffer: EpochBuffer, request: CommitRequest) -> int:
+    """Upload what was sealed of a buffer and commit it as `request`, which has no tables yet; the epoch that holds.
+
+    Called again, it uploads only what was not.
+    """
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
-            tables = parts.writes.upload_epoch(buffer, payload_bytes_max=parts.backend.payload_bytes_max)
-            committed = parts.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
-            break
+            tables = writes.upload_epoch(buffer, payload_bytes_max=parts.backend.payload_bytes_max)
+            return parts.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
         except StaleUpload:
             # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
             if attempt == _UPLOAD_ATTEMPTS:
                 raise
-            parts.writes.renew_uploads(buffer)
-    parts.writes.buffer.note_committed(committed)
-    parts.writes.buffer.drop(buffer.epoch)
-    return committed
+            writes.renew_uploads(buffer)
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def commit_uploads(

@@ -11,15 +11,19 @@ from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import Found
 from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes
 
-__all__ = ["ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
+__all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
 
 Range = tuple[bytes | None, bytes | None]
 """Encoded keys, start <= key < end; `None` leaves that side open."""
+EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
+"""A sorted run of rows, or deletes, by ascending keys."""
 
 
 class Reads(Protocol):
@@ -68,6 +72,9 @@ class TableAccess(Protocol):
     ) -> list[UploadedRun]:
         """Write rows in any order straight to SSTs that nobody sees until they are committed."""
 
+    def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:
+        """Where rows that are written one by one are kept as they are; `None` if all go into the buffer at once."""
+
     def check_history(self) -> None:
         """Raise if committed changes cannot be read here."""
 
@@ -98,6 +105,10 @@ class StoreAccess:
         """For `StateStore.commit_uploaded`."""
         return self._writes.upload_rows(spec, parts, waited)
 
+    def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:  # noqa: ARG002 - the protocol's
+        """None: other threads read the rows as well."""
+        return None
+
     def check_history(self) -> None:
         """All that is kept can be read."""
 
@@ -123,6 +134,10 @@ class ReadOnlyAccess:
     ) -> list[UploadedRun]:
         """Nothing is written through a snapshot."""
         self._refuse(spec, parts, waited)
+
+    def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:  # noqa: ARG002 - the protocol's
+        """None: nothing is written."""
+        return None
 
     def check_history(self) -> None:
         """What the pin keeps can be read."""

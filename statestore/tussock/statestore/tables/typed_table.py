@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,11 @@ from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
-from tussock.statestore.rows.python_values import may_lose, python_value
+from tussock.statestore.rows.python_values import python_value
+from tussock.statestore.rows.row_codec import ABSENT, Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type, with_types
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
-from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import first_disorder
@@ -30,6 +30,7 @@ from tussock.statestore.tables.reads import (
     key_ranges,
     picked_columns,
 )
+from tussock.statestore.tables.shape import Shape, shape_of
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
@@ -39,25 +40,6 @@ _OP = pa.field("op", pa.string(), nullable=False)
 _EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
 
 
-class _Shape(NamedTuple):
-    """What may change of a table while it is open; an operation sticks to the one that it began with."""
-
-    spec: TableSpec
-    schema: pa.Schema
-    values: tuple[str, ...]
-    """Names of the value columns, as they are stored."""
-    types: tuple[pa.DataType, ...]
-    """Their types, as they are stored."""
-    lossy: frozenset[str]
-    """Names of those of which Python's values may not be the same."""
-
-
-def _shape_of(spec: TableSpec) -> _Shape:
-    stored = value_schema(spec)
-    lossy = frozenset(field.name for field in stored if may_lose(field.type))
-    return _Shape(spec, spec.arrow_schema(), tuple(stored.names), tuple(stored.types), lossy)
-
-
 class TypedTable:
     """Reads and writes of one typed table; of a snapshot's, reads only. In a transaction writes take no epoch."""
 
@@ -65,10 +47,11 @@ class TypedTable:
         self._parts = parts
         self._access = access
         self._id = spec.id
-        self._shape = _shape_of(spec)
+        self._shape = shape_of(spec)
         # The key never changes.
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
         self._reader = access.reads
+        self._overlay = access.begin_overlay(self._encode_kept)
 
     @property
     def spec(self) -> TableSpec:
@@ -97,7 +80,8 @@ class TypedTable:
         missing is null. Raises `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
         at = self._access.write_epoch(epoch)
-        self._access.write(at, sorted_newest(self._encode(rows, self._now())))
+        if not self._write_alone(rows):
+            self._access.write(at, sorted_newest(self._encode(rows, self._now())))
 
     def ingest_batch(self, rows: TypedRows, epoch: int | None = None) -> None:
         """Write rows whose primary keys ascend strictly; otherwise `InvalidBatch` names the first that does not.
@@ -125,6 +109,11 @@ class TypedTable:
     def delete(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         at = self._access.write_epoch(epoch)
+        few = None if self._overlay is None else self._few_keys(keys)
+        if self._overlay is not None and few is not None:
+            for key in few:
+                self._overlay.write(key, None)
+            return
         encoded = self._encode_keys(keys)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
@@ -147,7 +136,7 @@ class TypedTable:
         marked = (self._marked(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
         return self._access.upload(shape.spec, marked, waited)
 
-    def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
+    def _marked(self, batch: pa.RecordBatch, shape: Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
             return self._encode(batch, shape)
         marks = delete_marks(batch, delete_column, self.name)
@@ -167,6 +156,18 @@ class TypedTable:
         taken for a key as well.
         """
         encoded = self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,))
+        if self._overlay is None or epoch is not None:
+            return self._found(encoded, epoch)
+        row = self._overlay.find(encoded)
+        shape = self._now()
+        if row is ABSENT:
+            row = self._found(encoded, epoch)
+            if shape.codec is not None:
+                self._overlay.remember(encoded, row)
+        return None if row is None else {name: row.get(name) for name in shape.schema.names}
+
+    def _found(self, encoded: bytes, epoch: int | None) -> Row | None:
+        """The row under an encoded key, as the reads of the table's access find it."""
         found = self._reader.find(encoded, epoch)
         if found is None:
             return None
@@ -284,7 +285,7 @@ class TypedTable:
     def _batches(
         self,
         rows: Iterator[Rows],
-        shape: _Shape,
+        shape: Shape,
         names: list[str],
         needed: set[str],
         condition: pc.Expression | None,
@@ -304,6 +305,31 @@ class TypedTable:
             if limit == 0:
                 return
 
+    def _write_alone(self, rows: TypedRows) -> bool:
+        """Write a few dicts, all or none, as they are; whether that can be done without Arrow."""
+        codec = self._now().codec
+        if self._overlay is None or codec is None or type(rows) is not list or len(rows) > FEW_KEYS:
+            return False
+        kept = []
+        for given in rows:
+            row = codec.row(given)
+            if row is None:
+                return False
+            kept.append((self._encoder.encode_row([row[name] for name in codec.primary_key]), row))
+        for key, row in kept:
+            self._overlay.write(key, row)
+        return True
+
+    def _encode_kept(self, keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:
+        """Rows that were written alone, or deletes, by ascending keys."""
+        shape = self._now()
+        deletes = np.array([row is None for row in rows], np.bool_)
+        columns = tuple(
+            pa.array([None if row is None else row.get(name) for row in rows], kind)
+            for name, kind in zip(shape.values, shape.types, strict=True)
+        )
+        return Rows(pa.array(keys, pa.binary()), 0, deletes if deletes.any() else None, columns)
+
     def _key_values(self, key: bytes) -> Sequence[Any]:
         try:
             return self._encoder.decode_row(key)
@@ -322,7 +348,7 @@ class TypedTable:
             return None
 
     def _assemble(
-        self, keys: Keys, values: Sequence[pa.Array], shape: _Shape, needed: set[str] | None = None
+        self, keys: Keys, values: Sequence[pa.Array], shape: Shape, needed: set[str] | None = None
     ) -> list[pa.Array]:
         """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
         names = [name for name in shape.values if needed is None or name in needed]
@@ -334,7 +360,7 @@ class TypedTable:
         picked = [field for field in shape.schema if needed is None or field.name in needed]
         return [as_type(by_name[field.name], field.type) for field in picked]
 
-    def _encode(self, rows: TypedRows, shape: _Shape) -> Rows:
+    def _encode(self, rows: TypedRows, shape: Shape) -> Rows:
         batch = conform(rows, shape.schema, self.primary_key, self.name)
         columns = zip(shape.values, shape.types, strict=True)
         stored = tuple(as_type(batch.column(name), kind) for name, kind in columns)
@@ -345,14 +371,14 @@ class TypedTable:
         rows = key_rows(keys, self.primary_key, self.name)
         return self._encoder.encode(conform(rows, schema, self.primary_key, self.name, to_store=False))
 
-    def _now(self) -> _Shape:
+    def _now(self) -> Shape:
         """The table as the newest version known here has it; no request."""
         state = self._parts.backend.version().tables.get(self._id)
         shape = self._shape
         if state is not None and state.spec is not shape.spec:
             same = state.spec.schema == shape.spec.schema
             # The same, if it was loaded anew: remembered, so that it is known at once the next time.
-            shape = self._shape = shape._replace(spec=state.spec) if same else _shape_of(state.spec)
+            shape = self._shape = shape._replace(spec=state.spec) if same else shape_of(state.spec)
         return shape
 
     def _feed(self) -> ChangeFeed:

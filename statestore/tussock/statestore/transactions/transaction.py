@@ -9,27 +9,29 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
+from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest, PinHandle, VersionView
 from tussock.statestore.contract.readable import check_unpinned, expired
-from tussock.statestore.contract.records import TableSpec, TableState, UploadedRun
-from tussock.statestore.errors import Conflict, InvalidOption, StaleUpload, StoreClosed, TableNotFound
+from tussock.statestore.contract.records import TableSpec, TableState
+from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.snapshot import open_table, table_at
+from tussock.statestore.transactions.buffered_access import BufferedAccess
 from tussock.statestore.transactions.conflicts import overlap, shown
 from tussock.statestore.transactions.read_set import NotedReads, ReadSet
-from tussock.statestore.write.writes import Writes
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
 __all__ = ["Isolation", "Transaction", "check_isolation"]
 
@@ -37,7 +39,6 @@ Isolation = Literal["serializable", "snapshot"]
 
 COMMIT_ATTEMPTS = 100
 """Of one transaction whose tables are committed to all the time, without an overlap."""
-UPLOAD_ATTEMPTS = 3
 PIN_SHARE = 4
 """A transaction pins its snapshot after the retention divided by this."""
 
@@ -68,7 +69,7 @@ class Transaction:
         self._commit = commit
         self._snapshot = _SnapshotEpoch(parts)
         self._writes = parts.writes.beside()
-        self._tables: dict[str, _TransactionAccess] = {}
+        self._tables: dict[str, _Dependency] = {}
         self._opened: dict[str, Any] = {}
         self._epoch = 0
         self._is_over = False
@@ -99,8 +100,11 @@ class Transaction:
                     f"{self._snapshot.epoch}, which this transaction reads; create tables before it begins",
                     name,
                 )
-            access = _TransactionAccess(self._parts, state.spec, self._snapshot, self._writes, self._check_open)
-            self._tables[name] = access
+            views = _TransactionViews(self._parts, state.spec, self._snapshot, self._writes)
+            noted = ReadSet()
+            reads = NotedReads(KeyReader(views, self._parts.sstables), noted)
+            access = BufferedAccess("a transaction", state.spec, views, reads, self._write, self._check_open)
+            self._tables[name] = _Dependency(access, noted)
             self._opened[name] = open_table(self._parts, state.spec, access)
         return self._opened[name]
 
@@ -126,41 +130,33 @@ class Transaction:
             raise StoreClosed("the transaction is over; begin another one")
 
     def _finish(self) -> int:
+        for opened in self._tables.values():
+            opened.access.flush()
         buffer = self._writes.buffer
-        written = buffer.tables_of(self._snapshot.read_epoch)
+        written = buffer.tables_of(UNCOMMITTED_EPOCH)
         if not written and self._request.writer is None:
             return self._snapshot.read_epoch
         return self._commit(lambda request: self._commit_rows(request, written), self._request)
 
     def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
-        backend = self._parts.backend
         known = self._known(request, written)
         if known is not None and request.generation is None:
             return known
-        sealed = self._writes.buffer.seal(self._snapshot.read_epoch)
+        sealed = self._writes.buffer.seal(UNCOMMITTED_EPOCH)
         depends = self._dependencies()
         self._snapshot.check()
-        expect = dict.fromkeys((access.table for access in depends), self._snapshot.epoch)
-        stale = 0
+        expect = dict.fromkeys((one.access.table for one in depends), self._snapshot.epoch)
         for _ in range(COMMIT_ATTEMPTS):
-            tables = self._writes.upload_epoch(sealed, payload_bytes_max=backend.payload_bytes_max)
             try:
-                return backend.commit(
-                    replace(request, tables=dict(tables), payloads=dict(sealed.payloads), expect=expect)
-                )
-            except StaleUpload:
-                stale += 1
-                if stale == UPLOAD_ATTEMPTS:
-                    raise
-                self._writes.renew_uploads(sealed)
+                return commit_sealed(self._parts, self._writes, sealed, replace(request, expect=expect))
             except Conflict:
                 version = self._parts.views.refresh()
                 known = self._known(request, written)
                 if known is not None:
                     return known
-                for access in depends:
-                    self._check_overlap(access, version)
+                for one in depends:
+                    self._check_overlap(one.access, one.noted, version)
                 expect = dict.fromkeys(expect, version.max_committed_epoch)
         raise Conflict(
             f"the tables that this transaction depends on were committed to {COMMIT_ATTEMPTS} times while it "
@@ -173,18 +169,24 @@ class Transaction:
             return None
         return self._parts.backend.committed_batch(request.writer, request.batch_id, request.source, written)
 
-    def _dependencies(self) -> list["_TransactionAccess"]:
+    def _dependencies(self) -> "list[_Dependency]":
         """The tables that have to be as they were, each with what is looked at where it is not."""
-        if self._isolation == "serializable":
-            return [access for access in self._tables.values() if access.noted]
-        for access in self._tables.values():
-            access.noted = ReadSet()
-            for run in self._writes.buffer.runs(access.table):
-                for rows in self._writes.rows_of(access.table, run):
-                    access.noted.note_keys(rows.keys)
-        return [access for access in self._tables.values() if access.noted]
+        opened = list(self._tables.values())
+        if self._isolation == "snapshot":
+            opened = [_Dependency(one.access, self._written(one.access)) for one in opened]
+        return [one for one in opened if one.noted]
 
-    def _check_overlap(self, access: "_TransactionAccess", version: VersionView) -> None:
+    def _written(self, access: BufferedAccess) -> ReadSet:
+        keys = ReadSet()
+        for run in self._writes.buffer.runs(access.table):
+            for rows in self._writes.rows_of(access.table, run):
+                keys.note_keys(rows.keys)
+        return keys
+
+    def _write(self, table: int, rows: Rows) -> None:
+        self._writes.write(table, UNCOMMITTED_EPOCH, rows)
+
+    def _check_overlap(self, access: BufferedAccess, noted: ReadSet, version: VersionView) -> None:
         state: TableState | None = version.tables.get(access.table)
         since = self._snapshot.epoch
         if state is None:
@@ -194,7 +196,7 @@ class Transaction:
             )
         if version.safe_epoch > since and not self._snapshot.is_pinned:
             raise expired(since, version.safe_epoch)
-        found = overlap(self._parts.sstables, state, since, access.noted)
+        found = overlap(self._parts.sstables, state, since, noted)
         if found is not None:
             done = "read" if self._isolation == "serializable" else "wrote"
             raise Conflict(
@@ -205,6 +207,14 @@ class Transaction:
                 since,
                 found.epoch,
             )
+
+
+class _Dependency(NamedTuple):
+    """A table of a transaction."""
+
+    access: BufferedAccess
+    noted: ReadSet
+    """What of it must not have been committed to since."""
 
 
 class _SnapshotEpoch:
@@ -264,50 +274,3 @@ class _TransactionViews(TableViews):
         if not self._snapshot.is_pinned and self._snapshot.epoch:
             check_unpinned(view.version, self._snapshot.epoch)
         return ReadView(view.version, view.state, view.runs, self._buffer.runs(self._spec.id), epoch)
-
-
-class _TransactionAccess:
-    """A table of a transaction; a `TableAccess`."""
-
-    def __init__(
-        self,
-        parts: StoreParts,
-        spec: TableSpec,
-        snapshot: _SnapshotEpoch,
-        writes: Writes,
-        check_open: Callable[[], None],
-    ) -> None:
-        self.table = spec.id
-        self.name = spec.name
-        self.noted = ReadSet()
-        self.views = _TransactionViews(parts, spec, snapshot, writes)
-        self.reads = NotedReads(KeyReader(self.views, parts.sstables), self.noted)
-        self._writes = writes
-        self._epoch = snapshot.read_epoch
-        self._check_open = check_open
-
-    def write_epoch(self, epoch: int | None) -> int:
-        """Where the rows are kept until the commit, which draws the epoch that holds."""
-        self._check_open()
-        if epoch is not None:
-            raise InvalidOption(
-                f"table {self.name!r}: a write in a transaction takes no epoch, found {epoch!r}; the commit draws it"
-            )
-        return self._epoch
-
-    def write(self, epoch: int, rows: Rows) -> None:
-        """Into the transaction's buffer."""
-        self._writes.write(self.table, epoch, rows)
-
-    def upload(
-        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
-    ) -> list[UploadedRun]:
-        """What is uploaded is committed by `commit_uploaded`, not by a transaction."""
-        self._refuse("upload() is", spec, parts, waited)
-
-    def check_history(self) -> None:
-        """Changes are not noted as reads, and have no own rows."""
-        self._refuse("changes are")
-
-    def _refuse(self, what: str, *_: object) -> NoReturn:
-        raise InvalidOption(f"table {self.name!r}: {what} not part of a transaction; use store.table()")

@@ -218,6 +218,26 @@ class SharedBuffer:
                 self.nbytes -= sum(run.nbytes for run in runs)
                 self._publish(table)
 
+    def mark(self, epoch: int) -> dict[int, tuple[BufferedRun, ...]]:
+        """What an open epoch holds now, for `undo`."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            return dict(buffer.runs) if buffer is not None else {}
+
+    def undo(self, epoch: int, mark: dict[int, tuple[BufferedRun, ...]]) -> None:
+        """Be as at the mark: what was added to the open epoch since is given up."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is None:
+                return
+            changed = {table for table, runs in buffer.runs.items() if mark.get(table) is not runs}
+            for table in changed:
+                self.nbytes -= sum(run.nbytes for run in buffer.runs.pop(table))
+                if table in mark:
+                    buffer.runs[table] = mark[table]
+                    self.nbytes += sum(run.nbytes for run in mark[table])
+                self._publish(table)
+
     def note_committed(self, epoch: int) -> None:
         """A commit of this client holds at `epoch`: nothing can be written there any more."""
         with self._lock:

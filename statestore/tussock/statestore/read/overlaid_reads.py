@@ -1,0 +1,43 @@
+"""Reads of a table some of whose rows are kept one by one."""
+
+from collections.abc import Iterator, Sequence
+
+from tussock.statestore.read.access import Range, Reads
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.write.row_overlay import RowOverlay
+
+__all__ = ["OverlaidReads"]
+
+
+class OverlaidReads:
+    """Reads that need all rows as Arrow, so that the overlay's go into the buffer first; a `Reads`."""
+
+    def __init__(self, reads: Reads) -> None:
+        self.overlay: RowOverlay | None = None
+        self.changes = reads.changes
+        self.find = reads.find
+        """A key that the overlay does not know is looked up below it."""
+        self._reads = reads
+
+    def find_many(self, keys: Keys, epoch: int | None) -> Hits:
+        """Where the newest versions of `keys` are."""
+        self._flush()
+        return self._reads.find_many(keys, epoch)
+
+    def scans(
+        self,
+        ranges: Sequence[Range],
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+    ) -> list[Iterator[Rows]]:
+        """A scan of each range."""
+        self._flush()
+        return self._reads.scans(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+
+    def _flush(self) -> None:
+        if self.overlay is not None:
+            self.overlay.flush()

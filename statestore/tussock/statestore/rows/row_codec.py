@@ -1,0 +1,109 @@
+"""Single rows as Python dicts, checked value by value, for tables whose values Python holds as they are stored.
+
+A batch of Arrow costs its hundred microseconds whether it has one row or a thousand. A row that is written alone is
+held to the same rule here, a value is stored as it was given or refused, in a microsecond: a value of just the class
+that its column reads back needs no conversion. Whatever else is given goes through Arrow, which converts or refuses it.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+__all__ = ["ABSENT", "Absent", "Known", "Row", "RowCodec"]
+
+Row = dict[str, Any]
+
+
+class Absent(Enum):
+    """Nothing is known of a key."""
+
+    ABSENT = 0
+
+
+ABSENT: Final = Absent.ABSENT
+
+Known = Row | None | Absent
+"""A row, a delete (`None`), or nothing."""
+
+Fits = Callable[[Any], bool]
+
+
+def _integers(kind: Any) -> Fits:
+    bits = kind.bit_width
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if pt.is_signed_integer(kind) else (0, (1 << bits) - 1)
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _is_text(value: Any) -> bool:
+    if type(value) is not str:
+        return False
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_moment(value: Any) -> bool:
+    return type(value) is dt.datetime and value.tzinfo is None and value.fold == 0
+
+
+def _fits(kind: Any) -> Fits | None:
+    """Whether a value is of just the class that a column of this type reads back; `None` for types without one."""
+    if pt.is_integer(kind):
+        return _integers(kind)
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return _is_text
+    classes: tuple[tuple[Callable[[Any], bool], type], ...] = (
+        (pt.is_boolean, bool),
+        (pt.is_float64, float),
+        (pt.is_binary, bytes),
+        (pt.is_large_binary, bytes),
+        (pt.is_date32, dt.date),
+    )
+    for is_kind, its_class in classes:
+        if is_kind(kind):
+            return lambda value: type(value) is its_class
+    return _is_moment if pt.is_timestamp(kind) and kind.unit == "us" and kind.tz is None else None
+
+
+class RowCodec:
+    """Rows of one schema as dicts in its order; made by `of`, where all of its types allow it."""
+
+    def __init__(self, schema: pa.Schema, required: Sequence[str], columns: Sequence[tuple[str, Fits, bool]]) -> None:
+        self.primary_key = tuple(required)
+        self._columns = columns
+        self._names = frozenset(schema.names)
+        self._schema = schema
+
+    @staticmethod
+    def of(schema: pa.Schema, primary_key: Sequence[str]) -> "RowCodec | None":
+        """For rows of `schema`; `None` if Python's values of one of its types are not what is read back."""
+        columns = []
+        for field in schema:
+            fits = _fits(field.type)
+            if fits is None:
+                return None
+            columns.append((field.name, fits, field.nullable and field.name not in primary_key))
+        return RowCodec(schema, primary_key, columns)
+
+    def row(self, given: Any) -> Row | None:
+        """The row as it is read back; `None` if Arrow has to convert or refuse it."""
+        if type(given) is not dict or not given.keys() <= self._names:
+            return None
+        row = {}
+        for name, fits, nullable in self._columns:
+            value = given.get(name)
+            if value is None:
+                if not nullable:
+                    return None
+            elif not fits(value):
+                return None
+            row[name] = value
+        return row

@@ -1,0 +1,95 @@
+"""A table whose rows wait in a buffer that only its user sees: of a transaction, or of a delta."""
+
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from tussock.statestore.contract.records import TableSpec, UploadedRun
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.read.access import EncodeRows, Reads
+from tussock.statestore.read.overlaid_reads import OverlaidReads
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.write.row_overlay import RowOverlay
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
+
+__all__ = ["BufferedAccess"]
+
+
+class BufferedAccess:
+    """A `TableAccess` whose rows get their epoch from the commit to come."""
+
+    def __init__(
+        self,
+        kind: str,
+        spec: TableSpec,
+        views: TableViews,
+        reads: Reads,
+        write: Callable[[int, Rows], None],
+        check_open: Callable[[], None],
+    ) -> None:
+        """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id."""
+        self.table = spec.id
+        self.name = spec.name
+        self.views = views
+        self.reads = OverlaidReads(reads)
+        self._kind = kind
+        self._write = write
+        self._check_open = check_open
+
+    def write_epoch(self, epoch: int | None) -> int:
+        """Where the rows are kept until the commit, which draws the epoch that holds."""
+        self._check_open()
+        if epoch is not None:
+            raise InvalidOption(
+                f"table {self.name!r}: a write in {self._kind} takes no epoch, found {epoch!r}; the commit draws it"
+            )
+        return UNCOMMITTED_EPOCH
+
+    def write(self, epoch: int, rows: Rows) -> None:  # noqa: ARG002 - there is one epoch here
+        """Past the overlay into the buffer."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.forget()
+        self._write(self.table, rows)
+
+    def upload(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
+    ) -> list[UploadedRun]:
+        """What is uploaded is committed by `commit_uploaded`, not by what this is part of."""
+        self._refuse("upload() is", spec, parts, waited)
+
+    def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:
+        """Rows that are written alone, until something needs them in the buffer."""
+        self.reads.overlay = RowOverlay(lambda keys, rows: self._write(self.table, encode(keys, rows)))
+        return self.reads.overlay
+
+    def flush(self) -> None:
+        """Put all that was written into the buffer."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.flush()
+
+    def turn(self) -> None:
+        """The same, before the buffer is cut off; older copies of rows go."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.turn()
+
+    def begin(self) -> None:
+        """A savepoint begins."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.begin()
+
+    def keep(self) -> None:
+        """It is not needed any more."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.keep()
+
+    def undo(self) -> None:
+        """Be as at its beginning; what went into the buffer since is the caller's to take back."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.undo()
+
+    def check_history(self) -> None:
+        """Changes have no own rows."""
+        self._refuse("changes are")
+
+    def _refuse(self, what: str, *_: object) -> NoReturn:
+        raise InvalidOption(f"table {self.name!r}: {what} not part of {self._kind}; use store.table()")

@@ -1,0 +1,206 @@
+"""A delta: what a program that runs for long has written and not yet committed, over the store's newest rows.
+
+A transaction ends with its commit. A delta goes on: from time to time it is frozen, and while the frozen part commits
+beside it, as one epoch, what is written goes into a fresh one on top. Reads see the fresh part, the frozen one, and the
+store, in this order. So a program commits once for thousands of its steps, and reads its newest state in memory.
+`Styx` calls this a delta map (SIGMOD 2025, section 7.1).
+
+The tables of a delta belong to it while it lives: a commit of somebody else to one of them is a `Conflict`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from tussock.statestore.base.arguments import check_table
+from tussock.statestore.commits import commit_sealed
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.errors import InvalidOption, StoreClosed, TableNotFound
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.read.key_reader import KeyReader
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.views import ReadView
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.snapshot import open_table
+from tussock.statestore.transactions.buffered_access import BufferedAccess
+from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
+
+__all__ = ["Delta", "Frozen"]
+
+Commit = Callable[[Callable[[CommitRequest], int], CommitRequest], int]
+
+
+class Delta:
+    """Made by `StateStore.delta`; used by one thread, beside which one other may commit what was frozen.
+
+    `close` gives up what was not frozen.
+    """
+
+    def __init__(self, parts: StoreParts, request: CommitRequest, commit: Commit) -> None:
+        """`request` says whose commits these are; `commit` runs one with an epoch, and takes note of it."""
+        self._parts = parts
+        self._request = request
+        self._commit = commit
+        self._writes = parts.writes.beside()
+        self._frozen: Frozen | None = None
+        self._accesses: dict[int, BufferedAccess] = {}
+        self._opened: dict[str, Any] = {}
+        self._since: dict[int, int] = {}
+        """Per table the newest epoch of it that this delta knows of: its last commit, or what it began with."""
+        self._mark: dict[int, tuple[BufferedRun, ...]] | None = None
+        self._is_over = False
+
+    def table(self, name: str) -> Any:
+        """A table with what this delta has written; `TableNotFound` if there is none."""
+        opened = self._opened.get(name)
+        if opened is not None:
+            return opened
+        check_table(name)
+        self._check_open()
+        version = self._parts.backend.recent()
+        state = version.find_table(name) or (version := self._parts.views.refresh()).find_table(name)
+        if state is None:
+            raise TableNotFound(f"no table {name!r} in the store at {self._parts.settings.url}", name)
+        spec = state.spec
+        views = _DeltaViews(self._parts, spec, self._runs)
+        reads = KeyReader(views, self._parts.sstables)
+        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open)
+        self._opened[name] = open_table(self._parts, spec, access)
+        self._accesses[spec.id] = access
+        self._since.setdefault(spec.id, version.max_committed_epoch)
+        if self._mark is not None:
+            access.begin()
+        return self._opened[name]
+
+    @property
+    def nbytes(self) -> int:
+        """What the buffers take, the frozen one included; rows that were written alone count once they are there."""
+        return self._writes.buffer.nbytes + (self._frozen.nbytes if self._frozen is not None else 0)
+
+    def begin(self) -> None:
+        """Begin a savepoint: until `keep`, all that is written can be undone together. There is one at a time."""
+        self._check_open()
+        self._mark = self._writes.buffer.mark(UNCOMMITTED_EPOCH)
+        for access in self._accesses.values():
+            access.begin()
+
+    def keep(self) -> None:
+        """What was written since `begin` stays."""
+        self._mark = None
+        for access in self._accesses.values():
+            access.keep()
+
+    def undo(self) -> None:
+        """Give up what was written since `begin`."""
+        mark, self._mark = self._mark, None
+        assert mark is not None, "nothing is undone without a savepoint"
+        for access in self._accesses.values():
+            access.undo()
+        self._writes.buffer.undo(UNCOMMITTED_EPOCH, mark)
+
+    def freeze(self, batch_id: int) -> "Frozen":
+        """Cut here: what was written so far commits as this batch; what comes is part of the next.
+
+        The part before has to be committed: `InvalidOption` otherwise.
+        """
+        self._check_open()
+        if self._frozen is not None and not self._frozen.is_committed:
+            raise InvalidOption("the part of the delta that was frozen before is not committed yet")
+        for access in self._accesses.values():
+            access.turn()
+        self._frozen = Frozen(self._parts, self._writes, replace(self._request, batch_id=batch_id), self._commit_frozen)
+        self._writes = self._parts.writes.beside()
+        return self._frozen
+
+    def close(self) -> None:
+        """Give up what was not committed; a second call is no error."""
+        self._is_over = True
+        self._writes.end_beside()
+
+    def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest, tables: list[int]) -> int:
+        expect = {table: since for table, since in self._since.items() if table in tables}
+        epoch = self._commit(commit, replace(request, expect=expect))
+        for table in tables:
+            self._since[table] = epoch
+        return epoch
+
+    def _runs(self, table: int) -> tuple[BufferedRun, ...]:
+        """The rows of a table that the version may lack, newest first."""
+        frozen = self._frozen
+        below = () if frozen is None else frozen.runs(table)
+        return (*self._writes.buffer.runs(table), *below)
+
+    def _write(self, table: int, rows: Rows) -> None:
+        self._writes.write(table, UNCOMMITTED_EPOCH, rows)
+
+    def _check_open(self) -> None:
+        self._parts.lifetime.check_usable()
+        if self._is_over:
+            raise StoreClosed("the delta is closed; begin another one")
+
+
+class Frozen:
+    """A part of a delta that takes no more rows."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        writes: Writes,
+        request: CommitRequest,
+        commit: Callable[[Callable[[CommitRequest], int], CommitRequest, list[int]], int],
+    ) -> None:
+        self._parts = parts
+        self._writes = writes
+        self._request = request
+        self._commit = commit
+        self._tables = writes.buffer.tables_of(UNCOMMITTED_EPOCH)
+        self._sealed = writes.buffer.seal(UNCOMMITTED_EPOCH)
+        self.is_committed = False
+
+    @property
+    def nbytes(self) -> int:
+        """What its rows take in memory."""
+        return self._writes.buffer.nbytes
+
+    def runs(self, table: int) -> tuple[BufferedRun, ...]:
+        """The rows of a table; none once a version has them."""
+        return self._writes.buffer.runs(table)
+
+    def commit(self) -> int:
+        """Make it durable; returns the epoch that holds it. In any thread; a commit that failed may be repeated.
+
+        Raises `Conflict` if somebody else has committed to one of its tables, `Fenced` if the writer's generation is
+        no longer the newest, and what the bucket's or the service's absence raises.
+        """
+        epoch = self._commit(
+            lambda request: commit_sealed(self._parts, self._writes, self._sealed, request), self._request, self._tables
+        )
+        self.is_committed = True
+        self._writes.buffer.drop(UNCOMMITTED_EPOCH)
+        self._writes.end_beside()
+        return epoch
+
+
+class _DeltaViews(TableViews):
+    """What a delta sees of one table: all that is committed, and what it has written."""
+
+    def __init__(self, parts: StoreParts, spec: TableSpec, runs: Callable[[int], tuple[BufferedRun, ...]]) -> None:
+        super().__init__(parts.views, spec.id, spec.name)
+        self._store_views = parts.views
+        self._spec = spec
+        self._runs = runs
+
+    def checked(self, epoch: int | None) -> int | None:
+        """The newest; a delta reads at no other epoch."""
+        if epoch is not None:
+            raise InvalidOption(f"table {self._spec.name!r}: a delta reads its newest rows, not those of epoch {epoch}")
+        return None
+
+    def take(self, epoch: int | None) -> ReadView:  # noqa: ARG002 - there is one
+        """The own rows first: a commit adds them to the version before they go from here."""
+        own = self._runs(self._spec.id)
+        view = self._store_views.committed(self._spec.id, self._spec.name)
+        return ReadView(view.version, view.state, view.runs, own)

@@ -1,0 +1,126 @@
+"""The rows that were written or read one by one, as Python dicts over what a table's other reads see.
+
+A write of a row stays here until something needs it as Arrow: a scan, a look-up of many keys, the commit. Then all that
+was written since goes into the buffer as one sorted run, and the rows here are copies, which save the next `get` its
+way through blocks. Copies are bounded: in two generations, of which the older goes when the newer is full.
+
+A savepoint notes what it takes to undo: of each key that is written after it, what was here before.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
+
+__all__ = ["RowOverlay"]
+
+ROWS_MAX = 16_384
+"""Of one generation of one table."""
+
+
+class _Savepoint:
+    """What the overlay was when it began; of no more than the keys that were written since."""
+
+    __slots__ = ("before", "unflushed")
+
+    def __init__(self) -> None:
+        self.before: dict[bytes, tuple[Known, bool]] = {}
+        """Of each key that was written since: what was known, and whether the buffer lacked it."""
+        self.unflushed: dict[bytes, Row | None] | None = None
+        """What the buffer lacked when the savepoint began, once it was flushed since."""
+
+
+class RowOverlay:
+    """The rows of one table, by encoded key. Used by one thread at a time."""
+
+    def __init__(
+        self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None], rows_max: int = ROWS_MAX
+    ) -> None:
+        """`flush` puts rows, or deletes, by ascending keys into the buffer."""
+        self._flush = flush
+        self._rows_max = rows_max
+        self._rows: dict[bytes, Row | None] = {}
+        self._older: dict[bytes, Row | None] = {}
+        self._fresh: dict[bytes, None] = {}
+        """Keys whose rows are not in the buffer."""
+        self._savepoint: _Savepoint | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is something that the buffer lacks."""
+        return bool(self._fresh)
+
+    def find(self, key: bytes) -> Known:
+        """The row, `None` for a delete, or `ABSENT`; not to be changed by the caller."""
+        row: Known = self._rows.get(key, ABSENT)
+        return row if row is not ABSENT or not self._older else self._older.get(key, ABSENT)
+
+    def write(self, key: bytes, row: Row | None) -> None:
+        """A row, or a delete, that reads see from now on."""
+        if len(self._rows) >= self._rows_max:
+            self.flush()
+            self._turn()
+        if self._savepoint is not None and key not in self._savepoint.before:
+            self._savepoint.before[key] = self.find(key), key in self._fresh
+        self._rows[key] = row
+        self._fresh[key] = None
+
+    def remember(self, key: bytes, row: Row | None) -> None:
+        """What a read has found below, so that the next one need not look there."""
+        if len(self._rows) < self._rows_max:
+            self._rows[key] = row
+
+    def flush(self) -> None:
+        """Put what the buffer lacks into it."""
+        if self._fresh:
+            if self._savepoint is not None and self._savepoint.unflushed is None:
+                self._savepoint.unflushed = self._fresh_at(self._savepoint)
+            keys = sorted(self._fresh)
+            rows = [self._rows[key] for key in keys]
+            self._fresh = {}
+            self._flush(keys, rows)
+
+    def forget(self) -> None:
+        """Rows were written past the overlay: flush, and know nothing any more."""
+        self.flush()
+        if self._savepoint is not None and self._savepoint.unflushed is None:
+            self._savepoint.unflushed = {}
+        self._rows, self._older = {}, {}
+
+    def turn(self) -> None:
+        """Flush, and let the older generation of the copies go."""
+        self.flush()
+        self._turn()
+
+    def begin(self) -> None:
+        """A savepoint begins; there is one at a time."""
+        self._savepoint = _Savepoint()
+
+    def keep(self) -> None:
+        """The savepoint is not needed any more."""
+        self._savepoint = None
+
+    def undo(self) -> None:
+        """Be as at the savepoint, and end it; what went into the buffer since is the caller's to take back."""
+        savepoint, self._savepoint = self._savepoint, None
+        assert savepoint is not None, "nothing is undone without a savepoint"
+        if savepoint.unflushed is not None:
+            # Copies may be of what is undone. What the buffer loses is here again.
+            self._rows, self._older = dict(savepoint.unflushed), {}
+            self._fresh = dict.fromkeys(savepoint.unflushed)
+            return
+        for key, (known, was_fresh) in savepoint.before.items():
+            if not was_fresh:
+                self._fresh.pop(key, None)
+            if isinstance(known, Absent):
+                self._rows.pop(key, None)
+            else:
+                self._rows[key] = known
+
+    def _turn(self) -> None:
+        self._older, self._rows = self._rows, {}
+
+    def _fresh_at(self, savepoint: _Savepoint) -> dict[bytes, Row | None]:
+        found = {key: self._rows[key] for key in self._fresh if key not in savepoint.before}
+        for key, (known, was_fresh) in savepoint.before.items():
+            if was_fresh and not isinstance(known, Absent):
+                found[key] = known
+        return found

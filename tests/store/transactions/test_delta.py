@@ -1,0 +1,196 @@
+"""A delta: rows over the newest ones, undone to a savepoint, cut into commits beside which it goes on."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, connect
+from tussock.statestore.transactions.delta import Delta
+
+SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Iterator[StateStore]:
+    with connect(tmp_path.as_uri(), compaction=False) as opened:
+        opened.create_table("t", SCHEMA, primary_key=["k"])
+        opened.create_table("u", SCHEMA, primary_key=["k"])
+        yield opened
+
+
+@pytest.fixture
+def delta(store: StateStore) -> Iterator[Delta]:
+    opened = store.delta("app", generation=store.open_writer("app"))
+    yield opened
+    opened.close()
+
+
+def row(k: int, n: int) -> dict[str, Any]:
+    return {"k": k, "name": f"name {k}", "n": n}
+
+
+def rows_of(table: Any) -> dict[int, int]:
+    return {one["k"]: one["n"] for batch in table.read() for one in batch.to_pylist()}
+
+
+def test_own_rows_are_read_and_nobody_else_sees_them(store: StateStore, delta: Delta) -> None:
+    """By get, by many keys and by a scan, whether they were written alone or as Arrow."""
+    table = delta.table("t")
+    table.upsert([row(1, 10)])
+    table.upsert(pa.Table.from_pylist([row(2, 20), row(3, 30)], schema=SCHEMA))
+    table.upsert([row(3, 31)])
+    table.delete([2])
+    assert table.get(1) == row(1, 10)
+    assert table.get(2) is None
+    assert rows_of(table) == {1: 10, 3: 31}
+    assert [one["n"] if one else None for one in table.multi_get([1, 2, 3]).to_pylist()] == [10, None, 31]
+    assert rows_of(store.table("t")) == {}
+
+
+def test_a_frozen_part_is_read_before_and_after_its_commit(store: StateStore, delta: Delta) -> None:
+    """What is written meanwhile is on top of it, and in the next commit."""
+    table = delta.table("t")
+    table.upsert([row(1, 10), row(2, 20)])
+    frozen = delta.freeze(1)
+    table.upsert([row(2, 21)])
+    table.delete([1])
+    assert rows_of(table) == {2: 21}
+    first = frozen.commit()
+    assert rows_of(table) == {2: 21}
+    assert rows_of(store.table("t")) == {1: 10, 2: 20}
+    second = delta.freeze(2).commit()
+    assert second > first
+    assert rows_of(store.table("t")) == {2: 21} == rows_of(table)
+    assert table.get(1) is None
+
+
+def test_a_row_that_is_given_out_is_a_copy(delta: Delta) -> None:
+    """What its user does to it changes nothing."""
+    table = delta.table("t")
+    given = row(1, 10)
+    table.upsert([given])
+    given["n"] = 99
+    got = table.get(1)
+    got["n"] = 98
+    assert table.get(1) == row(1, 10)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_steps_equal_a_dict(store: StateStore, seed: int) -> None:
+    """Rows alone and together, deletes, reads, savepoints that are kept or undone, cuts and commits at any place."""
+    chance = random.Random(seed)
+    delta = store.delta("app", generation=store.open_writer("app"))
+    tables = {name: delta.table(name) for name in ("t", "u")}
+    truth: dict[str, dict[int, int]] = {"t": {}, "u": {}}
+    saved: dict[str, dict[int, int]] | None = None
+    frozen: Any = None
+    committed: dict[str, dict[int, int]] = {"t": {}, "u": {}}
+    cut: dict[str, dict[int, int]] = {}
+    batch = 0
+    for _ in range(250):
+        name = chance.choice("tu")
+        table, expected = tables[name], truth[name]
+        step = chance.randrange(11)
+        keys = [chance.randrange(40) for _ in range(chance.randrange(1, 12))]
+        if step < 3:
+            written = [row(key, chance.randrange(1000)) for key in keys]
+            table.upsert(written if step else pa.Table.from_pylist(written, schema=SCHEMA))
+            expected.update((one["k"], one["n"]) for one in written)
+        elif step == 3:
+            table.delete(keys)
+            for key in keys:
+                expected.pop(key, None)
+        elif step == 4:
+            assert rows_of(table) == expected
+        elif step in (5, 6):
+            for key in keys:
+                found = table.get(key)
+                assert (found["n"] if found else None) == expected.get(key)
+        elif step == 7:
+            found = [one["n"] if one else None for one in table.multi_get(keys).to_pylist()]
+            assert found == [expected.get(key) for key in keys]
+        elif step == 8 and saved is None:
+            delta.begin()
+            saved = {one: dict(rows) for one, rows in truth.items()}
+        elif step == 8:
+            if chance.random() < 0.5:
+                delta.undo()
+                for one, rows in saved.items():
+                    truth[one].clear()
+                    truth[one].update(rows)
+            else:
+                delta.keep()
+            saved = None
+        elif step == 9 and saved is None and frozen is None:
+            batch += 1
+            frozen, cut = delta.freeze(batch), {one: dict(rows) for one, rows in truth.items()}
+        elif step == 10 and frozen is not None:
+            frozen.commit()
+            frozen, committed = None, cut
+            assert {one: rows_of(store.table(one)) for one in truth} == committed
+    for one, rows in truth.items():
+        assert rows_of(tables[one]) == rows
+    delta.close()
+    assert {one: rows_of(store.table(one)) for one in truth} == committed
+
+
+def test_a_batch_that_was_committed_is_not_committed_twice(store: StateStore, delta: Delta) -> None:
+    """A runner that did not hear of its commit repeats it."""
+    delta.table("t").upsert([row(1, 10)])
+    frozen = delta.freeze(7)
+    assert frozen.commit() == frozen.commit()
+
+
+def test_rows_of_others_in_its_tables_are_a_conflict(store: StateStore, delta: Delta) -> None:
+    """What the delta has read of them would not hold."""
+    delta.table("t").upsert([row(1, 10)])
+    epoch = store.new_epoch()
+    store.table("t").upsert([row(9, 90)], epoch)
+    store.commit_epoch(epoch)
+    frozen = delta.freeze(1)
+    with pytest.raises(Conflict, match="'t'"):
+        frozen.commit()
+    assert rows_of(store.table("t")) == {9: 90}
+
+
+def test_rows_of_others_in_other_tables_are_none(store: StateStore, delta: Delta) -> None:
+    """And are read as they come."""
+    delta.table("t").upsert([row(1, 10)])
+    other = delta.table("u")
+    epoch = store.new_epoch()
+    store.table("u").upsert([row(9, 90)], epoch)
+    store.commit_epoch(epoch)
+    delta.freeze(1).commit()
+    assert rows_of(store.table("t")) == {1: 10}
+    assert rows_of(other) == {9: 90}
+
+
+def test_a_newer_generation_shuts_it_out(store: StateStore, delta: Delta) -> None:
+    """Two runners of one program."""
+    delta.table("t").upsert([row(1, 10)])
+    store.open_writer("app")
+    with pytest.raises(Fenced):
+        delta.freeze(1).commit()
+
+
+def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
+    """Each with what is wrong."""
+    table = delta.table("t")
+    with pytest.raises(TableNotFound, match="'nothere'"):
+        delta.table("nothere")
+    with pytest.raises(InvalidOption, match="a delta takes no epoch"):
+        table.upsert([row(1, 1)], 5)
+    with pytest.raises(InvalidOption, match="reads its newest rows"):
+        table.get(1, 5)
+    with pytest.raises(InvalidOption, match="not part of a delta"):
+        table.changes(0)
+    table.upsert([row(1, 1)])
+    delta.freeze(1)
+    with pytest.raises(InvalidOption, match="not committed yet"):
+        delta.freeze(2)
+    delta.close()
+    with pytest.raises(StoreClosed):
+        table.upsert([row(1, 1)])
