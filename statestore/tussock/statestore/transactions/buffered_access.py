@@ -1,7 +1,10 @@
 """A table whose rows wait in a buffer that only its user sees: of a transaction, or of a delta."""
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import NoReturn
+
+import pyarrow as pa
 
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
@@ -35,6 +38,9 @@ class BufferedAccess:
         self._kind = kind
         self._write = write
         self._check_open = check_open
+        self._is_noting = False
+        self._digest: int | None = None
+        """Of the batches that were written since the savepoint."""
 
     def write_epoch(self, epoch: int | None) -> int:
         """Where the rows are kept until the commit, which draws the epoch that holds."""
@@ -49,6 +55,8 @@ class BufferedAccess:
         """Past the overlay into the buffer."""
         if self.reads.overlay is not None:
             self.reads.overlay.forget()
+        if self._is_noting:
+            self._digest = _digest(rows, self._digest or 0)
         self._write(self.table, rows)
 
     def upload(
@@ -74,16 +82,27 @@ class BufferedAccess:
 
     def begin(self) -> None:
         """A savepoint begins."""
+        self._is_noting, self._digest = True, None
         if self.reads.overlay is not None:
             self.reads.overlay.begin()
 
     def keep(self) -> None:
         """It is not needed any more."""
+        self._is_noting = False
         if self.reads.overlay is not None:
             self.reads.overlay.keep()
 
+    @property
+    def digest(self) -> int | None:
+        """Of what was written since the savepoint; `None` if nothing was."""
+        alone = None if self.reads.overlay is None else self.reads.overlay.digest
+        if alone is None or self._digest is None:
+            return self._digest if alone is None else alone
+        return zlib.crc32(alone.to_bytes(4, "little"), self._digest)
+
     def undo(self) -> None:
         """Be as at its beginning; what went into the buffer since is the caller's to take back."""
+        self._is_noting = False
         if self.reads.overlay is not None:
             self.reads.overlay.undo()
 
@@ -93,3 +112,11 @@ class BufferedAccess:
 
     def _refuse(self, what: str, *_: object) -> NoReturn:
         raise InvalidOption(f"table {self.name!r}: {what} not part of {self._kind}; use store.table()")
+
+
+def _digest(rows: Rows, before: int) -> int:
+    digest = zlib.crc32(rows.delete_array().tobytes(), before)
+    for array in (rows.keys, *rows.columns):
+        # By IPC, which leaves out what a slice does not show.
+        digest = zlib.crc32(pa.record_batch([array], names=[""]).serialize(), digest)
+    return digest

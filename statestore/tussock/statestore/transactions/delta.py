@@ -8,14 +8,18 @@ store, in this order. So a program commits once for thousands of its steps, and 
 The tables of a delta belong to it while it lives: a commit of somebody else to one of them is a `Conflict`.
 """
 
+import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import check_table
+from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
@@ -29,6 +33,8 @@ from tussock.statestore.write.shared_buffer import BufferedRun
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
 __all__ = ["Delta", "Frozen"]
+
+_TABLE_DIGEST = struct.Struct("<QI")
 
 Commit = Callable[[Callable[[CommitRequest], int], CommitRequest], int]
 
@@ -53,8 +59,11 @@ class Delta:
         self._mark: dict[int, tuple[BufferedRun, ...]] | None = None
         self._is_over = False
 
-    def table(self, name: str) -> Any:
-        """A table with what this delta has written; `TableNotFound` if there is none."""
+    def table(self, name: str, *, shared: bool = False) -> Any:
+        """A table with what this delta has written; `TableNotFound` if there is none.
+
+        Others may write to a `shared` one, too: what they commit is no conflict, and of one key the last commit wins.
+        """
         opened = self._opened.get(name)
         if opened is not None:
             return opened
@@ -70,10 +79,21 @@ class Delta:
         access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open)
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access
-        self._since.setdefault(spec.id, version.max_committed_epoch)
+        if not shared:
+            self._since[spec.id] = version.max_committed_epoch
         if self._mark is not None:
             access.begin()
         return self._opened[name]
+
+    @property
+    def bucket(self) -> ObjectStore:
+        """The bucket of the store, for what a program keeps beside its tables, below `applications/`."""
+        return self._parts.bucket
+
+    @property
+    def system(self) -> System:
+        """The clocks and the randomness that the store was opened with."""
+        return self._parts.system
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +112,15 @@ class Delta:
         self._mark = None
         for access in self._accesses.values():
             access.keep()
+
+    def digest(self) -> int | None:
+        """A number that the same writes since `begin` have again, of 32 bits; `None` if there were none."""
+        found = None
+        for table, access in sorted(self._accesses.items()):
+            digest = access.digest
+            if digest is not None:
+                found = zlib.crc32(_TABLE_DIGEST.pack(table, digest), found or 0)
+        return found
 
     def undo(self) -> None:
         """Give up what was written since `begin`."""
@@ -123,8 +152,7 @@ class Delta:
     def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest, tables: list[int]) -> int:
         expect = {table: since for table, since in self._since.items() if table in tables}
         epoch = self._commit(commit, replace(request, expect=expect))
-        for table in tables:
-            self._since[table] = epoch
+        self._since.update(dict.fromkeys(expect, epoch))
         return epoch
 
     def _runs(self, table: int) -> tuple[BufferedRun, ...]:

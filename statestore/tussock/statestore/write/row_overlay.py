@@ -7,7 +7,10 @@ way through blocks. Copies are bounded: in two generations, of which the older g
 A savepoint notes what it takes to undo: of each key that is written after it, what was here before.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
 
@@ -17,12 +20,17 @@ ROWS_MAX = 16_384
 """Of one generation of one table."""
 
 
+_encode = msgspec.msgpack.Encoder().encode
+
+
 class _Savepoint:
     """What the overlay was when it began; of no more than the keys that were written since."""
 
-    __slots__ = ("before", "unflushed")
+    __slots__ = ("before", "digest", "unflushed")
 
     def __init__(self) -> None:
+        self.digest: int | None = None
+        """Of all writes since, in their order; `None` if there were none."""
         self.before: dict[bytes, tuple[Known, bool]] = {}
         """Of each key that was written since: what was known, and whether the buffer lacked it."""
         self.unflushed: dict[bytes, Row | None] | None = None
@@ -58,8 +66,12 @@ class RowOverlay:
         if len(self._rows) >= self._rows_max:
             self.flush()
             self._turn()
-        if self._savepoint is not None and key not in self._savepoint.before:
-            self._savepoint.before[key] = self.find(key), key in self._fresh
+        savepoint = self._savepoint
+        if savepoint is not None:
+            if key not in savepoint.before:
+                savepoint.before[key] = self.find(key), key in self._fresh
+            written = key + _encode(None if row is None else [*row.values()])
+            savepoint.digest = zlib.crc32(written, savepoint.digest or 0)
         self._rows[key] = row
         self._fresh[key] = None
 
@@ -79,7 +91,7 @@ class RowOverlay:
             self._flush(keys, rows)
 
     def forget(self) -> None:
-        """Rows were written past the overlay: flush, and know nothing any more."""
+        """Rows are written past the overlay: flush, and know nothing any more."""
         self.flush()
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}
@@ -97,6 +109,11 @@ class RowOverlay:
     def keep(self) -> None:
         """The savepoint is not needed any more."""
         self._savepoint = None
+
+    @property
+    def digest(self) -> int | None:
+        """A number that the same writes since the savepoint, in the same order, have again; `None` without writes."""
+        return None if self._savepoint is None else self._savepoint.digest
 
     def undo(self) -> None:
         """Be as at the savepoint, and end it; what went into the buffer since is the caller's to take back."""

@@ -1,0 +1,32 @@
+"""Errors of applications; each derives from `TussockError`."""
+
+from tussock.statestore.errors import TussockError
+
+__all__ = ["ApplicationFenced", "ApplicationStopped", "NotDeterministic", "ProcedureError"]
+
+
+class ProcedureError(TussockError, RuntimeError):
+    """A procedure raised; its whole batch is rolled back. `procedure`, `batch_id` and `cause` say which and why."""
+
+    def __init__(self, message: str, procedure: str, batch_id: int | None, cause: str) -> None:
+        super().__init__(message, procedure, batch_id, cause)
+        self.procedure = procedure
+        self.batch_id = batch_id
+        """Of a call `None`."""
+        self.cause = cause
+        """Class and text of what was raised; the error itself is the `__cause__` where it was raised in this run."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotDeterministic(TussockError, RuntimeError):
+    """A replay had another result than the run that was recorded; the application does not start."""
+
+
+class ApplicationFenced(TussockError, RuntimeError):
+    """Another runner has taken the application over, or somebody else has written to its tables; this one has ended."""
+
+
+class ApplicationStopped(TussockError, RuntimeError):
+    """The application is not running: it was not started, or it was stopped."""

@@ -1,0 +1,54 @@
+"""What a layer gives the runner: how a request runs, how a record is replayed, and what goes into a commit."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from tussock.compute.applications.records import Record
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["Host", "Outcome", "Program", "Request"]
+
+
+class Request(NamedTuple):
+    """Something that a caller has asked for."""
+
+    what: Any
+    """The layer's own."""
+    reply: "Future[Any]"
+
+
+class Outcome(NamedTuple):
+    """What running a request gave."""
+
+    records: Sequence[Record] = ()
+    """What has to be durable before the reply; none if nothing was changed."""
+    value: Any = None
+    error: Exception | None = None
+    """In place of a value."""
+
+
+class Host(Protocol):
+    """What the runner does for a program while a request runs."""
+
+    def write_now(self, record: Record) -> None:
+        """Make a record durable, and all before it, before this returns."""
+
+
+class Program(Protocol):
+    """A layer's part of an application; called by one thread."""
+
+    def load(self, delta: Delta, state: bytes, host: Host) -> None:
+        """Begin on these tables; `state` is what `persist` answered for the newest commit, empty for the first."""
+
+    def replay(self, record: Record) -> None:
+        """Do again what was recorded; `NotDeterministic` if it has another result."""
+
+    def resume(self, seq: int) -> Sequence[Outcome]:
+        """After the replay: run what the records had begun and not ended; `seq` is the next free number."""
+
+    def run(self, what: Any, seq: int) -> Outcome:
+        """Run a request in memory; its records are numbered from `seq`."""
+
+    def persist(self) -> bytes:
+        """Write what is kept beside the tables into them, for a commit; answers what goes into the progress."""

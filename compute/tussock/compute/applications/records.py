@@ -1,0 +1,99 @@
+"""What the input log holds, and its bytes; `docs/formats/input-log.md` describes them for a second implementation.
+
+One object is one group of records, which became durable together:
+
+    magic "TSIN", version (1 byte), length of the body (4 bytes, little-endian), CRC-32 of the body (4 bytes), body
+
+The body is msgpack: an array of the application's uid, the generation of the runner, and the records.
+"""
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from tussock.statestore.errors import CorruptLog, NewerFormat
+
+__all__ = ["Group", "Kind", "Record", "decode_group", "encode_group"]
+
+MAGIC = b"TSIN"
+VERSION = 1
+_HEAD = struct.Struct("<4sBII")
+
+
+class Kind(IntEnum):
+    """What a record says was done."""
+
+    BATCH = 1
+    """A border procedure was given a batch, and the whole graph ran on it."""
+    STEP = 2
+    """One procedure ran on one batch."""
+    ABORT = 3
+    """The batch was rolled back, its steps included."""
+    CALL = 4
+    """A call procedure ran."""
+    INTENT = 5
+    """A batch, or a call, is about to ask something outside; its own records follow, unless the runner died."""
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True):
+    """One logical epoch, or a step of one."""
+
+    seq: int
+    """Numbers records without gaps."""
+    kind: int
+    name: str
+    """Of the procedure."""
+    batch_id: int
+    """Of a call 0."""
+    given: bytes
+    """The rows of a batch, the arguments of a call; of a step that took its rows from a stream nothing."""
+    drawn: list[Any]
+    """Times, random numbers and answers from outside, in the order in which they were asked for."""
+    digest: int | None
+    """Of the writes, in their order; `None` if there were none."""
+    error: str = ""
+    """What was raised; then nothing was written."""
+
+
+class Group(msgspec.Struct, array_like=True, frozen=True):
+    """The content of one object."""
+
+    uid: str
+    """Of the application, so that another one's log is not taken for it."""
+    generation: int
+    """Of the runner that wrote it."""
+    records: list[Record]
+    """None in the first object of a runner, by which it takes the log over."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Group)
+
+
+def encode_group(group: Group) -> bytes:
+    """The bytes of one object."""
+    body = _encoder.encode(group)
+    return _HEAD.pack(MAGIC, VERSION, len(body), zlib.crc32(body)) + body
+
+
+def decode_group(data: bytes, path: str) -> Group:
+    """The group of one object; `CorruptLog` that names `path` if the bytes are not those that were written."""
+    if len(data) < _HEAD.size:
+        raise CorruptLog(f"{path}: {len(data)} bytes, and the head alone takes {_HEAD.size}: the object is cut off")
+    magic, version, length, checksum = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise CorruptLog(f"{path}: offset 0: expected magic {MAGIC!r}, found {magic!r}; the object is foreign")
+    if version > VERSION:
+        raise NewerFormat(f"{path}: format {version} of the input log, known are those up to {VERSION}: upgrade this")
+    body = memoryview(data)[_HEAD.size :]
+    if len(body) != length:
+        raise CorruptLog(f"{path}: expected {length} bytes after the head, found {len(body)}: the object is cut off")
+    if zlib.crc32(body) != checksum:
+        raise CorruptLog(f"{path}: the checksum does not fit: bytes were changed since they were written")
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(f"{path}: no group of records: {error}") from error

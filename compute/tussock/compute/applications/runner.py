@@ -1,0 +1,382 @@
+"""Runs a program: one thread takes requests, one makes their records durable, one commits the state now and then.
+
+A request runs in memory as soon as its turn comes. Its record joins a group; the reply leaves when the group is
+durable, and the next requests run meanwhile. A group ends when nothing waits to run and the log is free, or when it is
+as old as `group_commit` seconds. Every `checkpoint` seconds the delta is cut and committed beside the work, with how
+far the application is; then the part of the log that it holds is deleted.
+"""
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
+from tussock.compute.applications.input_log import InputLog
+from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
+from tussock.compute.applications.program import Outcome, Program, Request
+from tussock.compute.applications.progress import Progress, read_progress, write_progress
+from tussock.compute.applications.records import Record
+from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
+from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
+from tussock.statestore.transactions.delta import Frozen
+
+__all__ = ["Runner"]
+
+log = get_logger("tussock.compute.applications.runner")
+
+QUEUE_MAX = 10_000
+"""Requests that wait; who asks for more waits, too."""
+GROUP_RECORDS_MAX = 10_000
+DELTA_BYTES_MAX = 256 << 20
+"""From this many bytes on a commit begins, and from twice as many on requests wait for it."""
+RETRY_SECONDS = 0.5
+
+_PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
+
+
+class Runner:
+    """One run of an application, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        name: str,
+        program: Program,
+        *,
+        group_commit: float | None,
+        checkpoint: float,
+        place: str | None,
+    ) -> None:
+        """`place` is the URL of the bucket that the input log is in; `None`: the store's."""
+        self._store = store
+        self._name = name
+        self._program = program
+        self._group_commit = group_commit
+        self._checkpoint = checkpoint
+        self._place = place
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._is_stopping = False
+        self._failure: Exception | None = None
+        self._task: Task | None = None
+        self._records: list[Record] = []
+        self._replies: list[tuple[Future[Any], Outcome]] = []
+        self._group_began = 0.0
+        self._commit: _Commit | None = None
+        self._is_dirty = False
+        self._checkpoint_at = 0.0
+        self.commits = 0
+        """Store epochs of this run."""
+        self.records = 0
+        """Records of this run."""
+
+    def start(self) -> None:
+        """Take the application over, replay what no committed epoch holds, and begin to take requests.
+
+        Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises.
+        """
+        generation = self._store.open_writer(self._name)
+        self._delta = self._store.delta(self._name, generation=generation)
+        self._system = self._delta.system
+        try:
+            self._recover(generation)
+        except BaseException:
+            self._delta.close()
+            raise
+        self._checkpoint_at = self._system.monotonic() + self._checkpoint
+        self._writer = LogWriter(self._system, self._log, self._nudge)
+        for outcome in self._program.resume(self._seq + 1):
+            self._take(outcome, None)
+        self._hand_over()
+        self._task = self._system.spawn(f"tussock application {self._name}", self._work)
+
+    def submit(self, what: Any) -> "Future[Any]":
+        """Ask for something; the future gets the reply once it is durable. Waits while too many others do.
+
+        Raises `ApplicationStopped`, or what the application has failed with.
+        """
+        self._check_running()
+        while self._requests.qsize() >= QUEUE_MAX:
+            self._system.sleep(0.001)
+            self._check_running()
+        reply: Future[Any] = Future()
+        self._requests.put(Request(what, reply))
+        if self._failure is not None or self._task is None:
+            self._drain()
+        return reply
+
+    def stop(self) -> None:
+        """Run what was asked for, commit it, and end; raises what the application has failed with."""
+        if self._task is None:
+            return
+        self._is_stopping = True
+        self._requests.put(None)
+        self._task.join()
+        self._task = None
+        self._drain()
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended this run; `None` while nothing has."""
+        return self._failure
+
+    @property
+    def log_writes(self) -> int:
+        """Objects of the input log that this run has written."""
+        return self._writer.writes
+
+    def write_now(self, record: Record) -> None:
+        """Make a record durable, and all before it, before this returns; in the thread of requests."""
+        self._hand_over()
+        self._take(Outcome((record,)), None)
+        self._hand_over()
+        self._writer.wait_durable(self._next_object - 1)
+
+    # --- Recovery ----------------------------------------------------------------------------------------------------
+
+    def _recover(self, generation: int) -> None:
+        self._progress = read_progress(self._store, self._delta, self._name)
+        bucket = self._delta.bucket if self._place is None else open_bucket(self._place, system=self._system)
+        known = self._progress
+        self._log = InputLog(bucket, self._name, known.uid, generation, known.takeovers)
+        self._program.load(self._delta, known.state, self)
+        self._seq = known.seq
+        if not known.state:
+            # The log's uid has to be known before anything is in it.
+            self._progress = replace(known, state=self._program.persist())
+            write_progress(self._delta, self._name, self._progress)
+            self._delta.freeze(self._seq).commit()
+        replayed = 0
+        for group in self._log.take_over(known.next_object):
+            for record in group.records:
+                self._program.replay(record)
+                self._seq = record.seq
+                replayed += 1
+        self._is_dirty = replayed > 0
+        self._next_object = self._log.next
+        if replayed:
+            log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
+
+    # --- Requests ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while (request := self._next_request()) is not None:
+                if request.reply is not _NOBODY:
+                    self._take(self._program.run(request.what, self._seq + 1), request.reply)
+                self._look_after()
+            self._end()
+        except Exception as error:  # noqa: BLE001 - every caller who waits has to hear of it
+            self._fail(error)
+
+    def _next_request(self) -> Request | None:
+        try:
+            return self._requests.get_nowait()
+        except queue.Empty:
+            pass
+        if not self._writer.is_busy:
+            self._hand_over()
+        while True:
+            timeout = self._checkpoint_at - self._system.monotonic() if self._is_dirty else None
+            try:
+                return self._requests.get(timeout=None if timeout is None else max(timeout, 0.001))
+            except queue.Empty:
+                self._look_after()
+
+    def _take(self, outcome: Outcome, reply: "Future[Any] | None") -> None:
+        """An outcome joins the group."""
+        if not self._records and not self._replies:
+            self._group_began = self._system.monotonic()
+        if outcome.records:
+            if self._group_commit is None:
+                # Each record alone; the last one lets the reply go.
+                for record in outcome.records[:-1]:
+                    self._records = [record]
+                    self._hand_over()
+                self._records = [outcome.records[-1]]
+            else:
+                self._records.extend(outcome.records)
+            self._seq = outcome.records[-1].seq
+            self.records += len(outcome.records)
+            self._is_dirty = True
+        if reply is not None:
+            self._replies.append((reply, outcome))
+
+    def _hand_over(self) -> None:
+        """End the group."""
+        if not self._records and not self._replies:
+            return
+        number = 0
+        if self._records:
+            number, self._next_object = self._next_object, self._next_object + 1
+        self._writer.put(LogGroup(number, self._records, self._replies))
+        self._records, self._replies = [], []
+
+    def _nudge(self) -> None:
+        self._requests.put(_NUDGE)
+
+    def _look_after(self) -> None:
+        """What has to be done between two requests."""
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        if self._commit is not None and self._commit.failure is not None:
+            raise self._commit.failure
+        if self._checkpoint == 0:
+            self._commit_now()
+            return
+        if self._records or self._replies:
+            is_old = self._group_commit is None or (self._system.monotonic() - self._group_began >= self._group_commit)
+            if is_old or len(self._records) >= GROUP_RECORDS_MAX:
+                self._hand_over()
+        if self._is_dirty and (self._system.monotonic() >= self._checkpoint_at or self._delta.nbytes > DELTA_BYTES_MAX):
+            if self._commit is None or self._commit.is_done:
+                self._begin_commit()
+            elif self._delta.nbytes > 2 * DELTA_BYTES_MAX:
+                self._commit.wait()
+            else:
+                self._checkpoint_at = self._system.monotonic() + min(self._checkpoint, 0.05)
+
+    # --- Commits -----------------------------------------------------------------------------------------------------
+
+    def _commit_now(self) -> None:
+        """The state's commit first, then the replies: with a store epoch for each request the log's end is its own."""
+        replies, self._replies = self._replies, []
+        if self._is_dirty:
+            self._hand_over()
+            self._begin_commit()
+            assert self._commit is not None
+            self._commit.wait()
+        for reply, outcome in replies:
+            give(reply, outcome)
+
+    def _begin_commit(self) -> None:
+        self._hand_over()
+        progress = Progress(
+            self._progress.uid, self._seq, self._next_object, self._log.takeovers, self._program.persist()
+        )
+        write_progress(self._delta, self._name, progress)
+        frozen = self._delta.freeze(self._seq)
+        self._commit = _Commit(self._system, partial(self._commit_frozen, frozen, self._next_object))
+        self._is_dirty = False
+        self.commits += 1
+        self._checkpoint_at = self._system.monotonic() + self._checkpoint
+
+    def _commit_frozen(self, frozen: Frozen, next_object: int) -> None:
+        """In a thread beside the requests."""
+        self._writer.wait_durable(next_object - 1)
+        while True:
+            try:
+                frozen.commit()
+                break
+            except _PASSING as error:
+                log.warning("commit waits", application=self._name, error=str(error))
+                self._system.sleep(RETRY_SECONDS)
+            except Fenced as error:
+                raise ApplicationFenced(
+                    f"application {self._name!r}: another runner has taken it over ({error}); this one ends, and what "
+                    "it had not replied is not done"
+                ) from error
+            except Conflict as error:
+                raise ApplicationFenced(
+                    f"application {self._name!r}: somebody else has committed to a table of it, so what it has in "
+                    f"memory does not hold: {error}; write to such tables through the application only"
+                ) from error
+        try:
+            self._log.truncate(next_object)
+        except ObjectStoreUnavailable as error:
+            log.warning("input log is not truncated yet", application=self._name, error=str(error))
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._hand_over()
+        if self._commit is not None:
+            self._commit.wait()
+        if self._is_dirty:
+            self._begin_commit()
+            assert self._commit is not None
+            self._commit.wait()
+        self._writer.stop()
+        self._delta.close()
+        if self._writer.failure is not None:
+            raise self._writer.failure
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, ApplicationFenced):
+            log.error("application failed", application=self._name, error=str(error), exc_info=error)
+        else:
+            log.warning("application is fenced", application=self._name, error=str(error))
+        self._failure = error
+        self._writer.failure = self._writer.failure or error
+        for reply, _ in self._replies:
+            give(reply, Outcome(error=error))
+        self._replies = []
+        self._writer.stop()
+        self._delta.close()
+        self._drain()
+
+    def _drain(self) -> None:
+        """Refuse what nobody will run any more."""
+        error = self._failure or self._stopped()
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return
+            if request is not None and request.reply is not _NOBODY:
+                give(request.reply, Outcome(error=error))
+
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._task is None or self._is_stopping:
+            raise self._stopped()
+
+    def _stopped(self) -> ApplicationStopped:
+        return ApplicationStopped(f"application {self._name!r} is not running; start it, or use it in a `with` block")
+
+
+class _Commit:
+    """A commit beside the work."""
+
+    def __init__(self, system: System, work: Callable[[], None]) -> None:
+        self.failure: Exception | None = None
+        self._work = work
+        self._task = system.spawn("tussock application commit", self._run)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return not self._task.is_alive()
+
+    def wait(self) -> None:
+        """Return when it has ended; raises what it failed with."""
+        self._task.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - the thread of requests raises it
+            self.failure = error
+
+
+_NOBODY: "Future[Any]" = Future()
+_NUDGE = Request(None, _NOBODY)
+
+
+def check_seconds(value: object, what: str, *, none: bool) -> None:
+    """`InvalidOption` unless these are seconds from 0 to a day, or `None` where that has a meaning."""
+    if value is None and none:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86_400:
+        raise InvalidOption(f"{what} is {value!r:.100}; expected seconds from 0 to 86,400{' or None' if none else ''}")

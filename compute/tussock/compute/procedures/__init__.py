@@ -1,0 +1,25 @@
+"""Transactional stored procedures over streams and windows, after S-Store (Meehan et al., PVLDB 8(13), 2015).
+
+`App` is the public face; see `docs/procedures.md`.
+"""
+
+from tussock.compute.applications.errors import (
+    ApplicationFenced,
+    ApplicationStopped,
+    NotDeterministic,
+    ProcedureError,
+)
+from tussock.compute.procedures.app import App
+from tussock.compute.procedures.context import ProcedureContext
+from tussock.compute.procedures.definitions import Stream, Window
+
+__all__ = [
+    "App",
+    "ApplicationFenced",
+    "ApplicationStopped",
+    "NotDeterministic",
+    "ProcedureContext",
+    "ProcedureError",
+    "Stream",
+    "Window",
+]

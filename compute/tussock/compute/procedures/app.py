@@ -1,0 +1,308 @@
+"""`App`: declares an application of procedures, runs it, and takes batches and calls for it."""
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.runner import Runner, check_seconds
+from tussock.compute.procedures.definitions import Definitions, Stream, Window
+from tussock.compute.procedures.engine import Ask, BatchRequest, CallRequest, Engine
+from tussock.compute.procedures.rows import Shape, to_bytes, to_table
+from tussock.compute.procedures.state import create_tables
+from tussock.statestore import InvalidOption, StateStore, TableNotFound
+
+__all__ = ["App", "Table"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+BATCH_ID_MAX = (1 << 63) - 1
+TRACE_MAX = 10_000
+
+
+class Table:
+    """A table of an application, as `App.table` returns it: for `tx.table` and triggers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r})"
+
+
+class App:
+    """One application: declare, then start, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        name: str,
+        *,
+        recovery: Literal["weak", "strong"] = "weak",
+        group_commit: float | None = 0.010,
+        checkpoint: float = 1.0,
+        input: str | None = None,  # noqa: A002 - the public API's name
+    ) -> None:
+        """`recovery="strong"` logs each procedure's run, "weak" only what comes from outside.
+
+        Replies leave once their records are durable, at most `group_commit` seconds after they ran; `None`: each record
+        alone. State is committed every `checkpoint` seconds; 0: for each request. `input`: the URL of another place for
+        the input log than the store's bucket.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidOption(
+                f"an application is named {name!r:.120}; expected at most 100 letters, digits, '_' and '-', beginning "
+                "with a letter"
+            )
+        if recovery not in ("weak", "strong"):
+            raise InvalidOption(f"application {name!r}: recovery={recovery!r:.100}; expected 'weak' or 'strong'")
+        check_seconds(group_commit, f"application {name!r}: group_commit", none=True)
+        check_seconds(checkpoint, f"application {name!r}: checkpoint", none=False)
+        if input is not None and not isinstance(input, str):
+            raise InvalidOption(f"application {name!r}: input={input!r:.100}; expected the URL of a place, or None")
+        self.name = name
+        self._store = store
+        self._recovery = recovery
+        self._group_commit = group_commit
+        self._checkpoint = checkpoint
+        self._input = input
+        self._definitions = Definitions(name)
+        self._shapes: dict[str, Shape | None] = {}
+        self._engine: Engine | None = None
+        self._runner: Runner | None = None
+
+    # --- Declarations ------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, schema: pa.Schema | None = None, primary_key: Sequence[str] | None = None) -> Table:
+        """A table for the procedures: created if there is none of that name; without a schema it has to be there.
+
+        While the application runs, only it may write to the table. Raises `TableNotFound`, and `InvalidOption` if the
+        table that is there has another schema or key.
+        """
+        self._check_declaring()
+        if name in self._store.tables():
+            self._check_same(name, schema, primary_key)
+        elif schema is None:
+            raise TableNotFound(f"application {self.name!r}: no table {name!r} in the store; give its schema", name)
+        else:
+            self._store.create_table(name, schema, primary_key=primary_key)
+        self._definitions.tables.add(name)
+        return Table(name)
+
+    def stream(self, name: str, schema: pa.Schema) -> Stream:
+        """A stream of tuples between procedures."""
+        self._check_declaring()
+        return self._definitions.add_stream(name, schema)
+
+    def window(
+        self,
+        name: str,
+        on: Stream,
+        *,
+        rows: int | None = None,
+        batches: int | None = None,
+        slide: int = 1,
+        first: Literal["slide", "full"] = "slide",
+    ) -> Window:
+        """The newest `rows` tuples, or `batches`, of a stream, which become visible `slide` at a time.
+
+        `first="full"`: the first slide waits until the window is full.
+        """
+        self._check_declaring()
+        return self._definitions.add_window(name, on, rows, batches, slide, first)
+
+    def procedure(
+        self,
+        name: str,
+        *,
+        border: bool = False,
+        consumes: Stream | Sequence[Stream] | None = None,
+        emits: Stream | Sequence[Stream] | None = None,
+        writes: Sequence[str | Table] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Callable[[F], F]:
+        """Declares `fn(tx, batch)`, or with several streams `fn(tx, first, second)`, as a procedure of the graph.
+
+        A `border` is given batches by clients, of `schema` if there is one; others run once each stream that they
+        consume has the batch. What `fn` returns is emitted. `writes`: the only tables that it may write to.
+        """
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            self._definitions.add_procedure(
+                name, fn, border=border, consumes=consumes, emits=emits, writes=writes, schema=schema
+            )
+            return fn
+
+        return declare
+
+    def trigger(self, on: Stream | Window | Table | str) -> Callable[[F], F]:
+        """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
+
+        Within the transaction that inserts: what the trigger raises undoes it, too.
+        """
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            at = on.name if isinstance(on, Table) else on
+            self._definitions.add_trigger(f"{fn.__name__}_{len(self._definitions.triggers)}", fn, at)
+            return fn
+
+        return declare
+
+    def call_procedure(self, name: str, *, writes: Sequence[str | Table] | None = None) -> Callable[[F], F]:
+        """Declares `fn(tx, *arguments)`, which clients call; it never runs between the procedures of a batch."""
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            self._definitions.add_call(name, fn, writes)
+            return fn
+
+        return declare
+
+    # --- Running -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover, and begin to take batches. A second runner of the same application shuts the first one out.
+
+        Raises `InvalidOption` for a graph with a circle, `NotDeterministic`, `CorruptLog`, and what opening tables
+        raises.
+        """
+        self._check_declaring()
+        strong = self._recovery == "strong"
+        engine = Engine(self._definitions, strong=strong, alone=strong and self._group_commit is None)
+        create_tables(self._store, self._definitions)
+        runner = Runner(
+            self._store,
+            self.name,
+            engine,
+            group_commit=self._group_commit,
+            checkpoint=self._checkpoint,
+            place=self._input,
+        )
+        runner.start()
+        self._shapes = engine.border_shapes()
+        self._engine, self._runner = engine, runner
+
+    def stop(self) -> None:
+        """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.stop()
+
+    def __enter__(self) -> "App":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- Clients -----------------------------------------------------------------------------------------------------
+
+    def submit(self, procedure: str, rows: Any, batch_id: int | None = None) -> "Future[Any]":
+        """Give a border procedure a batch: Arrow data, a frame or a list of dicts, maybe empty; `None`: the next id.
+
+        The future gets what was replied last, once the batch is durable; of a batch that was given before its first
+        reply; `ProcedureError` if it was rolled back, `InvalidBatch` if a later one was given before. Raises
+        `InvalidOption` for an unknown procedure, `SchemaMismatch`, and `ApplicationStopped`.
+        """
+        running, engine = self._running(), self._engine
+        assert engine is not None
+        if procedure not in self._shapes:
+            known = sorted(self._shapes)
+            raise InvalidOption(
+                f"application {self.name!r} has no border procedure {procedure!r:.100}; batches go to one of {known}"
+            )
+        if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
+            raise InvalidOption(
+                f"procedure {procedure!r}: batch_id is {batch_id!r:.100}; expected 1 to 2**63-1, or None"
+            )
+        shape = self._shapes[procedure]
+        if shape is None and type(rows) is list and not rows:
+            # No row says which columns there are.
+            rows = engine.empty_batch(procedure)
+        table = to_table(rows, shape, f"procedure {procedure!r}")
+        return running.submit(BatchRequest(procedure, batch_id, table, to_bytes(rows, table)))
+
+    def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
+        """The same as `call`, for a future."""
+        running = self._running()
+        if name not in self._definitions.calls:
+            known = sorted(self._definitions.calls)
+            raise InvalidOption(f"application {self.name!r} has no call procedure {name!r:.100}; there are {known}")
+        try:
+            packed = msgspec.msgpack.encode(arguments)
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise InvalidOption(
+                f"call procedure {name!r}: its arguments cannot be recorded: {error}; expected None, booleans, numbers, "
+                "strings, bytes, lists and dicts of them"
+            ) from error
+        return running.submit(CallRequest(name, packed))
+
+    def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
+        """Run a call procedure between two batches; returns its reply, once what it saw is durable.
+
+        Raises `ProcedureError` if it raised; nothing was written then. `TimeoutError` after `timeout` seconds, with the
+        call still on its way.
+        """
+        return self.call_async(name, *arguments).result(timeout)
+
+    def trace(self, last: int = 20) -> list[tuple[str, int | None]]:
+        """The newest executions, in order: (procedure, batch), of a call (name, None); none of what was rolled back."""
+        if type(last) is not int or not 1 <= last <= TRACE_MAX:
+            raise InvalidOption(f"last is {last!r:.100}; expected 1 to {TRACE_MAX:,}")
+        return self._look(lambda engine: list(engine.trace)[-last:])
+
+    def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
+        """The visible tuples of a window, oldest first; or those that wait for a slide."""
+        window = self._definitions.windows.get(name)
+        if window is None:
+            known = sorted(self._definitions.windows)
+            raise InvalidOption(f"application {self.name!r} has no window {name!r:.100}; there are {known}")
+        return self._look(lambda engine: engine.window_rows(window, staged=staged))
+
+    def stats(self) -> dict[str, int]:
+        """Counts of this run: `records` and `log_writes` of the input log, `commits` of the store."""
+        runner = self._running()
+        return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
+
+    # --- Within ------------------------------------------------------------------------------------------------------
+
+    def _look(self, look: Callable[[Engine], Any]) -> Any:
+        """Look at the engine between two requests; of an application that has stopped, at what it left."""
+        engine = self._engine
+        if engine is None:
+            raise ApplicationStopped(f"application {self.name!r} was not started")
+        if self._runner is None:
+            return look(engine)
+        return self._runner.submit(Ask(lambda: look(engine))).result()
+
+    def _running(self) -> Runner:
+        if self._runner is None:
+            raise ApplicationStopped(f"application {self.name!r} is not running; start it, or use it in a `with` block")
+        return self._runner
+
+    def _check_declaring(self) -> None:
+        if self._runner is not None:
+            raise InvalidOption(f"application {self.name!r} is running; declare what it has before it starts")
+
+    def _check_same(self, name: str, schema: pa.Schema | None, primary_key: Sequence[str] | None) -> None:
+        table = self._store.table(name)
+        if schema is not None and not table.schema.remove_metadata().equals(schema.remove_metadata()):
+            raise InvalidOption(
+                f"application {self.name!r}: table {name!r} is there with another schema, {table.schema.names}; "
+                f"declared are {schema.names}: leave the schema out to take the table as it is"
+            )
+        if primary_key is not None and tuple(primary_key) != tuple(getattr(table, "primary_key", ())):
+            raise InvalidOption(
+                f"application {self.name!r}: table {name!r} is there with the key {list(table.primary_key)}, and "
+                f"{list(primary_key)} is declared"
+            )

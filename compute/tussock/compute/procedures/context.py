@@ -1,0 +1,145 @@
+"""What a procedure is given: tables, emission, the reply, and what it may draw from outside."""
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tussock.compute.applications.draws import Draws
+from tussock.compute.procedures.definitions import Stream
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["Effects", "ProcedureContext"]
+
+
+class Effects(Protocol):
+    """What a procedure does to the world around it; the engine's."""
+
+    def open_table(self, name: str) -> Any:
+        """A table of the application."""
+
+    def insert(self, tx: "ProcedureContext", stream: Stream, rows: Any) -> None:
+        """Tuples go into a stream: windows, triggers, and the procedures to come."""
+
+    def wrote(self, tx: "ProcedureContext", table: str, rows: Any) -> None:
+        """Rows were written to a table that has triggers."""
+
+    def has_triggers(self, table: str) -> bool:
+        """Whether somebody wants to know of writes to the table."""
+
+
+class ProcedureContext:
+    """One transaction of one procedure, `tx` by convention; not to be kept beyond it."""
+
+    def __init__(
+        self,
+        name: str,
+        batch_id: int | None,
+        effects: Effects,
+        draws: Draws,
+        writes: frozenset[str] | None,
+        emits: tuple[Stream, ...],
+    ) -> None:
+        self.batch_id = batch_id
+        """Of a call `None`."""
+        self._name = name
+        self._effects = effects
+        self._draws = draws
+        self._writes = writes
+        self._emits = emits
+        self._reply: Any = None
+        self._has_replied = False
+        self._is_over = False
+        self.depth = 0
+        """Of triggers within triggers."""
+
+    def table(self, name: Any) -> Any:
+        """A table of the application, by its name or as `App.table` returned it, as in `StateStore.transaction`."""
+        name = getattr(name, "name", name)
+        table = self._effects.open_table(name)
+        is_closed = self._writes is not None and name not in self._writes
+        if is_closed or self._effects.has_triggers(name):
+            return _WatchedTable(self, name, table, None if is_closed else self._effects.wrote)
+        return table
+
+    def emit(self, stream: Stream, rows: Any) -> None:
+        """Put tuples into a stream that the procedure is declared to emit; in the order of the calls."""
+        if stream not in self._emits:
+            raise InvalidOption(
+                f"procedure {self._name!r} emits to {getattr(stream, 'name', stream)!r:.100}, and is declared for "
+                f"{[one.name for one in self._emits]}: add it to emits="
+            )
+        self._effects.insert(self, stream, rows)
+
+    def reply(self, value: Any) -> None:
+        """What the caller gets; of several replies to one batch the last."""
+        self._reply, self._has_replied = value, True
+
+    def now(self) -> dt.datetime:
+        """The time, in UTC; a replay sees the same."""
+        return self._draws.now()
+
+    def random(self) -> float:
+        """A random number from 0 to below 1; a replay sees the same."""
+        return self._draws.random()
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID; a replay sees the same."""
+        return self._draws.uuid()
+
+    def call_external(self, fn: Callable[[str], Any], key: str) -> Any:
+        """The answer of `fn(key)`, recorded before the transaction replies; a replay sees the same.
+
+        `key` goes to the other side, which has to tell a repeated call by it: after a crash the call is made again.
+        """
+        return self._draws.call_external(fn, key)
+
+    @property
+    def replied(self) -> tuple[Any, bool]:
+        """The reply, and whether there was one."""
+        return self._reply, self._has_replied
+
+    @property
+    def name(self) -> str:
+        """Of the procedure."""
+        return self._name
+
+
+class _WatchedTable:
+    """A table whose writes are refused, or told to triggers; its reads are the table's."""
+
+    def __init__(
+        self, tx: ProcedureContext, name: str, table: Any, wrote: Callable[[ProcedureContext, str, Any], None] | None
+    ) -> None:
+        self._tx = tx
+        self._name = name
+        self._table = table
+        self._wrote = wrote
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def upsert(self, rows: Any) -> None:
+        """As the table's."""
+        self._check()
+        self._table.upsert(rows)
+        if self._wrote is not None:
+            self._wrote(self._tx, self._name, rows)
+
+    def ingest_batch(self, rows: Any) -> None:
+        """As the table's."""
+        self._check()
+        self._table.ingest_batch(rows)
+        if self._wrote is not None:
+            self._wrote(self._tx, self._name, rows)
+
+    def delete(self, keys: Any) -> None:
+        """As the table's."""
+        self._check()
+        self._table.delete(keys)
+
+    def _check(self) -> None:
+        if self._wrote is None:
+            raise InvalidOption(
+                f"procedure {self._tx.name!r} writes to table {self._name!r}, which is not among its writes=: add it"
+            )

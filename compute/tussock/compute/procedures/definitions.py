@@ -1,0 +1,222 @@
+"""What a program declares: streams, windows, procedures, triggers and calls; checked as they are declared."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["Call", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+WINDOW_ROWS_MAX = 1_000_000
+DEFINITIONS_MAX = 1000
+"""Of each kind in one application."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Tuples that one procedure emits and others consume, batch by batch."""
+
+    name: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The newest tuples, or batches, of a stream; new ones become visible by slides."""
+
+    name: str
+    on: Stream
+    size: int
+    """Tuples, or batches, that are visible."""
+    slide: int
+    """Of how many a slide is."""
+    by_batches: bool
+    waits_until_full: bool
+    """Whether the first slide waits for `size` instead of `slide`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Procedure:
+    """A procedure of the graph."""
+
+    name: str
+    run: Callable[..., Any]
+    border: bool
+    """Whether clients give it its batches."""
+    consumes: tuple[Stream, ...]
+    emits: tuple[Stream, ...]
+    writes: frozenset[str] | None
+    """Tables that it may write to; `None`: all of the application."""
+    schema: pa.Schema | None
+    """Of a border's batches; `None`: as they come."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trigger:
+    """Runs within the transaction that inserts, or that lets a window slide."""
+
+    name: str
+    run: Callable[..., Any]
+    on: "Stream | Window | str"
+    """A table by its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A transaction between the batches."""
+
+    name: str
+    run: Callable[..., Any]
+    writes: frozenset[str] | None
+
+
+@dataclass
+class Definitions:
+    """All that one application has declared, by name."""
+
+    application: str
+    tables: set[str] = field(default_factory=set)
+    streams: dict[str, Stream] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)
+    procedures: dict[str, Procedure] = field(default_factory=dict)
+    triggers: dict[str, Trigger] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
+
+    def add_stream(self, name: str, schema: object) -> Stream:
+        """A stream; `InvalidOption` for a name that is taken or a schema that is none."""
+        self._check_new(name, "stream")
+        if not isinstance(schema, pa.Schema):
+            raise InvalidOption(f"stream {name!r}: the schema is {schema!r:.100}; expected a pyarrow.Schema")
+        stream = self.streams[name] = Stream(name, schema)
+        return stream
+
+    def add_window(
+        self, name: str, on: object, rows: int | None, batches: int | None, slide: int, first: str
+    ) -> Window:
+        """A window; `InvalidOption` for sizes that cannot be."""
+        self._check_new(name, "window")
+        if not isinstance(on, Stream) or self.streams.get(on.name) is not on:
+            raise InvalidOption(f"window {name!r}: on={on!r:.100}; expected a stream of this application")
+        if (rows is None) == (batches is None):
+            raise InvalidOption(f"window {name!r}: give either rows= or batches=, found {rows!r} and {batches!r}")
+        size = rows if rows is not None else batches
+        unit = "rows" if rows is not None else "batches"
+        for value, what in ((size, unit), (slide, "slide")):
+            if type(value) is not int or not 1 <= value <= WINDOW_ROWS_MAX:
+                raise InvalidOption(f"window {name!r}: {what}={value!r:.100}; expected 1 to {WINDOW_ROWS_MAX:,}")
+        assert size is not None
+        if slide > size:
+            raise InvalidOption(
+                f"window {name!r}: slide={slide} is more than {unit}={size}, so some tuples would never be visible; "
+                f"expected a slide of at most {size}"
+            )
+        if first not in ("slide", "full"):
+            raise InvalidOption(f"window {name!r}: first={first!r:.100}; expected 'slide' or 'full'")
+        window = self.windows[name] = Window(name, on, size, slide, batches is not None, first == "full")
+        return window
+
+    def add_procedure(
+        self,
+        name: str,
+        run: Callable[..., Any],
+        *,
+        border: bool,
+        consumes: object,
+        emits: object,
+        writes: object,
+        schema: pa.Schema | None,
+    ) -> None:
+        """A procedure; `InvalidOption` unless it is either a border or consumes something."""
+        self._check_new(name, "procedure")
+        taken = self._streams(consumes, f"procedure {name!r}: consumes")
+        given = self._streams(emits, f"procedure {name!r}: emits")
+        if border and taken:
+            raise InvalidOption(
+                f"procedure {name!r} is a border, whose batches come from clients, and consumes stream "
+                f"{taken[0].name!r} of another procedure: graphs do not nest; make it either"
+            )
+        if not border and not taken:
+            raise InvalidOption(f"procedure {name!r} would never run: give it border=True, or the streams it consumes")
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise InvalidOption(f"procedure {name!r}: schema={schema!r:.100}; expected a pyarrow.Schema")
+        for stream in given:
+            other = next((one for one in self.procedures.values() if stream in one.emits), None)
+            if other is not None:
+                raise InvalidOption(
+                    f"procedure {name!r}: stream {stream.name!r} is emitted by {other.name!r} already; a stream has one "
+                    "source"
+                )
+        self.procedures[name] = Procedure(
+            name, run, border, taken, given, self._tables(writes, f"procedure {name!r}"), schema
+        )
+
+    def add_trigger(self, name: str, run: Callable[..., Any], on: object) -> None:
+        """A trigger on something that was declared."""
+        self._check_new(name, "trigger")
+        known: dict[str, Any] = {**self.streams, **self.windows}
+        at = on if isinstance(on, str) else getattr(on, "name", None)
+        is_ours = isinstance(at, str) and (known.get(at) is on or at in self.tables)
+        if not is_ours:
+            raise InvalidOption(
+                f"trigger {name!r}: on={on!r:.100}; expected a stream, window or table of this application"
+            )
+        assert isinstance(at, str)
+        self.triggers[name] = Trigger(name, run, on if isinstance(on, Stream | Window) else at)
+
+    def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
+        """A call procedure."""
+        self._check_new(name, "call procedure")
+        self.calls[name] = Call(name, run, self._tables(writes, f"call procedure {name!r}"))
+
+    def _check_new(self, name: object, kind: str) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidOption(
+                f"application {self.application!r}: {kind} {name!r:.100}: expected a name of letters, digits, '_' and "
+                "'-' that begins with a letter"
+            )
+        kinds: dict[str, Iterable[str]] = {
+            "stream": self.streams,
+            "window": self.windows,
+            "procedure": self.procedures,
+            "trigger": self.triggers,
+            "call procedure": self.calls,
+        }
+        for other, names in kinds.items():
+            if name in names and (
+                other == kind
+                or {other, kind} <= {"stream", "window"}
+                or {other, kind} <= {"procedure", "call procedure", "trigger"}
+            ):
+                raise InvalidOption(f"application {self.application!r} has a {other} {name!r} already")
+        if len(list(kinds[kind])) >= DEFINITIONS_MAX:
+            raise InvalidOption(f"application {self.application!r} has {DEFINITIONS_MAX} of the kind {kind} already")
+
+    def _streams(self, given: object, what: str) -> tuple[Stream, ...]:
+        if given is None:
+            return ()
+        streams = tuple(given) if isinstance(given, list | tuple) else (given,)
+        for stream in streams:
+            if not isinstance(stream, Stream) or self.streams.get(stream.name) is not stream:
+                raise InvalidOption(f"{what}={stream!r:.100}; expected a stream of this application, or a list of them")
+        if len(set(streams)) < len(streams):
+            raise InvalidOption(f"{what} has a stream twice")
+        return streams
+
+    def _tables(self, writes: object, what: str) -> frozenset[str] | None:
+        if writes is None:
+            return None
+        names = [writes] if isinstance(writes, str) else writes
+        if not isinstance(names, list | tuple | set | frozenset):
+            raise InvalidOption(f"{what}: writes={writes!r:.100}; expected names of tables")
+        named = frozenset(str(getattr(one, "name", one)) for one in names)
+        unknown = sorted(named - self.tables)
+        if unknown:
+            raise InvalidOption(
+                f"{what}: writes={unknown}: not tables of this application; declare them by app.table()"
+            )
+        return named

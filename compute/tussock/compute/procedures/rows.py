@@ -1,0 +1,111 @@
+"""Tuples on their way: what users give as Arrow tables of a stream's schema, and as bytes of the input log."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tussock.statestore.errors import CorruptLog, SchemaMismatch
+from tussock.statestore.rows.row_codec import RowCodec
+from tussock.statestore.tables.typed_input import conform
+
+__all__ = ["Shape", "from_bytes", "to_bytes", "to_table"]
+
+Row = dict[str, Any]
+
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
+_FEW_ROWS = 64
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
+_AS_DICTS, _AS_ARROW = b"D", b"A"
+
+
+class Shape:
+    """A schema, prepared for a few rows at a time."""
+
+    def __init__(self, schema: pa.Schema, what: str) -> None:
+        """`what` stands in messages for a table's name."""
+        self.schema = schema
+        self.empty = schema.empty_table()
+        self._what = what
+        self._codec = RowCodec.of(schema, ())
+
+    def table(self, rows: Any) -> pa.Table:
+        """Rows in any form as a table of the schema; `SchemaMismatch` says which column does not fit."""
+        if isinstance(rows, pa.Table) and rows.schema.equals(self.schema):
+            return rows
+        if type(rows) is list and len(rows) <= _FEW_ROWS:
+            table = self._of_dicts(rows)
+            if table is not None:
+                return table
+        batch = conform(_arrow(rows, self._what), self.schema, (), self._what)
+        return pa.Table.from_arrays(batch.columns, schema=self.schema)
+
+    def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Rows that came from tables of this schema."""
+        arrays = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _of_dicts(self, rows: list[Any]) -> pa.Table | None:
+        if not rows:
+            return self.empty
+        if self._codec is None:
+            return None
+        checked = [self._codec.row(row) for row in rows]
+        if None in checked:
+            return None
+        return self.of_rows(checked)  # type: ignore[arg-type]  # there is no None among them
+
+
+def _arrow(rows: Any, what: str) -> Any:
+    """Frames as Arrow; lists of dicts and Arrow as they are."""
+    if isinstance(rows, pa.Table | pa.RecordBatch | list):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    raise SchemaMismatch(f"{what}: {type(rows).__name__} is not rows; expected Arrow data, a frame or a list of dicts")
+
+
+def to_table(rows: Any, shape: Shape | None, what: str) -> pa.Table:
+    """What a client gives as a table; without a shape of the types that Arrow finds."""
+    if shape is not None:
+        return shape.table(rows)
+    given = _arrow(rows, what)
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if isinstance(given, pa.Table):
+        return given
+    if not all(type(row) is dict for row in given):
+        raise SchemaMismatch(f"{what}: expected a list of dicts, one for each row")
+    try:
+        return pa.Table.from_pylist(given)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SchemaMismatch(f"{what}: these rows have no common types: {error}") from error
+
+
+def to_bytes(rows: Any, table: pa.Table) -> bytes:
+    """What the log keeps of rows that `to_table` took: plain dicts as they are, else Arrow's IPC stream."""
+    if type(rows) is list and rows and len(rows) <= _FEW_ROWS and all(_is_plain(row) for row in rows):
+        return _AS_DICTS + _encode(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return _AS_ARROW + sink.getvalue().to_pybytes()
+
+
+def _is_plain(row: Any) -> bool:
+    return all(type(value) in _PLAIN for value in row.values()) and all(
+        -(1 << 63) <= value < 1 << 63 for value in row.values() if type(value) is int
+    )
+
+
+def from_bytes(data: bytes, shape: Shape | None, what: str) -> pa.Table:
+    """The table that was given; `CorruptLog` if the bytes hold none."""
+    try:
+        if data[:1] == _AS_DICTS:
+            return to_table(_decode(data[1:]), shape, what)
+        with pa.ipc.open_stream(pa.py_buffer(data)[1:]) as reader:
+            return reader.read_all()
+    except (msgspec.DecodeError, pa.ArrowException) as error:
+        raise CorruptLog(f"{what}: the rows in its record cannot be read: {error}") from error

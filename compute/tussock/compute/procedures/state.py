@@ -1,0 +1,231 @@
+"""What an application of procedures remembers besides its users' tables: last batches, windows, waiting tuples, replies.
+
+In memory while it runs, written into tables `APPLICATION.WINDOW`, `APPLICATION.streams` and `APPLICATION.replies` by
+each commit of the state. All of it can be undone to a savepoint, as the tables can.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
+from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
+from tussock.compute.procedures.windows import Slot, WindowState
+from tussock.statestore import StateStore
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["EngineState", "Waiting", "create_tables"]
+
+_STREAMS_SCHEMA = pa.schema(
+    [
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("batch_id", pa.int64(), nullable=False),
+        pa.field("left", pa.binary(), nullable=False),
+        pa.field("rows", pa.binary(), nullable=False),
+    ]
+)
+_SLOT, _POSITION = "_slot", "_position"
+
+
+class Waiting(NamedTuple):
+    """A batch in a stream that not all consumers have taken."""
+
+    rows: pa.Table
+    left: frozenset[str]
+
+
+class _WindowProgress(msgspec.Struct, array_like=True):
+    first: int
+    next: int
+    visible: int
+    has_slid: bool
+
+
+class _Progress(msgspec.Struct):
+    last: dict[str, int]
+    windows: dict[str, _WindowProgress]
+
+
+def create_tables(store: StateStore, definitions: Definitions) -> None:
+    """The application's tables, where they are not there yet."""
+    application = definitions.application
+    wanted: dict[str, tuple[pa.Schema, list[str]]] = {
+        f"{application}.replies": (REPLIES_SCHEMA, ["procedure", "slot"]),
+        f"{application}.streams": (_STREAMS_SCHEMA, ["stream", "batch_id"]),
+    }
+    for window in definitions.windows.values():
+        wanted[f"{application}.{window.name}"] = (_window_schema(window), [_SLOT, _POSITION])
+    there = set(store.tables())
+    for name, (schema, key) in wanted.items():
+        if name not in there:
+            store.create_table(name, schema, primary_key=key, vnodes=1)
+
+
+def _window_schema(window: Window) -> pa.Schema:
+    own = [pa.field(_SLOT, pa.int64(), nullable=False), pa.field(_POSITION, pa.int64(), nullable=False)]
+    return pa.schema([*own, *window.on.schema])
+
+
+class EngineState:
+    """The state of one run."""
+
+    def __init__(self, definitions: Definitions, delta: Delta, packed: bytes) -> None:
+        self._definitions = definitions
+        self._delta = delta
+        known = msgspec.msgpack.decode(packed, type=_Progress) if packed else _Progress({}, {})
+        self._last = known.last
+        self.replies = Replies()
+        self.replies.load(_rows(delta.table(self._name("replies"))))
+        self.waiting: dict[tuple[str, int], Waiting] = {}
+        for row in _rows(delta.table(self._name("streams"))):
+            left = frozenset(msgspec.msgpack.decode(row["left"], type=list[str]))
+            self.waiting[row["stream"], row["batch_id"]] = Waiting(_unpack(row["rows"]), left)
+        self._stored_waiting = dict(self.waiting)
+        self.windows: dict[str, WindowState] = {}
+        self._stored_slots: dict[str, dict[int, int]] = {}
+        """Of each window, how many rows of which slots are in its table."""
+        for name, window in definitions.windows.items():
+            self._load_window(name, window, known.windows.get(name))
+        self._before: dict[tuple[str, int], Waiting | None] | None = None
+
+    def last(self, procedure: str) -> int:
+        """The newest batch that the border procedure was given; 0 if there was none."""
+        return self._last.get(procedure, 0)
+
+    def answered(self, procedure: str, reply: Reply) -> None:
+        """A batch has ended, well or not; its id is used up."""
+        self._last[procedure] = reply.batch_id
+        self.replies.add(procedure, reply)
+
+    def put(self, stream: Stream, batch_id: int, rows: pa.Table, consumers: tuple[Procedure, ...]) -> None:
+        """A batch waits for its consumers."""
+        self._set((stream.name, batch_id), Waiting(rows, frozenset(one.name for one in consumers)))
+
+    def is_ready(self, procedure: Procedure, batch_id: int) -> bool:
+        """Whether all streams that the procedure consumes have the batch for it."""
+        return all(
+            (waiting := self.waiting.get((stream.name, batch_id))) is not None and procedure.name in waiting.left
+            for stream in procedure.consumes
+        )
+
+    def take(self, procedure: Procedure, batch_id: int) -> list[pa.Table]:
+        """The batch of each stream that the procedure consumes; what all have taken goes."""
+        taken = []
+        for stream in procedure.consumes:
+            key = stream.name, batch_id
+            rows, left = self.waiting[key]
+            taken.append(rows)
+            self._set(key, Waiting(rows, left - {procedure.name}) if len(left) > 1 else None)
+        return taken
+
+    def begin(self) -> None:
+        """A savepoint."""
+        self._before = {}
+        for window in self.windows.values():
+            window.begin()
+
+    def keep(self) -> None:
+        """What came since stays."""
+        self._before = None
+        for window in self.windows.values():
+            window.keep()
+
+    def undo(self) -> None:
+        """Be as at the savepoint."""
+        assert self._before is not None, "nothing is undone without a savepoint"
+        for key, waiting in self._before.items():
+            self._put(key, waiting)
+        self._before = None
+        for window in self.windows.values():
+            window.undo()
+
+    def persist(self) -> bytes:
+        """Write what has changed since the last call into the tables; answers the rest, which is small."""
+        replies = self.replies.changed_rows()
+        if replies:
+            self._delta.table(self._name("replies")).upsert(pa.Table.from_pylist(replies, schema=REPLIES_SCHEMA))
+        self._persist_waiting()
+        for name in self.windows:
+            self._persist_window(name)
+        windows = {
+            name: _WindowProgress(
+                state.next_number - len(state.slots), state.next_number, state.visible_slots, state.has_slid
+            )
+            for name, state in self.windows.items()
+        }
+        return msgspec.msgpack.encode(_Progress(self._last, windows))
+
+    def _set(self, key: tuple[str, int], waiting: Waiting | None) -> None:
+        if self._before is not None and key not in self._before:
+            self._before[key] = self.waiting.get(key)
+        self._put(key, waiting)
+
+    def _put(self, key: tuple[str, int], waiting: Waiting | None) -> None:
+        if waiting is None:
+            self.waiting.pop(key, None)
+        else:
+            self.waiting[key] = waiting
+
+    def _persist_waiting(self) -> None:
+        table = self._delta.table(self._name("streams"))
+        gone = [key for key in self._stored_waiting if key not in self.waiting]
+        if gone:
+            table.delete(gone)
+        for (stream, batch_id), waiting in self.waiting.items():
+            if self._stored_waiting.get((stream, batch_id)) is not waiting:
+                left = msgspec.msgpack.encode(sorted(waiting.left))
+                table.upsert([{"stream": stream, "batch_id": batch_id, "left": left, "rows": _pack(waiting.rows)}])
+        self._stored_waiting = dict(self.waiting)
+
+    def _load_window(self, name: str, window: Window, known: _WindowProgress | None) -> None:
+        if known is None:
+            self.windows[name] = WindowState(window)
+            self._stored_slots[name] = {}
+            return
+        rows: dict[int, list[tuple[int, dict[str, Any]]]] = {}
+        for row in _rows(self._delta.table(self._name(name))):
+            rows.setdefault(row.pop(_SLOT), []).append((row.pop(_POSITION), row))
+        slots = [
+            Slot(number, tuple(row for _, row in sorted(rows.get(number, []), key=lambda pair: pair[0])))
+            for number in range(known.first, known.next)
+        ]
+        state = self.windows[name] = WindowState(window, slots, known.visible, has_slid=known.has_slid)
+        state.resume(known.next)
+        self._stored_slots[name] = {number: len(those) for number, those in rows.items()}
+
+    def _persist_window(self, name: str) -> None:
+        state, stored = self.windows[name], self._stored_slots[name]
+        table = self._delta.table(self._name(name))
+        first = state.next_number - len(state.slots)
+        gone = [(number, at) for number, count in stored.items() if number < first for at in range(count)]
+        if gone:
+            table.delete(gone)
+        fresh = [
+            {_SLOT: slot.number, _POSITION: at, **row}
+            for slot in state.slots
+            if slot.number not in stored
+            for at, row in enumerate(slot.rows)
+        ]
+        if fresh:
+            table.upsert(pa.Table.from_pylist(fresh, schema=_window_schema(state.window)))
+        self._stored_slots[name] = {slot.number: len(slot.rows) for slot in state.slots}
+
+    def _name(self, name: str) -> str:
+        return f"{self._definitions.application}.{name}"
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    return [row for batch in table.read() for row in batch.to_pylist()]
+
+
+def _pack(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def _unpack(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()

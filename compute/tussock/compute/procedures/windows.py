@@ -1,0 +1,103 @@
+"""What a window shows: staged tuples become visible by slides. A pure state machine that can be undone.
+
+Tuples are staged when they are inserted. Once a slide's worth of them is staged, all of them become visible at once, and
+the oldest go, so that `size` stay. By batches it is the same, with all tuples of a batch as one; an empty batch counts.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tussock.compute.procedures.definitions import Window
+
+__all__ = ["Slot", "WindowState"]
+
+Row = dict[str, Any]
+
+
+class Slot(NamedTuple):
+    """What a window counts: one tuple, or all tuples of a batch."""
+
+    number: int
+    """From 0, without gaps."""
+    rows: tuple[Row, ...]
+
+
+class WindowState:
+    """The slots of one window: visible ones, then staged ones."""
+
+    def __init__(self, window: Window, slots: Sequence[Slot] = (), visible: int = 0, *, has_slid: bool = False) -> None:
+        self.window = window
+        self._slots = deque(slots)
+        self._visible = visible
+        self._has_slid = has_slid
+        self._next = slots[-1].number + 1 if slots else 0
+        self._saved: tuple[int, int, bool] | None = None
+        self._gone: list[Slot] = []
+        """Slots that went since the savepoint."""
+
+    @property
+    def visible_slots(self) -> int:
+        """How many of the slots can be seen."""
+        return self._visible
+
+    @property
+    def has_slid(self) -> bool:
+        """Whether there was a slide yet."""
+        return self._has_slid
+
+    @property
+    def next_number(self) -> int:
+        """Of the slot to come."""
+        return self._next
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """Visible ones, then staged ones."""
+        return self._slots
+
+    def resume(self, next_number: int) -> None:
+        """Go on numbering where a former run was."""
+        self._next = next_number
+
+    def insert(self, rows: Sequence[Row]) -> bool:
+        """Stage one slot; whether the window slid by it."""
+        self._slots.append(Slot(self._next, tuple(rows)))
+        self._next += 1
+        staged = len(self._slots) - self._visible
+        window = self.window
+        needed = window.size if window.waits_until_full and not self._has_slid else window.slide
+        if staged < needed:
+            return False
+        self._has_slid = True
+        while len(self._slots) > window.size:
+            gone = self._slots.popleft()
+            if self._saved is not None:
+                self._gone.append(gone)
+        self._visible = len(self._slots)
+        return True
+
+    def rows(self, *, staged: bool = False) -> list[Row]:
+        """The visible tuples, oldest first; or the staged ones."""
+        slots = islice(self._slots, self._visible, None) if staged else islice(self._slots, self._visible)
+        return [row for slot in slots for row in slot.rows]
+
+    def begin(self) -> None:
+        """A savepoint."""
+        self._saved = self._next, self._visible, self._has_slid
+        self._gone = []
+
+    def keep(self) -> None:
+        """What came since stays."""
+        self._saved = None
+        self._gone = []
+
+    def undo(self) -> None:
+        """Be as at the savepoint."""
+        assert self._saved is not None, "nothing is undone without a savepoint"
+        following, self._visible, self._has_slid = self._saved
+        kept = [slot for slot in (*self._gone, *self._slots) if slot.number < following]
+        self._slots = deque(kept)
+        self._next = following
+        self.keep()
