@@ -54,10 +54,20 @@ def _token(access: Access, system: System) -> Callable[[], str]:
         return lambda: access.token
 
     def load(paths: Sequence[str]) -> str:
-        token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
-        if not (token and token.isascii() and token.isprintable()):
+        expected = "it should hold the token alone, as `tussock meta token` shows it"
+        try:
+            token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
+        except OSError as error:
+            # The path is not repeated: it may be the token itself.
             raise InvalidOption(
-                f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, should hold one token of printable ASCII, nothing else",
+                f"the file that TUSSOCK_TOKEN_FILE names cannot be read: {error.strerror}; {expected}"
+            ) from None
+        if not token:
+            raise InvalidOption(f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, is empty; {expected}", paths[0])
+        if not (token.isascii() and token.isprintable()):
+            raise InvalidOption(
+                f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, has more than one line, or characters that no token has; "
+                f"{expected}",
                 paths[0],
             )
         return token
