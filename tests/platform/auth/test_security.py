@@ -16,7 +16,6 @@ from support import inside
 from support.network.certificates import Authority, Pair
 from support.service.meta_process import MetaProcess
 from support.store.versions import FakeSystem
-from support.waiting import eventually
 from tussock.cli.main import main
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA
@@ -470,25 +469,6 @@ def test_refusal_is_logged_with_names_and_without_secret(guarded: Guarded) -> No
     assert line["code"] == "PERMISSION_DENIED"
     assert line["error"].startswith("AccessDenied: 'the-writer'")
     assert line["peer"].startswith("ipv4:127.0.0.1:")
-
-
-def test_calls_with_a_revoked_token_are_logged_with_its_name(tmp_path: Path) -> None:
-    """Which job still has it is what an admin wants to know; a token that never was in the file is nobody's."""
-    (old, old_line), (new, new_line) = (create_token("spark", "reader", SYSTEM) for _ in range(2))
-    file = tmp_path / "tokens"
-    file.write_text(old_line)
-    with (
-        MetaProcess((tmp_path / "store").as_uri(), "--tokens.file", str(file)) as process,
-        grpc.insecure_channel(process.address) as channel,
-    ):
-        assert call(channel, "GetStatus", old) != grpc.StatusCode.UNAUTHENTICATED
-        file.write_text(new_line)
-        eventually(lambda: call(channel, "GetStatus", old) == grpc.StatusCode.UNAUTHENTICATED)
-        assert process.wait_for(code="UNAUTHENTICATED")["caller"] == "spark (revoked)"
-        call(channel, "GetStatus", "tussock_wrong", tussock_request_id="wrong")
-        assert process.wait_for(request_id="wrong")["caller"] == "anonymous"
-        assert call(channel, "GetStatus", new) != grpc.StatusCode.UNAUTHENTICATED
-        assert not [line for line in process.raw if old in line or new in line]
 
 
 def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
