@@ -89,7 +89,7 @@ def fails_with(error: Exception) -> Callable[[], None]:
 def test_a_client_gives_up_once_every_replica_is_hopeless(
     kind: pb.SessionKind, errors: list[Exception], seconds: float
 ) -> None:
-    """With the words that it would have at its deadline. A compactor waits for whoever mends the service."""
+    """With the words that it would have at its deadline. A compactor waits until an operator mends the service."""
     system = FakeSystem()
     ways = {f"{letter}:1": Replica(fails_with(error)) for letter, error in zip("ab", errors, strict=False)}
     connection = MetaConnection(list(ways), system, ways.__getitem__, name="test", kind=kind)  # type: ignore[arg-type]

@@ -117,6 +117,11 @@ def test_file_of_the_wrong_shape_is_named(tmp_path: Path, text: str) -> None:
     assert str(path) in problem
 
 
+def test_a_name_with_a_dot_is_no_path_into_an_option(tmp_path: Path) -> None:
+    """A quoted key of TOML may look like an option within one that holds text."""
+    assert refusal(file=toml(tmp_path, '"store.x" = 1')) == ["store.x: there is no such option"]
+
+
 def test_file_that_is_missing_is_named() -> None:
     """A file that was named and is missing is no reason to use defaults."""
     (problem,) = refusal(file="/nowhere/meta.toml")

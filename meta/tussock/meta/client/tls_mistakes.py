@@ -2,8 +2,8 @@
 
 A wrong CA, a missing certificate or a port without TLS fails at every attempt until somebody changes an option. But a
 replica that restarts, or a proxy before it, may look like that for a moment. So a client gives up only if the handshake
-itself shows the mistake, at every replica that it knows, at two times apart, and if none has ever answered it: whoever
-had an answer has the right options, and what fails then is a certificate that is being replaced.
+itself shows the mistake, at every replica that it knows, at two times apart, and if none has ever answered it: a client
+that had an answer has the right options, and what fails then is a certificate that is being replaced.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ well in it. All problems of all sources are told at once, with the place of each
 that hold text, since a secret may stand in the wrong place.
 """
 
+import copy
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,14 +208,14 @@ def _where(name: str, sources: Sequence[tuple[str, Tree]], known: Mapping[str, O
 
 def _without(misfits: set[str], merged: Tree) -> MetaSettings | None:
     """The settings without these options, to find what else is wrong; `None` if they are still no settings."""
-    rest: Tree = {}
-    _merge(rest, merged)
+    rest = copy.deepcopy(merged)
     for name in misfits:
         *groups, last = name.split(".")
         tree: Any = rest
         for group in groups:
-            tree = tree.get(group, {})
-        tree.pop(last, None)
+            tree = tree.get(group) if isinstance(tree, dict) else None
+        if isinstance(tree, dict):
+            tree.pop(last, None)
     # Of the scheme with which everything else can be set.
     rest.setdefault("store", "s3://unknown")
     try:
