@@ -41,9 +41,10 @@ def serve(context: typer.Context, config: Config = None) -> None:
     from tussock.meta.server.settings.sources import load_settings, parse_flags
 
     try:
-        serve_replica(load_settings(parse_flags(context.args), os.environ, config))
+        settings = load_settings(parse_flags(context.args), os.environ, config)
     except InvalidOption as error:
         _refuse(error)
+    serve_replica(settings)
 
 
 @meta.command(context_settings=_ANY_OPTION)
