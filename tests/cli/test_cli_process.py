@@ -6,9 +6,16 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from support.store.command import Sample
+import pytest
+
+from support.store.command import Sample, Tussock
 
 COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
+
+BY_VARIABLES = (
+    "commands with --store take the variables TUSSOCK_TLS_CA, TUSSOCK_TLS_CERT, TUSSOCK_TLS_KEY and "
+    "TUSSOCK_TLS_SERVER_NAME instead"
+)
 
 
 def test_the_entry_point_is_installed(sample: Sample) -> None:
@@ -72,3 +79,26 @@ def test_errors_have_no_traceback(sample: Sample) -> None:
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.splitlines()[0].startswith("error: no table 'nope'")
     assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nope"], "error: No such option: --nope; try 'tussock --help'"),
+        (["scan"], "error: Missing argument 'TABLE'; try 'tussock scan --help'"),
+        (["scan", "kv", "--store"], "error: Option '--store' requires an argument; try 'tussock --help'"),
+        (["backup", "frobnicate"], "error: No such command 'frobnicate'; try 'tussock backup --help'"),
+        (["tables", "--tls-cert=x"], f"error: No such option: --tls-cert; {BY_VARIABLES}; try 'tussock tables --help'"),
+    ],
+)
+def test_wrong_usage_is_one_line(tussock: Tussock, arguments: list[str], said: str) -> None:
+    """It begins like every error, ends with code 2, and says where to read on."""
+    assert tussock(*arguments) == (2, "", said + "\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["backup"]])
+def test_without_arguments_the_help_is_shown(tussock: Tussock, arguments: list[str]) -> None:
+    """And no error beside it."""
+    ran = tussock(*arguments)
+    assert (ran.code, ran.err) == (2, "")
+    assert f"Usage: {' '.join(['tussock', *arguments])} [OPTIONS] COMMAND" in ran.out

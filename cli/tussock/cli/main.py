@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ from tussock.cli.commands.sst import dump
 from tussock.cli.commands.status import status
 from tussock.cli.commands.tree import pins, ssts, version
 from tussock.cli.commands.upkeep import compact, vacuum
+from tussock.cli.options import TLS_VARIABLES
 from tussock.cli.output import show
 from tussock.cli.places import NoStore
 from tussock.cli.values import safe
@@ -34,6 +35,9 @@ from tussock.statestore.errors import TussockError
 __all__ = ["app", "main"]
 
 WARNING = 30
+
+WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
+"""The error of an unknown option, a missing argument or a value that does not fit; Typer has no public name for it."""
 
 app = typer.Typer(
     name="tussock",
@@ -96,9 +100,17 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
         try:
-            app()
+            code = app(prog_name="tussock", standalone_mode=False)
         finally:
             sys.stdout.flush()
+        sys.exit(code)
+    except WrongUsage as error:
+        # With its class known, mypy would ask for what only Typer's own copy of Click has.
+        usage: Any = error
+        # Without any argument the help was shown, and there is no more to say.
+        if usage.format_message():
+            _fail(_usage_text(usage))
+        sys.exit(usage.exit_code)
     except TussockError as error:
         _fail(str(error))
         sys.exit(2 if isinstance(error, NoStore) else 1)
@@ -122,6 +134,18 @@ class _Formatter(logging.Formatter):
 
 def _fail(text: str) -> None:
     sys.stderr.write(f"error: {safe(' '.join(text.split()))}\n")
+
+
+def _usage_text(error: Any) -> str:
+    """What is wrong with the arguments, and where to read what is right."""
+    parts, path = [error.format_message().rstrip(".")], "tussock"
+    if error.ctx is not None:
+        path = error.ctx.command_path
+        options = {word for parameter in error.ctx.command.params for word in parameter.opts}
+        if getattr(error, "option_name", "") in TLS_VARIABLES and "--store" in options:
+            *most, last = TLS_VARIABLES.values()
+            parts.append(f"commands with --store take the variables {', '.join(most)} and {last} instead")
+    return "; ".join([*parts, f"try '{path} --help'"])
 
 
 def _drop_stdout() -> None:

@@ -11,6 +11,7 @@ from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.moments import Named, check_begun
 
 __all__ = [
+    "TLS_VARIABLES",
     "At",
     "Epoch",
     "Json",
@@ -40,6 +41,14 @@ Meta: TypeAlias = Annotated[
     str,
     typer.Option("--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
 ]
+TLS_VARIABLES = {
+    "--tls-ca": "TUSSOCK_TLS_CA",
+    "--tls-cert": "TUSSOCK_TLS_CERT",
+    "--tls-key": "TUSSOCK_TLS_KEY",
+    "--tls-server-name": "TUSSOCK_TLS_SERVER_NAME",
+}
+"""The variable of each option of TLS. Commands with `--store` have the variables alone."""
+
 TlsCa: TypeAlias = Annotated[
     str | None, typer.Option("--tls-ca", envvar="TUSSOCK_TLS_CA", help="CA of the service (PEM), or `system`.")
 ]

@@ -325,8 +325,16 @@ def test_client_gets_typed_errors(guarded: Guarded) -> None:
 @pytest.mark.parametrize("role", ["reader", "writer", "compactor"])
 def test_only_an_admin_changes_the_settings_of_the_store(guarded: Guarded, role: str) -> None:
     """Every role may open a session and name the present settings; a change would shorten the history of others."""
-    for asked in ({"retention": 0}, {"gc_grace": 1}):
-        with pytest.raises(AccessDenied, match="retention or gc_grace, which needs admin"):
+    with guarded.connect(role) as store:
+        retention, grace = store.version().retention_ms // 1000, store.version().gc_grace_ms // 1000
+    of_retention, of_grace = f"retention from {retention} to 0 seconds", f"gc_grace from {grace} to 1.5 seconds"
+    for asked, said in (
+        ({"retention": 0}, f"{of_retention}, which needs .* versions.retention_seconds of"),
+        ({"gc_grace": 1.5}, f"{of_grace}, which needs the role admin: .* set versions.gc_grace_seconds of"),
+        ({"retention": 0, "gc_grace": grace}, f"{of_retention}, which needs"),
+        ({"retention": 0, "gc_grace": 1.5}, f"{of_retention} and {of_grace}, which needs"),
+    ):
+        with pytest.raises(AccessDenied, match=f"'the-{role}' may not change the store's {said}"):
             guarded.connect(role, **asked)
     with guarded.connect("admin", retention=3700, gc_grace=950) as admin:
         assert (admin.version().retention_ms, admin.version().gc_grace_ms) == (3_700_000, 950_000)
@@ -377,10 +385,19 @@ def test_a_token_that_cannot_be_one_is_reported_as_such(
     """One that no call can carry, and a file that holds none."""
     with pytest.raises(MessageTooLarge, match="the token, or what else goes with each call, is too long"):
         guarded.connect("x" * 100_000)
-    (tmp_path / "token").write_text("")
     monkeypatch.setenv("TUSSOCK_TOKEN_FILE", str(tmp_path / "token"))
-    with pytest.raises(InvalidOption, match="which TUSSOCK_TOKEN_FILE names, should hold one token"):
-        connect(guarded.process.url, tls_ca=str(guarded.authority.certificate), deadline=1.0)
+    for content, said in (
+        (None, "the file that TUSSOCK_TOKEN_FILE names cannot be read: No such file or directory; it should hold the"),
+        (
+            "",
+            "token, which TUSSOCK_TOKEN_FILE names, is empty; it should hold the token alone, as `tussock meta token`",
+        ),
+        ("a\nb", "TUSSOCK_TOKEN_FILE names, has more than one line, or characters that no token has; it should hold"),
+    ):
+        if content is not None:
+            (tmp_path / "token").write_text(content)
+        with pytest.raises(InvalidOption, match=said):
+            connect(guarded.process.url, tls_ca=str(guarded.authority.certificate), deadline=1.0)
 
 
 def test_status_says_that_a_token_is_wrong(
@@ -403,7 +420,7 @@ def test_settings_of_the_service_cannot_be_changed_by_clients(tmp_path: Path) ->
     arguments = ((tmp_path / "store").as_uri(), "--config", str(tmp_path / "meta.toml"))
     with MetaProcess(*arguments) as process:
         url = process.wait_until_it_leads().url
-        with pytest.raises(InvalidOption, match=r"retention=5 .* say 60 seconds \(versions.retention_seconds\)"):
+        with pytest.raises(InvalidOption, match=r"retention of 5 seconds .* say 60 \(versions.retention_seconds\)"):
             connect(url, retention=5)
         with connect(url, retention=60, gc_grace=70) as store:
             store.create_table("t")

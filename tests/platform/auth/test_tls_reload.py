@@ -1,5 +1,6 @@
 """Certificates, CAs and tokens are replaced while service and clients run, without a restart."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.tls import server_credentials
-from tussock.meta.server.auth.tokens import create_token, read_tokens
+from tussock.meta.server.auth.tokens import FORMER_TOKENS_MAX, create_token, read_tokens
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import RealSystem
@@ -117,6 +118,37 @@ def test_revoked_token_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:
     later(system)
     assert (known(old), known(new)) == (False, True)
     assert [token.name for token in read_tokens([str(file)])] == ["spark"]
+
+
+def test_the_last_tokens_to_leave_the_file_are_known_as_revoked(tmp_path: Path) -> None:
+    """By their hashes, until they are back in the file or hundreds have left after them."""
+    made = [create_token(f"t{number}", "reader", RealSystem()) for number in range(FORMER_TOKENS_MAX + 2)]
+    system, file = FakeSystem(), tmp_path / "tokens"
+    file.write_text("\n".join(line for _, line in made))
+    authenticator = Authenticator(system, tokens_file=str(file))
+
+    def name(number: int) -> str:
+        with contextlib.suppress(Unauthenticated):
+            return authenticator.authenticate(Presented(f"Bearer {made[number][0]}", ())).identity
+        return authenticator.revoked_identity(Presented(f"Bearer {made[number][0]}", ()))
+
+    file.write_text("\n".join(line for _, line in made[1:]))
+    later(system)
+    assert (name(0), name(1)) == ("t0 (revoked)", "t1")
+    file.write_text("\n".join(line for _, line in made))
+    later(system)
+    assert name(0) == "t0"
+    file.write_text(made[-1][1])
+    later(system)
+    assert [name(number) for number in (0, 1, len(made) - 2)] == ["", "t1 (revoked)", f"t{len(made) - 2} (revoked)"]
+    assert authenticator.revoked_identity(Presented(None, ())) == ""
+
+
+def test_a_revoked_certificate_is_known_by_its_name() -> None:
+    """The log names its holder as the refusal does."""
+    authenticator = Authenticator(FakeSystem(), certificates_required=True, revoked=["CN:job"])
+    assert authenticator.revoked_identity(Presented(None, ["CN:job"])) == "job (revoked)"
+    assert authenticator.revoked_identity(Presented(None, ["CN:other"])) == ""
 
 
 # --- A real service --------------------------------------------------------------------------------------------------

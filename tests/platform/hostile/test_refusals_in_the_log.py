@@ -1,13 +1,15 @@
 """Refused calls in the log: the session of each, and a bounded number of lines."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from support.service.guarded_meta import GuardedMeta
+from support.service.guarded_meta import Caller, GuardedMeta
+from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.wire.gate import ERROR_BYTES_MAX, LINES_BURST
-from tussock.statestore.errors import InvalidOption, TableNotFound
+from tussock.statestore.errors import InvalidOption, TableNotFound, Unauthenticated
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,26 @@ def test_refused_calls_do_not_fill_the_log(meta: GuardedMeta) -> None:
     told = [line for line in meta.process.lines if line.get("method") == "DropTable"]
     assert LINES_BURST / 2 < len(told) < 2 * LINES_BURST
     assert max(len(str(line["error"])) for line in told) <= ERROR_BYTES_MAX
+
+
+def test_calls_with_a_revoked_token_are_logged_with_its_name(tmp_path: Path) -> None:
+    """An admin wants to know which job still has it; a token that never was in the file is nobody's."""
+    file = tmp_path / "tokens"
+    with GuardedMeta(tmp_path) as service:
+        reader, stranger = service.caller("reader"), Caller(service.process.address, "tussock_wrong")
+        reader.call("GetStatus", pb.GetStatusRequest())
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if "the-reader" not in line))
+
+        def is_refused(caller: Caller) -> bool:
+            try:
+                caller.call("GetStatus", pb.GetStatusRequest())
+            except Unauthenticated:
+                return True
+            return False
+
+        eventually(lambda: is_refused(reader))
+        assert service.process.wait_for(code="UNAUTHENTICATED")["caller"] == "the-reader (revoked)"
+        assert is_refused(stranger)
+        service.process.wait_for(code="UNAUTHENTICATED", caller="anonymous")
+        stranger.close()
+        assert not [line for line in service.process.raw if service.tokens["reader"] in line]

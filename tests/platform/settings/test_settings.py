@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
+from support.network.certificates import Authority
 from support.service.meta_process import TUSSOCK
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.server.settings.model import MetaSettings, node_options
@@ -60,10 +61,15 @@ def test_flag_beats_environment_beats_file_beats_default(
 
 def test_options_of_a_group_may_come_from_several_sources(tmp_path: Path) -> None:
     """Groups are no units: each option comes from the first source that sets it."""
-    file = toml(tmp_path, '[tls]\ncertificate = "c"\nkey = "k"\n[tls.roles]\nreader = ["CN:a"]\nadmin = ["CN:file"]')
-    environ = {"TUSSOCK_META_TLS__CLIENT_CA": "ca", "TUSSOCK_META_TLS__ROLES__ADMIN": "CN:b, OU:c"}
-    tls = load({"tls.key": "flag"}, environ, file).tls
-    assert (tls.certificate, tls.key, tls.client_ca) == ("c", "flag", "ca")
+    authority = Authority(tmp_path)
+    pair, ca = authority.sign("meta"), str(authority.certificate)
+    file = toml(
+        tmp_path,
+        f'[tls]\ncertificate = "{pair.certificate}"\nkey = "k"\n[tls.roles]\nreader = ["CN:a"]\nadmin = ["CN:file"]',
+    )
+    environ = {"TUSSOCK_META_TLS__CLIENT_CA": ca, "TUSSOCK_META_TLS__ROLES__ADMIN": "CN:b, OU:c"}
+    tls = load({"tls.key": str(pair.key)}, environ, file).tls
+    assert (tls.certificate, tls.key, tls.client_ca) == (str(pair.certificate), str(pair.key), ca)
     assert (tls.roles.reader, tls.roles.admin) == (("CN:a",), ("CN:b", "OU:c"))
 
 
@@ -111,10 +117,65 @@ def test_file_of_the_wrong_shape_is_named(tmp_path: Path, text: str) -> None:
     assert str(path) in problem
 
 
+def test_a_name_with_a_dot_is_no_path_into_an_option(tmp_path: Path) -> None:
+    """A quoted key of TOML may look like an option within one that holds text."""
+    assert refusal(file=toml(tmp_path, '"store.x" = 1')) == ["store.x: there is no such option"]
+
+
 def test_file_that_is_missing_is_named() -> None:
     """A file that was named and is missing is no reason to use defaults."""
     (problem,) = refusal(file="/nowhere/meta.toml")
     assert problem == "/nowhere/meta.toml: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("text", ["[leader", None])
+def test_a_file_that_cannot_be_read_is_the_only_problem(tmp_path: Path, text: str | None) -> None:
+    """What it would have said is not missing, the store neither, and what a flag says wrong is still told."""
+    file = tmp_path / "meta.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InvalidOption) as raised:
+        load_settings({"tls.client_ca": __file__, "tls.roles.admin": "CN:a"}, {}, str(file))
+    problems = str(raised.value).splitlines()[1:]
+    assert [problem.partition(": ")[0] for problem in problems] == [f"- {file}", "- --tls.client-ca"]
+
+
+def test_files_that_cannot_be_used_are_named_by_their_settings(tmp_path: Path) -> None:
+    """All at once, beside other mistakes: missing files, such as hold something else, a key of another certificate."""
+    authority = Authority(tmp_path)
+    pair, other = authority.sign("meta"), authority.sign("other")
+    (tmp_path / "tokens").write_text("spark writer\n")
+    file = toml(
+        tmp_path,
+        f'[tls]\ncertificate = "{pair.certificate}"\nclient_ca = "{pair.key}"\nroles.admin = ["ops"]\nrevoked = ["b"]',
+    )
+    environ = {"TUSSOCK_META_TLS__KEY": str(other.key), "TUSSOCK_META_TOKENS__FILE": str(tmp_path / "tokens")}
+    told = dict(problem.split(": ", 1) for problem in refusal({"drain_seconds": "-1"}, environ, file))
+    expected = {
+        "--drain-seconds": "greater than",
+        f"tls.certificate ({file})": "KEY_VALUES_MISMATCH",
+        f"tls.client_ca ({file})": "holds no PEM certificates",
+        f"tls.roles.admin ({file})": "'ops' should be one of CN",
+        f"tls.revoked ({file})": "'b' should be one of CN",
+        "TUSSOCK_META_TOKENS__FILE": "line 1: should be NAME ROLES sha256:HEX",
+    }
+    assert told.keys() == expected.keys()
+    for place, text in expected.items():
+        assert text in told[place]
+    missing = {"tls.certificate": SECRET, "tls.key": "/", "tls.client_ca": "a\0b", "tokens.file": SECRET}
+    assert refusal(missing) == [
+        "--tls.certificate: the file cannot be read: No such file or directory",
+        "--tls.key: the file cannot be read: Is a directory",
+        "--tls.client-ca: this is no name of a file",
+        "--tokens.file: the file cannot be read: No such file or directory",
+    ]
+
+
+def test_a_group_with_a_misfit_is_not_searched_for_contradictions(tmp_path: Path) -> None:
+    """What was given wrong would be missed there; other groups are searched."""
+    file = toml(tmp_path, '[tls]\ncertificate = 3\nclient_ca = "/nowhere"\n[compaction]\nl0_merge_max = 3')
+    places = [problem.partition(":")[0].partition(" ")[0] for problem in refusal({}, {}, file)]
+    assert places == ["tls.certificate", "compaction.l0_merge_max", "tls.client_ca"]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +280,12 @@ def test_documents_list_every_option() -> None:
     assert rows == expected
 
 
-def test_process_reports_wrong_settings_and_ends() -> None:
+@pytest.mark.parametrize("command", ["serve", "settings"])
+def test_process_reports_wrong_settings_and_ends(command: str) -> None:
     """The command ends with code 2 and a line for each problem."""
+    wrong = ("--log.level", SECRET, "--leader.lease-seconds=-1", "--tokens.file", SECRET, "--tls.roles.admin", "ops")
     ran = subprocess.run(
-        [TUSSOCK, "meta", "serve", "--log.level", SECRET, "--leader.lease-seconds=-1"],
+        [TUSSOCK, "meta", command, *wrong],
         capture_output=True,
         check=False,
         text=True,
@@ -233,5 +296,8 @@ def test_process_reports_wrong_settings_and_ends() -> None:
         "- store",
         "- --leader.lease-seconds",
         "- --log.level",
+        "- tls.roles (flag)",
+        "- --tls.roles.admin",
+        "- --tokens.file",
     ]
     assert SECRET not in ran.stderr + ran.stdout

@@ -1,4 +1,4 @@
-"""Proxies: one for the names of a cluster, and one for a slow way.
+"""Proxies: one for the names of a cluster, one for a slow way, and one for a way that is closed for a while.
 
 gRPC goes through the first where the variable `grpc_proxy` says so, so programs run as they are, names of hosts
 included: what asks for a Service gets a process of this machine.
@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ClusterProxy", "SlowPort"]
+__all__ = ["ClosingPort", "ClusterProxy", "SlowPort"]
 
 
 class _Proxy:
@@ -93,6 +93,25 @@ class SlowPort(_Proxy):
         with client, socket.create_connection((host, int(port))) as server:
             time.sleep(self._seconds)
             _join(client, server)
+
+
+class ClosingPort(_Proxy):
+    """Another way to the server at `target` (`host:port`), which closes its connections while `is_closing`."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self._target = target
+        self.is_closing = True
+        self.closed = 0
+
+    def _serve(self, client: socket.socket) -> None:
+        host, _, port = self._target.rpartition(":")
+        with client:
+            if self.is_closing:
+                self.closed += 1
+                return
+            with socket.create_connection((host, int(port))) as server:
+                _join(client, server)
 
 
 def _join(client: socket.socket, server: socket.socket) -> None:

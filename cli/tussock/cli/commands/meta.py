@@ -5,11 +5,12 @@ The service needs the extra `meta`, so what it is made of is imported when it is
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from tussock.cli.output import emit_json
+from tussock.cli.values import safe
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption, TussockError
 
@@ -42,9 +43,7 @@ def serve(context: typer.Context, config: Config = None) -> None:
     try:
         settings = load_settings(parse_flags(context.args), os.environ, config)
     except InvalidOption as error:
-        # One line a problem, which the usual report of an error would run together.
-        sys.stderr.write(f"error: {error}\n")
-        raise typer.Exit(2) from None
+        _refuse(error)
     serve_replica(settings)
 
 
@@ -56,8 +55,7 @@ def settings(context: typer.Context, config: Config = None) -> None:
     try:
         found = load_settings(parse_flags(context.args), os.environ, config)
     except InvalidOption as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise typer.Exit(2) from None
+        _refuse(error)
     emit_json(shown(found))
 
 
@@ -80,3 +78,9 @@ def token(
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
     sys.stderr.write(f"token, shown this once: {secret}\n")
+
+
+def _refuse(error: InvalidOption) -> NoReturn:
+    """Say which settings do not work, a line each, which the usual report of an error would run together."""
+    sys.stderr.write("error: " + safe(str(error), keep="\n") + "\n")
+    raise typer.Exit(2) from None

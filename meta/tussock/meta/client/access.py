@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import Message
 
+from tussock.meta.client.tls_mistakes import closes_for_tls
 from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
@@ -31,8 +32,11 @@ def dial_with(access: Access, system: System) -> Dial:
         token = token_of()
         return (("authorization", f"Bearer {token}"),) if token else ()
 
+    def closes(address: str) -> bool:
+        return closes_for_tls(address, access)
+
     if not access.tls_ca:
-        return lambda address: GrpcTransport(address, None, metadata)
+        return lambda address: GrpcTransport(address, None, metadata, closes_for_tls=closes)
     paths = [path for path in (access.tls_ca, access.tls_cert, access.tls_key) if path and path != SYSTEM_CA]
 
     def load(_: Sequence[str]) -> grpc.ChannelCredentials:
@@ -46,7 +50,11 @@ def dial_with(access: Access, system: System) -> Dial:
 
     files = WatchedFiles(paths, load, system)
     name = access.tls_server_name
-    return lambda address: _Renewed(files, lambda credentials: GrpcTransport(address, credentials, metadata, name))
+
+    def make(address: str, credentials: grpc.ChannelCredentials) -> Transport:
+        return GrpcTransport(address, credentials, metadata, name, closes_for_tls=closes)
+
+    return lambda address: _Renewed(files, lambda credentials: make(address, credentials))
 
 
 def _token(access: Access, system: System) -> Callable[[], str]:
@@ -54,10 +62,20 @@ def _token(access: Access, system: System) -> Callable[[], str]:
         return lambda: access.token
 
     def load(paths: Sequence[str]) -> str:
-        token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
-        if not (token and token.isascii() and token.isprintable()):
+        expected = "it should hold the token alone, as `tussock meta token` shows it"
+        try:
+            token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
+        except OSError as error:
+            # The path is not repeated: it may be the token itself.
             raise InvalidOption(
-                f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, should hold one token of printable ASCII, nothing else",
+                f"the file that TUSSOCK_TOKEN_FILE names cannot be read: {error.strerror}; {expected}"
+            ) from None
+        if not token:
+            raise InvalidOption(f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, is empty; {expected}", paths[0])
+        if not (token.isascii() and token.isprintable()):
+            raise InvalidOption(
+                f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, has more than one line, or characters that no token has; "
+                f"{expected}",
                 paths[0],
             )
         return token

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from tussock.meta.client.tls_mistakes import TlsMistakes
 from tussock.meta.client.transport import Dial, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.methods import METHODS
+from tussock.meta.rpc.methods import METHODS, Method
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import (
@@ -153,6 +154,7 @@ class MetaConnection:
         self._transports: dict[str, Transport] = {}
         self._leader = self._addresses[0]
         self._session = _Session()
+        self._mistakes = TlsMistakes()
         self._opening = system.lock()
         self._changed = system.condition()
         self._closed = False
@@ -189,7 +191,8 @@ class MetaConnection:
     ) -> Message:
         """Call the leader; repeats until there is an answer or `timeout` seconds (else the deadline) are over.
 
-        Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
+        Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said: sooner if TLS
+        is used so that none of them can ever answer.
         """
         _check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
         deadline = self._system.monotonic() + (self._deadline_seconds if timeout is None else timeout)
@@ -206,7 +209,7 @@ class MetaConnection:
                 if left <= 0:
                     # What it said while there was time tells more.
                     raise MetaUnavailable(said.get(address, f"{name}: the time was up"))
-                return self._transport(address).call(METHODS[name], request, min(left, ATTEMPT_SECONDS_MAX))
+                return self._ask(address, METHODS[name], request, min(left, ATTEMPT_SECONDS_MAX))
             except NotLeader as error:
                 said[address] = str(error)
                 pause = self._follow(address, error)
@@ -233,7 +236,7 @@ class MetaConnection:
             except RateLimited as error:
                 said[address] = str(error)
                 pause = int(error.args[1]) / 1000 if len(error.args) > 1 else PAUSE_SECONDS
-            if deadline - self._system.monotonic() <= pause:
+            if deadline - self._system.monotonic() <= pause or self._is_hopeless():
                 raise MetaUnavailable(
                     f"{name}: no leader of the meta service answered in time; "
                     + "; ".join(f"{where}: {what}" for where, what in said.items()),
@@ -272,6 +275,23 @@ class MetaConnection:
             if address not in self._transports:
                 self._transports[address] = self._dial(address)
             return self._transports[address]
+
+    def _ask(self, address: str, method: Method, request: Message, timeout: float) -> Message:
+        """One attempt at one replica, which is noted for what it says of TLS."""
+        transport, failure = self._transport(address), None
+        try:
+            return transport.call(method, request, timeout)
+        except TussockError as error:
+            failure = error
+            raise
+        finally:
+            with self._changed:
+                self._mistakes = self._mistakes.after(address, self._system.monotonic(), failure)
+
+    def _is_hopeless(self) -> bool:
+        """Whether no replica will ever answer. A compactor is a service, which waits for those who mend it."""
+        with self._changed:
+            return self._kind != pb.COMPACTOR and self._mistakes.are_hopeless({*self._addresses, *self._transports})
 
     def _follow(self, asked: str, error: NotLeader | MetaUnavailable) -> float:
         """Go to the leader that a replica named, or on to the next replica; returns the seconds to wait before."""

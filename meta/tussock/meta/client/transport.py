@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import Message
 
+from tussock.meta.client.tls_mistakes import TlsMistake
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, TOO_MANY_CALLS, decode_error
 from tussock.meta.rpc.methods import (
@@ -74,6 +75,9 @@ _CHANNEL_OPTIONS = [
 ]
 
 
+LOOK_EVERY_SECONDS = 1.0
+"""How often it is looked why a service closes connections; less than the distance at which two looks are needed."""
+
 CALLS_AT_ONCE = 48
 """On one connection: the service takes 64, and a heartbeat must not wait for commits that wait for the bucket."""
 
@@ -88,11 +92,13 @@ class GrpcTransport:
         metadata: Callable[[], tuple[tuple[str, str], ...]] = tuple,
         server_name: str = "",
         connect_seconds: float = CONNECT_SECONDS,
+        closes_for_tls: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Connects when it is first used.
 
         `metadata` is asked before each call (tokens). `server_name` is what the server's certificate must be for; the
-        host of the address if empty. An attempt to connect may take `connect_seconds`, TLS and all.
+        host of the address if empty. An attempt to connect may take `connect_seconds`, TLS and all. `closes_for_tls`
+        says of an address that closes connections whether TLS is why; it is asked until there was an answer.
         """
         self.address = address
         self._metadata = metadata
@@ -117,6 +123,9 @@ class GrpcTransport:
             if not method.bytes_max or method.bytes_max > PIECE_BYTES_MAX
         }
         self._is_secure = credentials is not None
+        self._closes_for_tls = closes_for_tls
+        self._looked: tuple[float, bool] = (float("-inf"), False)
+        self._is_answered = False
         self._protocol = PROTOCOL_VERSION
         self._system = RealSystem()
         self._room = threading.BoundedSemaphore(CALLS_AT_ONCE)
@@ -164,9 +173,10 @@ class GrpcTransport:
             else:
                 answer = self._stubs[method.name](data, timeout, metadata)
         except grpc.RpcError as error:
-            raise _translate(self.address, method.name, error, is_secure=self._is_secure) from None
+            raise self._with_reason(_translate(self.address, method.name, error, is_secure=self._is_secure)) from None
         except ValueError as error:
             raise _channel_closed(self.address, method.name, error) from None
+        self._is_answered = True
         return answer
 
     def subscribe(self, request: pb.SubscribeRequest) -> Stream:
@@ -180,6 +190,17 @@ class GrpcTransport:
     def close(self) -> None:
         """Close the channel; calls in flight fail."""
         self._channel.close()
+
+    def _with_reason(self, error: TussockError) -> TussockError:
+        """The error, as a `TlsMistake` if the service closes connections for TLS."""
+        if not isinstance(error, MetaUnavailable):
+            self._is_answered = True
+        if self._is_answered or "Socket closed" not in str(error):
+            return error
+        now = self._system.monotonic()
+        if now - self._looked[0] >= LOOK_EVERY_SECONDS:
+            self._looked = (now, self._closes_for_tls(self.address))
+        return TlsMistake(*error.args) if self._looked[1] else error
 
     def _all_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("tussock-protocol", str(self._protocol)), *self._metadata())
@@ -231,6 +252,9 @@ _HINTS = {
 }
 """What to do, by whether the client speaks TLS and by what gRPC says of a connection that did not come about."""
 
+_PROVEN = {hint for hint in _HINTS if hint[1] != "Socket closed"}
+"""Those that a handshake shows. A socket is also closed by what restarts."""
+
 
 def _translate(address: str, method: str, error: Any, *, is_secure: bool) -> TussockError:
     """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
@@ -247,5 +271,6 @@ def _translate(address: str, method: str, error: Any, *, is_secure: bool) -> Tus
     if code == grpc.StatusCode.INTERNAL and details.startswith(FAILED):
         # The service itself failed: asked again, it would fail again.
         return TussockError(text)
-    hints = [hint for (secure, said), hint in _HINTS.items() if secure == is_secure and said in details]
-    return MetaUnavailable("; ".join([text, *hints]), address)
+    hints = {known: hint for known, hint in _HINTS.items() if known[0] == is_secure and known[1] in details}
+    kind = TlsMistake if hints.keys() & _PROVEN else MetaUnavailable
+    return kind("; ".join([text, *hints.values()]), address)

@@ -53,8 +53,9 @@ class Periods:
         ):
             if own_ms is not None and asked_ms not in (None, own_ms):
                 raise InvalidOption(
-                    f"{name}={(asked_ms or 0) / 1000:g} is asked for, and the settings of the meta service say "
-                    f"{own_ms / 1000:g} seconds (versions.{name}_seconds): connect without it, or change it there"
+                    f"a {name} of {(asked_ms or 0) / 1000:g} seconds is asked for, and the settings of the meta "
+                    f"service say {own_ms / 1000:g} (versions.{name}_seconds), which no client may change: ask for "
+                    "that or for nothing, or have the setting changed"
                 )
         return _deltas(
             version,

@@ -119,7 +119,7 @@ class Leadership:
         gc_grace_ms = request.gc_grace_ms if request.HasField("gc_grace_ms") else None
         asks_for_change = self._context.meta.asks_for_change(retention_ms, gc_grace_ms)
         if asks_for_change:
-            _check_settling(caller)
+            _check_settling(caller, self._context.meta.version(), retention_ms, gc_grace_ms)
         with self._lock:
             session = self.sessions.open(request, caller.identity)
         if asks_for_change:
@@ -185,11 +185,17 @@ def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
             raise InvalidOption(f"{name} is {getattr(request, name)}; expected up to {SETTING_MS_MAX}, 31 years")
 
 
-def _check_settling(caller: Caller) -> None:
+def _check_settling(caller: Caller, version: Version, retention_ms: int | None, gc_grace_ms: int | None) -> None:
     """A writer must not end the history that others read."""
-    if not caller.roles & Role.ADMIN:
-        raise AccessDenied(
-            f"{caller.identity!r} may not change the store's retention or gc_grace, which needs admin; connect "
-            "without them",
-            caller.identity,
-        )
+    if caller.roles & Role.ADMIN:
+        return
+    asked = (("retention", retention_ms, version.retention_ms), ("gc_grace", gc_grace_ms, version.gc_grace_ms))
+    changes = [(name, new / 1000, old / 1000) for name, new, old in asked if new not in (None, old)]
+    raise AccessDenied(
+        f"{caller.identity!r} may not change the store's "
+        + " and ".join(f"{name} from {old:g} to {new:g} seconds" for name, new, old in changes)
+        + ", which needs the role admin: ask for what holds or for nothing, or set "
+        + " and ".join(f"versions.{name}_seconds" for name, _, _ in changes)
+        + " of the meta service",
+        caller.identity,
+    )

@@ -279,7 +279,10 @@ class TypedTable:
         return change_batches(self._feed(), self.spec, epochs, keys, columns, before_images=before_images)
 
     def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
-        """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
+        """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does.
+
+        Also those whose writes changed nothing, such as a delete of a missing row, of which `change_feed` has no row.
+        """
         return self._feed().epochs(from_epoch, to_epoch)
 
     def _batches(

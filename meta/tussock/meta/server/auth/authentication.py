@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tussock.meta.rpc.methods import Method, Role
 from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.auth.certificates import CertificateRules
-from tussock.meta.server.auth.tokens import Token, find_token, read_tokens
+from tussock.meta.server.auth.tokens import Token, TokensFile, find_token
 from tussock.statestore.base.system import System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import AccessDenied, Unauthenticated
@@ -54,9 +54,10 @@ class Authenticator:
         revoked: Sequence[str] = (),
     ) -> None:
         """Reads the file; `InvalidOption` if it, or a pattern, cannot be used."""
+        self._file = TokensFile()
         self._tokens: WatchedFiles[tuple[Token, ...]] | None = None
         if tokens_file:
-            self._tokens = WatchedFiles([tokens_file], read_tokens, system)
+            self._tokens = WatchedFiles([tokens_file], self._file.read, system)
         self._certificates_required = certificates_required
         self._rules = CertificateRules(certificate_roles or {}, revoked)
 
@@ -82,13 +83,23 @@ class Authenticator:
         token = self._token(presented.authorization, self._tokens.current())
         return Caller(token.name, token.roles if of_certificate is None else token.roles & of_certificate)
 
+    def revoked_identity(self, presented: Presented) -> str:
+        """Whose credentials these were, for the log: `NAME (revoked)`; empty if they never were anybody's here.
+
+        Of tokens only those are known that left the file while this process ran.
+        """
+        if presented.names and self._rules.is_revoked(presented.names):
+            return f"{self._rules.identity(presented.names)} (revoked)"
+        token = find_token(self._file.former, _secret(presented.authorization))
+        return f"{token.name} (revoked)" if token else ""
+
     @staticmethod
     def _token(authorization: str | None, tokens: Sequence[Token]) -> Token:
         if authorization is None:
             raise Unauthenticated("the call brings no bearer token: give the client token=..., or TUSSOCK_TOKEN")
         if not authorization[: len(_SCHEME)].lower() == _SCHEME:
             raise Unauthenticated("the metadata 'authorization' should be 'Bearer' and a token")
-        token = find_token(tokens, authorization[len(_SCHEME) :].strip())
+        token = find_token(tokens, _secret(authorization))
         if token is None:
             raise Unauthenticated("the bearer token is not known here; it was revoked, or never in the tokens file")
         return token
@@ -103,6 +114,11 @@ def authorize(caller: Caller, method: Method) -> None:
             caller.identity,
             method.name,
         )
+
+
+def _secret(authorization: str | None) -> str:
+    """What stands behind the scheme."""
+    return (authorization or "")[len(_SCHEME) :].strip()
 
 
 def _named(roles: Role, between: str) -> str:

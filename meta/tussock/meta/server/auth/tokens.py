@@ -17,9 +17,11 @@ from tussock.meta.rpc.methods import Role
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["ROLES", "Token", "create_token", "find_token", "read_tokens"]
+__all__ = ["ROLES", "Token", "TokensFile", "create_token", "find_token", "read_tokens"]
 
 _SECRET_BYTES = 32
+FORMER_TOKENS_MAX = 256
+"""The tokens that left the file last, each of which a refused call is compared with."""
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})\s+([a-z,]+)\s+sha256:([0-9a-f]{64})", re.ASCII)
 
 ROLES = {
@@ -67,6 +69,27 @@ def read_tokens(paths: Sequence[str]) -> tuple[Token, ...]:
             raise InvalidOption(f"{path}, line {number}: should be NAME ROLES sha256:HEX, see `tussock meta token`")
         tokens.append(token)
     return tuple(tokens)
+
+
+class TokensFile:
+    """Reads a file of tokens again and again, and remembers those that have left it: a refusal is to say whose it was.
+
+    `read` is called by one thread at a time; `former` may be read by any.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Token, ...] = ()
+        self.former: tuple[Token, ...] = ()
+        """Tokens that were in the file and are not, the last ones to leave it; hashes as there, no secrets."""
+
+    def read(self, paths: Sequence[str]) -> tuple[Token, ...]:
+        """What `read_tokens` returns."""
+        tokens = read_tokens(paths)
+        present = {token.digest for token in tokens}
+        former = [token for token in (*self.former, *self._last) if token.digest not in present]
+        self.former = tuple(former[-FORMER_TOKENS_MAX:])
+        self._last = tokens
+        return tokens
 
 
 def find_token(tokens: Sequence[Token], secret: str) -> Token | None:

@@ -5,6 +5,7 @@ well in it. All problems of all sources are told at once, with the place of each
 that hold text, since a secret may stand in the wrong place.
 """
 
+import copy
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
+from tussock.meta.server.settings.files import unusable_files
 from tussock.meta.server.settings.model import MetaSettings, contradictions
 from tussock.statestore.errors import InvalidOption
 
@@ -79,20 +81,30 @@ def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: st
     known = {option.name: option for option in options()}
     problems: list[str] = []
     config = file or environ.get(CONFIG_VARIABLE)
+    of_file = _from_file(config, problems) if config else {}
+    # Without the file it is not known what is missing, nor what contradicts what.
+    is_whole = of_file is not None
     sources: list[tuple[str, Tree]] = [
         ("flag", _from_flags(flags, known, problems)),
         ("environment", _from_environment(environ, known, problems)),
-        (config or "", _from_file(config, problems) if config else {}),
+        (config or "", of_file or {}),
     ]
     merged: Tree = {}
     for _, tree in reversed(sources):
         _merge(merged, tree)
+    misfits: set[str] = set()
     try:
-        settings = MetaSettings.model_validate(merged)
+        settings: MetaSettings | None = MetaSettings.model_validate(merged)
     except ValidationError as error:
-        problems += [_describe(found["loc"], found, sources, known) for found in error.errors(include_url=False)]
-    else:
-        problems += [f"{_where(name, sources, known)}: {text}" for name, text in contradictions(settings)]
+        for found in error.errors(include_url=False):
+            misfits.add(_name(found["loc"]))
+            if is_whole or found["type"] != "missing":
+                problems.append(_describe(found, sources, known))
+        settings = _without(misfits, merged)
+    if settings is not None:
+        disagreeing = _known_contradictions(settings, misfits) if is_whole else []
+        wrong = [*disagreeing, *unusable_files(settings)]
+        problems += [f"{_where(name, sources, known)}: {text}" for name, text in wrong]
         if not problems:
             return settings
     raise InvalidOption("the service's settings do not work:\n" + "\n".join(f"- {problem}" for problem in problems))
@@ -152,7 +164,8 @@ def _from_environment(environ: Mapping[str, str], known: Mapping[str, Option], p
     return tree
 
 
-def _from_file(file: str, problems: list[str]) -> Tree:
+def _from_file(file: str, problems: list[str]) -> Tree | None:
+    """What the file says; `None` if it cannot be read, which is a problem."""
     try:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -161,7 +174,7 @@ def _from_file(file: str, problems: list[str]) -> Tree:
         problems.append(f"{file}: is not UTF-8 text")
     except tomllib.TOMLDecodeError as error:
         problems.append(f"{file}: is not TOML: {error}")
-    return {}
+    return None
 
 
 def _put(tree: Tree, name: str, value: str) -> None:
@@ -193,9 +206,39 @@ def _where(name: str, sources: Sequence[tuple[str, Tree]], known: Mapping[str, O
     return name
 
 
-def _describe(loc: tuple[int | str, ...], found: Any, sources: Sequence[tuple[str, Tree]], known: Any) -> str:
-    # A position in a list is of no use to find the place; the list is.
-    name = ".".join(part for part in loc if isinstance(part, str))
+def _without(misfits: set[str], merged: Tree) -> MetaSettings | None:
+    """The settings without these options, to find what else is wrong; `None` if they are still no settings."""
+    rest = copy.deepcopy(merged)
+    for name in misfits:
+        *groups, last = name.split(".")
+        tree: Any = rest
+        for group in groups:
+            tree = tree.get(group) if isinstance(tree, dict) else None
+        if isinstance(tree, dict):
+            tree.pop(last, None)
+    # Of the scheme with which everything else can be set.
+    rest.setdefault("store", "s3://unknown")
+    try:
+        return MetaSettings.model_validate(rest)
+    except ValidationError:
+        return None
+
+
+def _known_contradictions(settings: MetaSettings, misfits: set[str]) -> list[tuple[str, str]]:
+    """The contradictions in groups whose options are all right; in the others they may come of what was left out."""
+    groups = {name.partition(".")[0] for name in misfits}
+    if "tokens" in groups:
+        groups.add("tls")
+    return [(name, text) for name, text in contradictions(settings) if name.partition(".")[0] not in groups]
+
+
+def _name(loc: tuple[int | str, ...]) -> str:
+    """The option that pydantic means. A position in a list is of no use to find the place; the list is."""
+    return ".".join(part for part in loc if isinstance(part, str))
+
+
+def _describe(found: Any, sources: Sequence[tuple[str, Tree]], known: Any) -> str:
+    name = _name(found["loc"])
     if found["type"] == "missing":
         option = known[name]
         return f"{name}: is required: give {option.flag}, {option.variable}, or {name} in a configuration file"

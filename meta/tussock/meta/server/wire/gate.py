@@ -78,6 +78,7 @@ class WireCall:
         asked = self._metadata.get(REQUEST_METADATA, "")
         self.request_id = asked if _REQUEST_ID.fullmatch(asked) else gate.system.random_bytes(8).hex()
         self.caller = ANYONE._replace(roles=ANYONE.roles & ~ANYONE.roles)
+        self._revoked = ""
         gate.metrics.begin(method)
 
     def admit(self) -> Caller:
@@ -93,11 +94,12 @@ class WireCall:
                 OLDEST_PROTOCOL,
             )
         gate = self._gate
+        presented = Presented(self._metadata.get("authorization"), certificate_names(self._auth_context))
         try:
-            caller = gate.authenticator.authenticate(
-                Presented(self._metadata.get("authorization"), certificate_names(self._auth_context))
-            )
+            caller = gate.authenticator.authenticate(presented)
         except Unauthenticated:
+            # In the log only: what limits a stranger goes by the host.
+            self._revoked = gate.authenticator.revoked_identity(presented)
             gate.refusals.check(self.host[1], self.method.name)
             raise
         self.caller = caller._replace(request_id=self.request_id)
@@ -178,7 +180,7 @@ class WireCall:
         told: dict[str, object] = {
             "method": self.method.name,
             "request_id": self.request_id,
-            "caller": self.caller.identity,
+            "caller": self._revoked or self.caller.identity,
         }
         if self._session:
             told["session"] = self._session
