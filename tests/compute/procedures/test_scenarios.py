@@ -5,7 +5,6 @@ SP1 (border) appends x to `log` and emits x+1, SP2 emits 2x, SP3 adds to `sum`.
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ class Story:
             tx.table("sum").upsert([{"k": 0, "v": total}])
             tx.reply(total)
 
-        @app.call_procedure("read sum".replace(" ", "_"))
+        @app.call_procedure("read_sum")
         def read_sum(tx: Any) -> int:
             return total_in(tx)
 
@@ -171,7 +170,7 @@ def test_ps6_an_error_rolls_the_whole_batch_back(store: StateStore, recovery: st
     story.fail_on = {2}
     with story.app as app:
         app.submit("SP1", batch(1), batch_id=1).result(10)
-        with pytest.raises(ps.ProcedureError, match="'SP2' failed on batch 2.*no such luck") as caught:
+        with pytest.raises(ps.ProcedureError, match=r"'SP2' failed on batch 2.*no such luck") as caught:
             app.submit("SP1", batch(7), batch_id=2).result(10)
         assert (caught.value.procedure, caught.value.batch_id) == ("SP2", 2)
         with pytest.raises(ps.ProcedureError, match="no such luck"):
@@ -189,7 +188,7 @@ def test_ps6_an_error_rolls_the_whole_batch_back(store: StateStore, recovery: st
     ],
 )
 def test_ps7_a_window_by_tuples(store: StateStore, first: Any, seen: list[list[int]], slides: int) -> None:
-    """S11 to S14: staged tuples are invisible until a slide; the window's trigger fires then, the stream's each time."""
+    """S11 to S14: staged tuples are invisible until a slide; the window's trigger fires then."""
     app = ps.App(store, "windows", checkpoint=60)
     votes = app.stream("votes", X)
     recent = app.window("recent", on=votes, rows=4, slide=2, first=first)

@@ -222,9 +222,7 @@ class App:
                 f"application {self.name!r} has no border procedure {procedure!r:.100}; batches go to one of {known}"
             )
         if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
-            raise InvalidOption(
-                f"procedure {procedure!r}: batch_id is {batch_id!r:.100}; expected 1 to 2**63-1, or None"
-            )
+            raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
         shape = self._shapes[procedure]
         if shape is None and type(rows) is list and not rows:
             # No row says which columns there are.
@@ -242,8 +240,8 @@ class App:
             packed = msgspec.msgpack.encode(arguments)
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
             raise InvalidOption(
-                f"call procedure {name!r}: its arguments cannot be recorded: {error}; expected None, booleans, numbers, "
-                "strings, bytes, lists and dicts of them"
+                f"call procedure {name!r}: its arguments cannot be recorded: {error}; expected None, booleans, "
+                "numbers, strings, bytes, lists and dicts of them"
             ) from error
         return running.submit(CallRequest(name, packed))
 

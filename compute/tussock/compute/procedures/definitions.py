@@ -148,8 +148,8 @@ class Definitions:
             other = next((one for one in self.procedures.values() if stream in one.emits), None)
             if other is not None:
                 raise InvalidOption(
-                    f"procedure {name!r}: stream {stream.name!r} is emitted by {other.name!r} already; a stream has one "
-                    "source"
+                    f"procedure {name!r}: stream {stream.name!r} is emitted by {other.name!r} already; a stream has "
+                    "one source"
                 )
         self.procedures[name] = Procedure(
             name, run, border, taken, given, self._tables(writes, f"procedure {name!r}"), schema

@@ -17,8 +17,9 @@ from tussock.compute.applications.errors import NotDeterministic, ProcedureError
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Kind, Record
 from tussock.compute.procedures.context import ProcedureContext
-from tussock.compute.procedures.definitions import Call, Definitions, Procedure, Stream, Window
+from tussock.compute.procedures.definitions import Call, Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
+from tussock.compute.procedures.insertions import Insertions
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
 from tussock.compute.procedures.rows import Shape, from_bytes
 from tussock.compute.procedures.state import EngineState
@@ -29,7 +30,6 @@ from tussock.statestore.transactions.delta import Delta
 __all__ = ["Ask", "BatchRequest", "CallRequest", "Engine"]
 
 TRACE_MAX = 10_000
-TRIGGER_DEPTH_MAX = 16
 
 
 class BatchRequest(NamedTuple):
@@ -64,21 +64,10 @@ class Engine:
         self._alone = alone
         self._graph = graph_of(definitions.procedures, definitions.streams)
         self._consuming = [one for one in self._graph.order if one.consumes]
-        self._shapes = {name: Shape(stream.schema, f"stream {name!r}") for name, stream in definitions.streams.items()}
         self._input_shapes = {
             name: Shape(one.schema, f"procedure {name!r}") if one.schema is not None else None
             for name, one in definitions.procedures.items()
         }
-        self._windows_on: dict[str, list[Window]] = {}
-        for window in definitions.windows.values():
-            self._windows_on.setdefault(window.on.name, []).append(window)
-        self._triggers_on: dict[tuple[str, str], list[Callable[..., Any]]] = {}
-        for trigger in definitions.triggers.values():
-            on = trigger.on
-            kind = "stream" if isinstance(on, Stream) else "window" if isinstance(on, Window) else "table"
-            self._triggers_on.setdefault((kind, on if isinstance(on, str) else on.name), []).append(trigger.run)
-        self._emitted: dict[str, list[pa.Table]] = {}
-        """By stream, what the running procedure has emitted."""
         self.trace: deque[tuple[str, int | None]] = deque(maxlen=TRACE_MAX)
         self._running: _Running | None = None
         """A batch of a strong log that is not through."""
@@ -95,7 +84,7 @@ class Engine:
         self._delta = delta
         self._host = host
         self._state = EngineState(self._definitions, delta, state)
-        self._tables: dict[str, Any] = {}
+        self._insertions = Insertions(self._definitions, self._graph, delta, self._state)
 
     def persist(self) -> bytes:
         """For a commit."""
@@ -133,7 +122,7 @@ class Engine:
         if record.kind == Kind.BATCH:
             rows = from_bytes(record.given, self._input_shapes[record.name], self._named(record))
             running = _Running(procedure, record.batch_id, rows, record.given)
-            self._begin(running)
+            self._begin()
             error = self._run_through(running, record.drawn)
             self._compare(record, self._delta.digest(), error.cause if error is not None else "")
             self._end(running, error)
@@ -164,11 +153,11 @@ class Engine:
     def empty_batch(self, procedure: str) -> pa.Table:
         """A batch without rows, for a border without a schema: with the columns of the one stream that it emits."""
         emits = self._definitions.procedures[procedure].emits
-        return self._shapes[emits[0].name].empty if len(emits) == 1 else pa.table({})
+        return emits[0].schema.empty_table() if len(emits) == 1 else pa.table({})
 
     def window_rows(self, window: Window, *, staged: bool) -> pa.Table:
         """The visible tuples of a window, or the staged ones; between two requests."""
-        return self._shapes[window.on.name].of_rows(self._state.windows[window.name].rows(staged=staged))
+        return self._insertions.window_rows(window, staged=staged)
 
     # --- Batches -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +168,7 @@ class Engine:
         if batch_id <= last:
             return self._repeated(procedure, batch_id, last)
         running = _Running(procedure, batch_id, request.table, request.given)
-        self._begin(running)
+        self._begin()
         self._asked = procedure.name, batch_id, request.given
         if self._strong:
             return self._go_on(running)
@@ -226,12 +215,12 @@ class Engine:
         if running is None:
             rows = from_bytes(record.given, self._input_shapes[record.name], self._named(record))
             running = self._running = _Running(procedure, record.batch_id, rows, record.given)
-            self._begin(running)
+            self._begin()
         expected = self._next_step(running)
         if expected is not procedure or running.batch_id != record.batch_id:
             raise NotDeterministic(
-                f"record {record.seq} of the input log is of {self._named(record)}, and after what came before the graph "
-                f"would run {expected.name if expected else 'nothing'} on batch {running.batch_id}: the graph was changed"
+                f"record {record.seq} of the input log is of {self._named(record)}, and after what came before the "
+                f"graph would run {expected.name if expected else 'nothing'} on batch {running.batch_id}: changed?"
             )
         error = self._step(running, procedure, self._new_draws(record.drawn))
         self._compare(record, self._delta.digest(), error.cause if error is not None else "")
@@ -239,7 +228,7 @@ class Engine:
             self._running = None
             self._end(running, None)
 
-    def _begin(self, running: "_Running") -> None:
+    def _begin(self) -> None:
         self._delta.begin()
         self._state.begin()
 
@@ -266,8 +255,8 @@ class Engine:
     def _step(self, running: "_Running", procedure: Procedure, draws: Draws) -> ProcedureError | None:
         """One procedure on the batch."""
         batch_id = running.batch_id
-        tx = ProcedureContext(procedure.name, batch_id, self, draws, procedure.writes, procedure.emits)
-        self._emitted = {}
+        tx = ProcedureContext(procedure.name, batch_id, self._insertions, draws, procedure.writes, procedure.emits)
+        self._insertions.begin_step()
         try:
             if procedure is running.border:
                 returned = procedure.run(tx, running.rows)
@@ -279,9 +268,8 @@ class Engine:
                         f"what it returned is emitted where it is declared for one stream, and it is for "
                         f"{len(procedure.emits)}: use tx.emit(stream, rows)"
                     )
-                self.insert(tx, procedure.emits[0], returned)
-            for stream in procedure.emits:
-                self._pass_on(tx, running, stream)
+                self._insertions.insert(tx, procedure.emits[0], returned)
+            self._insertions.end_step(tx, procedure.emits, batch_id)
             value, has_replied = tx.replied
             if has_replied:
                 running.reply = pack_value(value)
@@ -294,77 +282,6 @@ class Engine:
         self.trace.append((procedure.name, batch_id))
         running.steps += 1
         return None
-
-    def _pass_on(self, tx: ProcedureContext, running: "_Running", stream: Stream) -> None:
-        """The batch in a stream, maybe without tuples, to windows by batches and to its consumers."""
-        tables = self._emitted.get(stream.name, [])
-        rows = (
-            tables[0] if len(tables) == 1 else pa.concat_tables(tables) if tables else self._shapes[stream.name].empty
-        )
-        for window in self._windows_on.get(stream.name, ()):
-            if window.by_batches and self._state.windows[window.name].insert(rows.to_pylist()):
-                self._slid(tx, window)
-        consumers = self._graph.consumers[stream.name]
-        if consumers:
-            self._state.put(stream, running.batch_id, rows, consumers)
-
-    # --- What procedures do ------------------------------------------------------------------------------------------
-
-    def open_table(self, name: str) -> Any:
-        """A table of the application."""
-        table = self._tables.get(name)
-        if table is None:
-            if name not in self._definitions.tables:
-                raise InvalidOption(
-                    f"table {name!r:.100} is not one of application {self._definitions.application!r}, which has "
-                    f"{sorted(self._definitions.tables)}: declare it by app.table()"
-                )
-            table = self._tables[name] = self._delta.table(name)
-        return table
-
-    def has_triggers(self, table: str) -> bool:
-        """Whether a trigger is on the table."""
-        return ("table", table) in self._triggers_on
-
-    def insert(self, tx: ProcedureContext, stream: Stream, rows: Any) -> None:
-        """Tuples into a stream."""
-        table = self._shapes[stream.name].table(rows)
-        self._emitted.setdefault(stream.name, []).append(table)
-        triggers = self._triggers_on.get(("stream", stream.name), ())
-        windows = [one for one in self._windows_on.get(stream.name, ()) if not one.by_batches]
-        if not triggers and not windows:
-            return
-        tuples = table.to_pylist()
-        for at, one in enumerate(tuples):
-            for run in triggers:
-                self._fire(tx, run, table.slice(at, 1))
-            for window in windows:
-                if self._state.windows[window.name].insert((one,)):
-                    self._slid(tx, window)
-
-    def wrote(self, tx: ProcedureContext, table: str, rows: Any) -> None:
-        """Each row that was written to a table, to its triggers."""
-        schema = self.open_table(table).schema
-        written = Shape(schema, f"table {table!r}").table(rows)
-        for at in range(written.num_rows):
-            for run in self._triggers_on["table", table]:
-                self._fire(tx, run, written.slice(at, 1))
-
-    def _slid(self, tx: ProcedureContext, window: Window) -> None:
-        triggers = self._triggers_on.get(("window", window.name), ())
-        if triggers:
-            visible = self._shapes[window.on.name].of_rows(self._state.windows[window.name].rows())
-            for run in triggers:
-                self._fire(tx, run, visible)
-
-    def _fire(self, tx: ProcedureContext, run: Callable[..., Any], rows: pa.Table) -> None:
-        if tx.depth >= TRIGGER_DEPTH_MAX:
-            raise InvalidOption(f"triggers have set off each other {TRIGGER_DEPTH_MAX} deep")
-        tx.depth += 1
-        try:
-            run(tx, rows)
-        finally:
-            tx.depth -= 1
 
     # --- Ends --------------------------------------------------------------------------------------------------------
 
@@ -395,8 +312,8 @@ class Engine:
             return Outcome(error=error) if error is not None else Outcome(value=unpack_value(reply.value))
         return Outcome(
             error=InvalidBatch(
-                f"procedure {procedure.name!r}: batch {batch_id} comes after batch {last}, and batches run in the order "
-                "of their ids: it was never given, or so long ago that its reply is not kept; nothing was done"
+                f"procedure {procedure.name!r}: batch {batch_id} comes after batch {last}, and batches run in the "
+                "order of their ids: it was never given, or so long ago that its reply is not kept; nothing was done"
             )
         )
 
@@ -415,7 +332,7 @@ class Engine:
         self._asked = request.name, 0, request.arguments
         draws = self._new_draws(None if recorded is None else recorded.drawn)
         self._delta.begin()
-        tx = ProcedureContext(call.name, None, self, draws, call.writes, ())
+        tx = ProcedureContext(call.name, None, self._insertions, draws, call.writes, ())
         cause, failure, value = "", None, None
         try:
             value = call.run(tx, *msgspec.msgpack.decode(request.arguments))
@@ -457,9 +374,9 @@ class Engine:
         if (digest if not error else None) != record.digest or error != record.error:
             had, has = record.error or f"writes {record.digest}", error or f"writes {digest}"
             raise NotDeterministic(
-                f"record {record.seq} of the input log, {self._named(record)}: the replay has another result than the run "
-                f"that was recorded ({has}; it had {had}). Does it read a clock, draw a random number, or use what is "
-                "outside of its tables? tx.now(), tx.random(), tx.uuid() and tx.call_external() are replayed"
+                f"record {record.seq} of the input log, {self._named(record)}: the replay has another result than the "
+                f"run that was recorded ({has}; it had {had}). Does it read a clock, draw a random number, or use what "
+                "is outside of its tables? tx.now(), tx.random(), tx.uuid() and tx.call_external() are replayed"
             )
 
     def _named(self, record: Record) -> str:

@@ -45,8 +45,8 @@ def pack_value(value: Any) -> bytes:
             data = b"P" + _encode(value)
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
             raise InvalidOption(
-                f"a reply is {value!r:.100}: {error}; expected None, booleans, numbers, strings, bytes, times, lists and "
-                "dicts of them, or an Arrow table"
+                f"a reply is {value!r:.100}: {error}; expected None, booleans, numbers, strings, bytes, times, lists "
+                "and dicts of them, or an Arrow table"
             ) from error
     if len(data) > REPLY_BYTES_MAX:
         raise InvalidOption(f"a reply has {len(data):,} bytes; at most 1 MiB fit: reply with keys, and read the rows")

@@ -1,4 +1,4 @@
-"""What an application of procedures remembers besides its users' tables: last batches, windows, waiting tuples, replies.
+"""What an application of procedures remembers besides its tables: last batches, windows, waiting tuples, replies.
 
 In memory while it runs, written into tables `APPLICATION.WINDOW`, `APPLICATION.streams` and `APPLICATION.replies` by
 each commit of the state. All of it can be undone to a savepoint, as the tables can.

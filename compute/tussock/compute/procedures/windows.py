@@ -1,7 +1,8 @@
 """What a window shows: staged tuples become visible by slides. A pure state machine that can be undone.
 
-Tuples are staged when they are inserted. Once a slide's worth of them is staged, all of them become visible at once, and
-the oldest go, so that `size` stay. By batches it is the same, with all tuples of a batch as one; an empty batch counts.
+Tuples are staged when they are inserted. Once a slide's worth of them is staged, all of them become visible at once,
+and the oldest go, so that `size` stay. By batches it is the same, with all tuples of a batch as one; an empty batch
+counts.
 """
 
 from collections import deque

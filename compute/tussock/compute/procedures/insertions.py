@@ -1,0 +1,116 @@
+"""What follows when a procedure writes: tuples go into windows, triggers run, the batch goes on to its consumers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tussock.compute.procedures.context import ProcedureContext
+from tussock.compute.procedures.definitions import Definitions, Stream, Window
+from tussock.compute.procedures.graph import Graph
+from tussock.compute.procedures.rows import Shape
+from tussock.compute.procedures.state import EngineState
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["Insertions"]
+
+TRIGGER_DEPTH_MAX = 16
+
+
+class Insertions:
+    """The `Effects` of the procedures of one run."""
+
+    def __init__(self, definitions: Definitions, graph: Graph, delta: Delta, state: EngineState) -> None:
+        self._definitions = definitions
+        self._graph = graph
+        self._delta = delta
+        self._state = state
+        self._shapes = {name: Shape(stream.schema, f"stream {name!r}") for name, stream in definitions.streams.items()}
+        self._windows_on: dict[str, list[Window]] = {}
+        for window in definitions.windows.values():
+            self._windows_on.setdefault(window.on.name, []).append(window)
+        self._triggers_on: dict[tuple[str, str], list[Callable[..., Any]]] = {}
+        for trigger in definitions.triggers.values():
+            on = trigger.on
+            kind = "stream" if isinstance(on, Stream) else "window" if isinstance(on, Window) else "table"
+            self._triggers_on.setdefault((kind, on if isinstance(on, str) else on.name), []).append(trigger.run)
+        self._tables: dict[str, Any] = {}
+        self._emitted: dict[str, list[pa.Table]] = {}
+        """By stream, what the running procedure has emitted."""
+
+    def begin_step(self) -> None:
+        """A procedure begins."""
+        self._emitted = {}
+
+    def end_step(self, tx: ProcedureContext, emits: tuple[Stream, ...], batch_id: int) -> None:
+        """The procedure has returned: the batch goes on in the streams that it emits, maybe without tuples."""
+        for stream in emits:
+            tables = self._emitted.get(stream.name)
+            rows = pa.concat_tables(tables) if tables else self._shapes[stream.name].empty
+            for window in self._windows_on.get(stream.name, ()):
+                if window.by_batches and self._state.windows[window.name].insert(rows.to_pylist()):
+                    self._slid(tx, window)
+            consumers = self._graph.consumers[stream.name]
+            if consumers:
+                self._state.put(stream, batch_id, rows, consumers)
+
+    def window_rows(self, window: Window, *, staged: bool = False) -> pa.Table:
+        """The visible tuples of a window, oldest first, or the staged ones."""
+        return self._shapes[window.on.name].of_rows(self._state.windows[window.name].rows(staged=staged))
+
+    def open_table(self, name: str) -> Any:
+        """A table of the application."""
+        table = self._tables.get(name)
+        if table is None:
+            if name not in self._definitions.tables:
+                raise InvalidOption(
+                    f"table {name!r:.100} is not one of application {self._definitions.application!r}, which has "
+                    f"{sorted(self._definitions.tables)}: declare it by app.table()"
+                )
+            table = self._tables[name] = self._delta.table(name)
+        return table
+
+    def has_triggers(self, table: str) -> bool:
+        """Whether a trigger is on the table."""
+        return ("table", table) in self._triggers_on
+
+    def insert(self, tx: ProcedureContext, stream: Stream, rows: Any) -> None:
+        """Tuples into a stream."""
+        table = self._shapes[stream.name].table(rows)
+        self._emitted.setdefault(stream.name, []).append(table)
+        triggers = self._triggers_on.get(("stream", stream.name), ())
+        windows = [one for one in self._windows_on.get(stream.name, ()) if not one.by_batches]
+        if not triggers and not windows:
+            return
+        tuples = table.to_pylist()
+        for at, one in enumerate(tuples):
+            for run in triggers:
+                self._fire(tx, run, table.slice(at, 1))
+            for window in windows:
+                if self._state.windows[window.name].insert((one,)):
+                    self._slid(tx, window)
+
+    def wrote(self, tx: ProcedureContext, table: str, rows: Any) -> None:
+        """Each row that was written to a table, to its triggers."""
+        schema = self.open_table(table).schema
+        written = Shape(schema, f"table {table!r}").table(rows)
+        for at in range(written.num_rows):
+            for run in self._triggers_on["table", table]:
+                self._fire(tx, run, written.slice(at, 1))
+
+    def _slid(self, tx: ProcedureContext, window: Window) -> None:
+        triggers = self._triggers_on.get(("window", window.name), ())
+        if triggers:
+            visible = self.window_rows(window)
+            for run in triggers:
+                self._fire(tx, run, visible)
+
+    def _fire(self, tx: ProcedureContext, run: Callable[..., Any], rows: pa.Table) -> None:
+        if tx.depth >= TRIGGER_DEPTH_MAX:
+            raise InvalidOption(f"triggers have set off each other {TRIGGER_DEPTH_MAX} deep")
+        tx.depth += 1
+        try:
+            run(tx, rows)
+        finally:
+            tx.depth -= 1
