@@ -31,7 +31,7 @@ class LogGroup(NamedTuple):
 
 def give(reply: "Future[Any]", outcome: Outcome) -> None:
     """The reply to a caller who may have gone."""
-    if not reply.set_running_or_notify_cancel():
+    if reply.done() or not reply.set_running_or_notify_cancel():
         return
     if outcome.error is not None:
         reply.set_exception(outcome.error)

@@ -34,6 +34,9 @@ class Host(Protocol):
     def write_now(self, record: Record) -> None:
         """Make a record durable, and all before it, before this returns."""
 
+    def give_up(self, why: str) -> None:
+        """The thread of requests hangs: refuse all that waits and all that comes. In any thread."""
+
 
 class Program(Protocol):
     """A layer's part of an application; called by one thread."""
@@ -49,6 +52,9 @@ class Program(Protocol):
 
     def run(self, what: Any, seq: int) -> Outcome:
         """Run a request in memory; its records are numbered from `seq`."""
+
+    def unload(self) -> None:
+        """Nothing runs any more."""
 
     def persist(self) -> bytes:
         """Write what is kept beside the tables into them, for a commit; answers what goes into the progress."""

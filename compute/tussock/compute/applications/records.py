@@ -54,8 +54,10 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     """Times, random numbers and answers from outside, in the order in which they were asked for."""
     digest: int | None
     """Of the writes, in their order; `None` if there were none."""
+    failed: str = ""
+    """The procedure that raised; then nothing was written."""
     error: str = ""
-    """What was raised; then nothing was written."""
+    """What it raised: class and text."""
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):

@@ -68,6 +68,8 @@ class Runner:
         self._records: list[Record] = []
         self._replies: list[tuple[Future[Any], Outcome]] = []
         self._group_began = 0.0
+        self._running: Future[Any] | None = None
+        """The reply of what runs, or ran last."""
         self._commit: _Commit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
@@ -87,6 +89,7 @@ class Runner:
         try:
             self._recover(generation)
         except BaseException:
+            self._program.unload()
             self._delta.close()
             raise
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
@@ -117,7 +120,8 @@ class Runner:
             return
         self._is_stopping = True
         self._requests.put(None)
-        self._task.join()
+        if self._failure is None:
+            self._task.join()
         self._task = None
         self._drain()
         if self._failure is not None:
@@ -139,6 +143,17 @@ class Runner:
         self._take(Outcome((record,)), None)
         self._hand_over()
         self._writer.wait_durable(self._next_object - 1)
+
+    def give_up(self, why: str) -> None:
+        """The thread of requests hangs: refuse all that waits and all that comes. In any thread."""
+        error = ApplicationStopped(why)
+        log.error("application hangs", application=self._name, error=why)
+        self._failure = error
+        self._writer.failure = self._writer.failure or error
+        running = self._running
+        if running is not None:
+            give(running, Outcome(error=error))
+        self._drain()
 
     # --- Recovery ----------------------------------------------------------------------------------------------------
 
@@ -171,6 +186,7 @@ class Runner:
         try:
             while (request := self._next_request()) is not None:
                 if request.reply is not _NOBODY:
+                    self._running = request.reply
                     self._take(self._program.run(request.what, self._seq + 1), request.reply)
                 self._look_after()
             self._end()
@@ -305,6 +321,7 @@ class Runner:
             assert self._commit is not None
             self._commit.wait()
         self._writer.stop()
+        self._program.unload()
         self._delta.close()
         if self._writer.failure is not None:
             raise self._writer.failure
@@ -320,6 +337,7 @@ class Runner:
             give(reply, Outcome(error=error))
         self._replies = []
         self._writer.stop()
+        self._program.unload()
         self._delta.close()
         self._drain()
 

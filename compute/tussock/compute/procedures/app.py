@@ -47,13 +47,14 @@ class App:
         recovery: Literal["weak", "strong"] = "weak",
         group_commit: float | None = 0.010,
         checkpoint: float = 1.0,
+        timeout: float = 30.0,
         input: str | None = None,  # noqa: A002 - the public API's name
     ) -> None:
         """`recovery="strong"` logs each procedure's run, "weak" only what comes from outside.
 
         Replies leave once their records are durable, at most `group_commit` seconds after they ran; `None`: each record
         alone. State is committed every `checkpoint` seconds; 0: for each request. `input`: the URL of another place for
-        the input log than the store's bucket.
+        the input log than the store's bucket. A procedure that runs for `timeout` seconds ends its batch.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(
@@ -64,6 +65,9 @@ class App:
             raise InvalidOption(f"application {name!r}: recovery={recovery!r:.100}; expected 'weak' or 'strong'")
         check_seconds(group_commit, f"application {name!r}: group_commit", none=True)
         check_seconds(checkpoint, f"application {name!r}: checkpoint", none=False)
+        check_seconds(timeout, f"application {name!r}: timeout", none=False)
+        if not timeout:
+            raise InvalidOption(f"application {name!r}: timeout={timeout!r}; expected more than 0 s")
         if input is not None and not isinstance(input, str):
             raise InvalidOption(f"application {name!r}: input={input!r:.100}; expected the URL of a place, or None")
         self.name = name
@@ -72,6 +76,7 @@ class App:
         self._group_commit = group_commit
         self._checkpoint = checkpoint
         self._input = input
+        self._timeout = timeout
         self._definitions = Definitions(name)
         self._shapes: dict[str, Shape | None] = {}
         self._engine: Engine | None = None
@@ -176,7 +181,9 @@ class App:
         """
         self._check_declaring()
         strong = self._recovery == "strong"
-        engine = Engine(self._definitions, strong=strong, alone=strong and self._group_commit is None)
+        engine = Engine(
+            self._definitions, strong=strong, alone=strong and self._group_commit is None, timeout=self._timeout
+        )
         create_tables(self._store, self._definitions)
         runner = Runner(
             self._store,
@@ -257,7 +264,7 @@ class App:
         """The newest executions, in order: (procedure, batch), of a call (name, None); none of what was rolled back."""
         if type(last) is not int or not 1 <= last <= TRACE_MAX:
             raise InvalidOption(f"last is {last!r:.100}; expected 1 to {TRACE_MAX:,}")
-        return self._look(lambda engine: list(engine.trace)[-last:])
+        return self._look(lambda engine: engine.trace(last))
 
     def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
         """The visible tuples of a window, oldest first; or those that wait for a slide."""

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.applications.errors import ProcedureError
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["REPLIES_SCHEMA", "Replies", "Reply", "pack_value", "unpack_value"]
@@ -71,17 +70,6 @@ class Reply(NamedTuple):
     failed: str = ""
     """The procedure that raised."""
     cause: str = ""
-
-    def error(self) -> ProcedureError | None:
-        """The error of a batch that failed."""
-        if not self.failed:
-            return None
-        return ProcedureError(
-            f"procedure {self.failed!r} failed on batch {self.batch_id}, which is rolled back: {self.cause}",
-            self.failed,
-            self.batch_id,
-            self.cause,
-        )
 
 
 class Replies:

@@ -1,0 +1,165 @@
+"""Runs batches through the graph, one procedure after the other, in one savepoint.
+
+After each procedure those follow whose streams all have the batch, and nothing else runs before the last of them. An
+error of any of them undoes the whole batch.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tussock.compute.applications.deadline import Deadline, Overdue
+from tussock.compute.applications.draws import Draws
+from tussock.compute.applications.errors import NotDeterministic, ProcedureError
+from tussock.compute.procedures.context import ProcedureContext
+from tussock.compute.procedures.definitions import Call, Definitions, Procedure
+from tussock.compute.procedures.graph import Graph
+from tussock.compute.procedures.insertions import Insertions
+from tussock.compute.procedures.replies import Reply, pack_value
+from tussock.compute.procedures.state import EngineState
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["Batches", "Running", "failure"]
+
+TRACE_MAX = 10_000
+CAUSE_MAX = 10_000
+"""Characters of what a procedure raised."""
+
+
+class Running:
+    """A batch on its way through the graph."""
+
+    def __init__(self, border: Procedure, batch_id: int, rows: pa.Table, given: bytes) -> None:
+        self.border = border
+        self.batch_id = batch_id
+        self.rows = rows
+        self.given = given
+        self.reply = pack_value(None)
+        self.steps = 0
+        """Procedures that have run on it."""
+
+
+class Batches:
+    """The batches, and calls, of one run."""
+
+    def __init__(
+        self, definitions: Definitions, graph: Graph, delta: Delta, state: EngineState, deadline: Deadline
+    ) -> None:
+        self._consuming = [one for one in graph.order if one.consumes]
+        self._delta = delta
+        self._state = state
+        self._deadline = deadline
+        self.insertions = Insertions(definitions, graph, delta, state)
+        self.trace: deque[tuple[str, int | None]] = deque(maxlen=TRACE_MAX)
+
+    def begin(self, running: Running) -> Running:
+        """The batch's savepoint."""
+        self._delta.begin()
+        self._state.begin()
+        return running
+
+    def next_step(self, running: Running) -> Procedure | None:
+        """The procedure that runs on the batch now; `None` once it is through."""
+        if not running.steps:
+            return running.border
+        if not self._state.waiting:
+            return None
+        batch_id = running.batch_id
+        return next((one for one in self._consuming if self._state.is_ready(one, batch_id)), None)
+
+    def run_through(self, running: Running, draws: Draws) -> ProcedureError | None:
+        """All that is left of a batch; the error that ended it."""
+        while (procedure := self.next_step(running)) is not None:
+            error = self.step(running, procedure, draws)
+            if error is not None:
+                return error
+        return None
+
+    def step(self, running: Running, procedure: Procedure, draws: Draws) -> ProcedureError | None:
+        """One procedure on the batch; what it raised."""
+        tx = ProcedureContext(
+            procedure.name, running.batch_id, self.insertions, draws, procedure.writes, procedure.emits
+        )
+        self.insertions.begin_step()
+        error = self._guarded(procedure, running.batch_id, lambda: self._run(running, procedure, tx))
+        if error is None:
+            self.trace.append((procedure.name, running.batch_id))
+            running.steps += 1
+        return error
+
+    def end(self, running: Running, error: ProcedureError | None) -> Reply:
+        """Keep or undo the batch, and remember its reply."""
+        if error is None:
+            self._delta.keep()
+            self._state.keep()
+            reply = Reply(running.batch_id, running.reply)
+        else:
+            self._delta.undo()
+            self._state.undo()
+            for _ in range(running.steps):
+                self.trace.pop()
+            reply = Reply(running.batch_id, pack_value(None), error.procedure, error.cause)
+        self._state.answered(running.border.name, reply)
+        return reply
+
+    def call(self, call: Call, arguments: list[Any], draws: Draws) -> "tuple[bytes, int | None, ProcedureError | None]":
+        """Run a call procedure: its packed reply, the digest of its writes, and what it raised."""
+        self._delta.begin()
+        tx = ProcedureContext(call.name, None, self.insertions, draws, call.writes, ())
+        replies: list[bytes] = []
+
+        def run() -> None:
+            value = call.run(tx, *arguments)
+            replied, has_replied = tx.replied
+            replies.append(pack_value(replied if has_replied else value))
+
+        error = self._guarded(call, None, run)
+        if error is not None:
+            self._delta.undo()
+            return pack_value(None), None, error
+        digest = self._delta.digest()
+        self._delta.keep()
+        self.trace.append((call.name, None))
+        return replies[0], digest, None
+
+    def _run(self, running: Running, procedure: Procedure, tx: ProcedureContext) -> None:
+        if procedure is running.border:
+            returned = procedure.run(tx, running.rows)
+        else:
+            returned = procedure.run(tx, *self._state.take(procedure, running.batch_id))
+        if returned is not None:
+            if len(procedure.emits) != 1:
+                raise InvalidOption(
+                    f"procedure {procedure.name!r} returned rows, which are emitted where it is declared for one "
+                    f"stream, and it is for {len(procedure.emits)}: use tx.emit(stream, rows)"
+                )
+            self.insertions.insert(tx, procedure.emits[0], returned)
+        self.insertions.end_step(tx, procedure.emits, running.batch_id)
+        value, has_replied = tx.replied
+        if has_replied:
+            running.reply = pack_value(value)
+
+    def _guarded(
+        self, procedure: Procedure | Call, batch_id: int | None, run: Callable[[], None]
+    ) -> ProcedureError | None:
+        """Run a user's code; what it raised, as an error that says where."""
+        try:
+            self._deadline.run(run)
+        except NotDeterministic:
+            raise
+        except Overdue:
+            return failure(procedure.name, batch_id, f"it did not return within {self._deadline.seconds:g} s")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its batch's result
+            raised = failure(procedure.name, batch_id, f"{type(error).__name__}: {error}"[:CAUSE_MAX])
+            raised.__cause__ = error
+            return raised
+        return None
+
+
+def failure(procedure: str, batch_id: int | None, cause: str) -> ProcedureError:
+    """The error of a batch, or of a call, that raised."""
+    of = "was called" if batch_id is None else f"failed on batch {batch_id}, which is rolled back"
+    return ProcedureError(f"procedure {procedure!r} {of}: {cause}", procedure, batch_id, cause)

@@ -1,0 +1,235 @@
+"""What is refused, with what is wrong: at the declaration, at the start, at the call, or as the batch's result."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from support.procedures.story import Story, X, batch
+from tussock.compute import procedures as ps
+from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, connect
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    with connect((tmp_path / "store").as_uri(), compaction=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(store: StateStore) -> ps.App:
+    declared = ps.App(store, "bad", checkpoint=60)
+    declared.stream("s", X)
+    return declared
+
+
+def nothing(*_: Any) -> None:
+    """A procedure."""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "no spaces"}, "named 'no spaces'"),
+        ({"name": 5}, "named 5"),
+        ({"recovery": "weekly"}, "recovery='weekly'"),
+        ({"group_commit": -1}, "group_commit is -1"),
+        ({"group_commit": "soon"}, "group_commit is 'soon'"),
+        ({"checkpoint": None}, "checkpoint is None"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"input": 7}, "input=7"),
+    ],
+)
+def test_options_of_an_application(store: StateStore, options: dict[str, Any], message: str) -> None:
+    """Each by its name."""
+    with pytest.raises(InvalidOption, match=message):
+        ps.App(store, **{"name": "a", **options})
+
+
+S = "the stream s"
+
+WRONG: dict[str, tuple[Callable[[ps.App, ps.Stream], Any], str]] = {
+    "slide-above-size": (lambda app, s: app.window("w", on=s, rows=4, slide=5), "slide=5 is more than rows=4"),
+    "no-size": (lambda app, s: app.window("w", on=s, slide=1), "give either rows= or batches="),
+    "two-sizes": (lambda app, s: app.window("w", on=s, rows=1, batches=1), "give either rows= or batches="),
+    "size-of-zero": (lambda app, s: app.window("w", on=s, rows=0), "rows=0"),
+    "first": (lambda app, s: app.window("w", on=s, rows=1, first="later"), "first='later'"),
+    "window-on-nothing": (lambda app, _: app.window("w", on="s", rows=1), "expected a stream"),
+    "schema-of-a-stream": (lambda app, _: app.stream("t", ["x"]), "expected a pyarrow.Schema"),
+    "stream-twice": (lambda app, _: app.stream("s", X), "has a stream 's' already"),
+    "name": (lambda app, _: app.stream("", X), "stream ''"),
+    "never-runs": (lambda app, _: app.procedure("p")(nothing), "'p' would never run"),
+    "nested": (lambda app, s: app.procedure("p", border=True, consumes=s)(nothing), "graphs do not nest"),
+    "consumes-a-name": (lambda app, _: app.procedure("p", consumes="s")(nothing), "consumes='s'"),
+    "consumes-twice": (lambda app, s: app.procedure("p", consumes=[s, s])(nothing), "a stream twice"),
+    "writes-to-the-unknown": (
+        lambda app, _: app.procedure("p", border=True, writes=["t"])(nothing),
+        r"writes=\['t'\]: not tables",
+    ),
+    "trigger-on-the-unknown": (lambda app, _: app.trigger("t")(nothing), "on='t'"),
+    "table-without-schema": (lambda app, _: app.table("t"), "no table 't'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_declarations(app: ps.App, store: StateStore, case: str) -> None:
+    """Each at its place in the program."""
+    del store
+    declare, message = WRONG[case]
+    stream = app.stream("own", X)
+    if case in ("slide-above-size", "no-size"):
+        assert stream.name == "own"
+    with pytest.raises((InvalidOption, TableNotFound), match=message):
+        declare(app, stream)
+
+
+def test_a_stream_has_one_source(app: ps.App) -> None:
+    """Who emits it is known from the declaration."""
+    own = app.stream("own", X)
+    app.procedure("p", border=True, emits=own)(nothing)
+    with pytest.raises(InvalidOption, match="emitted by 'p' already"):
+        app.procedure("q", border=True, emits=own)(nothing)
+
+
+def test_a_circle_is_named(app: ps.App) -> None:
+    """With the procedures that are in it."""
+    a, b = app.stream("a", X), app.stream("b", X)
+    app.procedure("p", consumes=b, emits=a)(nothing)
+    app.procedure("q", consumes=a, emits=b)(nothing)
+    with pytest.raises(InvalidOption, match="p <- q <- p"):
+        app.start()
+
+
+def test_a_stream_without_a_source(app: ps.App) -> None:
+    """Its consumer would never run."""
+    app.procedure("q", consumes=app.stream("a", X))(nothing)
+    with pytest.raises(InvalidOption, match="no procedure emits"):
+        app.start()
+
+
+def test_a_table_with_another_schema(app: ps.App, store: StateStore) -> None:
+    """The table that is there stays as it is."""
+    store.create_table("t", X, primary_key=["x"])
+    with pytest.raises(InvalidOption, match="another schema"):
+        app.table("t", pa.schema([("x", pa.string())]), primary_key=["x"])
+    assert app.table("t").name == "t"
+
+
+def test_what_clients_ask_wrongly(store: StateStore) -> None:
+    """At the call, and nothing runs."""
+    story = Story(store)
+    app = story.app
+    with pytest.raises(ps.ApplicationStopped, match="not running"):
+        app.submit("SP1", batch(1))
+    with app:
+        for wrong, message in (
+            (lambda: app.submit("nothere", batch(1)), r"no border procedure 'nothere'.*\['SP1'\]"),
+            (lambda: app.submit("SP2", batch(1)), "no border procedure 'SP2'"),
+            (lambda: app.submit("SP1", batch(1), batch_id=0), "batch_id 0"),
+            (lambda: app.submit("SP1", batch(1), batch_id=True), "batch_id True"),
+            (lambda: app.call("nothere"), "no call procedure 'nothere'"),
+            (lambda: app.call("times", object()), "cannot be recorded"),
+            (lambda: app.window_rows("nothere"), "no window 'nothere'"),
+            (lambda: app.trace(0), "last is 0"),
+            (lambda: app.stream("late", X), "is running"),
+        ):
+            with pytest.raises(InvalidOption, match=message):
+                wrong()
+        with pytest.raises(SchemaMismatch, match="int is not rows"):
+            app.submit("SP1", 5)
+        with pytest.raises(SchemaMismatch, match="expected a list of dicts"):
+            app.submit("SP1", [1, 2])
+        assert story.runs == []
+    app.stop()
+
+
+def test_rows_come_in_any_form(store: StateStore) -> None:
+    """Arrow, a frame, dicts."""
+    story = Story(store)
+    with story.app as app:
+        assert app.submit("SP1", pa.table({"x": [1]})).result(10) == 4
+        assert app.submit("SP1", pa.record_batch({"x": [1]})).result(10) == 8
+        assert app.submit("SP1", pl.DataFrame({"x": [1]})).result(10) == 12
+        assert app.submit("SP1", batch(1)).result(10) == 16
+
+
+def failing(store: StateStore, fn: Callable[..., Any], **options: Any) -> str:
+    """What a batch is answered whose procedure is `fn`; a good one after it runs."""
+    app = ps.App(store, "failing", checkpoint=60, **{"timeout": 30.0, **options})
+    own, other = app.stream("own", X), app.stream("other", X)
+    app.table("allowed", X, primary_key=["x"])
+    app.table("closed", X, primary_key=["x"])
+
+    @app.procedure("p", border=True, emits=own, writes=["allowed"])
+    def p(tx: Any, given: pa.Table) -> Any:
+        if given.num_rows:
+            tx.table("allowed").upsert([{"x": 77}])
+            return fn(tx, other)
+        tx.reply("good")
+        return None
+
+    app.procedure("q", border=True, emits=other)(nothing)
+    with app:
+        with pytest.raises(ps.ProcedureError) as caught:
+            app.submit("p", batch(1)).result(20)
+        assert app.submit("p", []).result(10) == "good"
+    assert store.table("allowed").get(77) is None
+    assert caught.value.procedure == "p"
+    return str(caught.value)
+
+
+def test_what_procedures_do_wrongly(store: StateStore) -> None:
+    """Each rolls the batch back, and the next one runs."""
+    assert "ZeroDivisionError" in failing(store, lambda *_: 1 / 0)
+    assert "SystemExit: 3" in failing(store, lambda *_: sys.exit(3))
+    assert "not among its writes=" in failing(store, lambda tx, _: tx.table("closed").upsert([{"x": 1}]))
+    assert "not among its writes=" in failing(store, lambda tx, _: tx.table("closed").delete([1]))
+    assert "not one of application" in failing(store, lambda tx, _: tx.table("failing.replies"))
+    assert "declared for ['own']" in failing(store, lambda tx, other: tx.emit(other, batch(1)))
+    assert "unknown columns ['y']" in failing(store, lambda *_: [{"y": 1}])
+    assert "expected int64" in failing(store, lambda *_: [{"x": "text"}])
+    assert "is not rows" in failing(store, lambda *_: 5)
+    assert "a reply is" in failing(store, lambda tx, _: tx.reply(object()))
+    assert "at most 1 MiB" in failing(store, lambda tx, _: tx.reply(b"x" * (1 << 20)))
+    assert "takes no epoch" in failing(store, lambda tx, _: tx.table("allowed").upsert([{"x": 1}], 5))
+    assert "cannot be recorded" in failing(store, lambda tx, _: tx.call_external(lambda _: object(), "key"))
+
+
+def test_a_procedure_that_does_not_return(store: StateStore) -> None:
+    """Its batch ends with the time, and the next one runs."""
+
+    def forever(*_: Any) -> None:
+        while True:
+            pass
+
+    def stubborn(*_: Any) -> None:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            try:
+                while True:
+                    pass
+            except Exception:
+                pass
+
+    assert "did not return within 0.3 s" in failing(store, forever, timeout=0.3)
+    assert "did not return within 0.3 s" in failing(store, stubborn, timeout=0.3)
+
+
+def test_a_procedure_that_hangs_in_a_library(store: StateStore) -> None:
+    """It cannot be ended: the application gives up, and says so to all who wait."""
+    app = ps.App(store, "hangs", checkpoint=60, timeout=0.2)
+    app.procedure("p", border=True)(lambda *_: time.sleep(4))
+    app.start()
+    waiting = [app.submit("p", []), app.submit("p", [])]
+    for ticket in waiting:
+        with pytest.raises(ps.ApplicationStopped, match="has not returned for 0"):
+            ticket.result(10)
+    with pytest.raises(ps.ApplicationStopped):
+        app.submit("p", [])
+    with pytest.raises(ps.ApplicationStopped):
+        app.stop()
