@@ -4,9 +4,9 @@ Each is recorded in the order in which it was asked for, and given again when th
 """
 
 import datetime as dt
-import uuid
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -38,9 +38,9 @@ class Draws:
         """A number from 0 to below 1, with 53 random bits."""
         return int(self._draw("random", lambda: int.from_bytes(self._system.random_bytes(7), "big") >> 3)) / (1 << 53)
 
-    def uuid(self) -> uuid.UUID:
+    def uuid(self) -> UUID:
         """A random UUID (version 4)."""
-        return uuid.UUID(bytes=self._draw("uuid", lambda: self._system.random_bytes(16)), version=4)
+        return UUID(bytes=self._draw("uuid", lambda: self._system.random_bytes(16)), version=4)
 
     def call_external(self, fn: Callable[[str], Any], key: str) -> Any:
         """What `fn(key)` answered the first time; `key` is for the other side to tell a repeated call by.

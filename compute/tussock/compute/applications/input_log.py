@@ -2,7 +2,7 @@
 
 Objects `applications/NAME/input/<20 digits>` of a bucket, one for a group of records, numbered without gaps. Each is
 created and never replaced, which is all that keeps two runners apart: one that takes over reads to the end and creates
-the next number, without records; whoever still writes finds that number taken and is fenced. So such objects stay when
+the next number, without records; an older runner finds that number taken and is fenced. So such objects stay when
 the others go: were their numbers free again, a runner that has slept for long could take one.
 """
 
@@ -21,7 +21,7 @@ from tussock.statestore.errors import CorruptLog
 __all__ = ["InputLog"]
 
 TAKEOVERS_MAX = 1000
-"""Of so many runners the first objects are kept."""
+"""The first objects of that many runners are kept."""
 _AT_ONCE = 16
 """Objects that are read ahead."""
 

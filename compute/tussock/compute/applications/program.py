@@ -57,4 +57,4 @@ class Program(Protocol):
         """Nothing runs any more."""
 
     def persist(self) -> bytes:
-        """Write what is kept beside the tables into them, for a commit; answers what goes into the progress."""
+        """Write what is kept beside the tables into them, for a commit; returns what goes into the progress."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tussock.statestore import StateStore, TableExists
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["APPLICATIONS", "Progress", "read_progress", "write_progress"]
+__all__ = ["APPLICATIONS", "ApplicationProgress", "read_progress", "write_progress"]
 
 APPLICATIONS = "_applications"
 
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ApplicationProgress(msgspec.Struct, frozen=True):
     """Where a recovery begins."""
 
     uid: str
@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True):
     """The layer's."""
 
 
-def read_progress(store: StateStore, delta: Delta, name: str) -> Progress:
+def read_progress(store: StateStore, delta: Delta, name: str) -> ApplicationProgress:
     """The application's row; of one that is new, a fresh uid. Creates the table."""
     if APPLICATIONS not in store.tables():
         try:
@@ -52,12 +52,12 @@ def read_progress(store: StateStore, delta: Delta, name: str) -> Progress:
             store.tables()  # another application was faster
     row: dict[str, Any] | None = delta.table(APPLICATIONS, shared=True).get(name)
     if row is None:
-        return Progress(delta.system.random_bytes(8).hex())
+        return ApplicationProgress(delta.system.random_bytes(8).hex())
     takeovers = msgspec.msgpack.decode(row["takeovers"], type=list[int])
-    return Progress(row["uid"], row["seq"], row["next_object"], takeovers, row["state"])
+    return ApplicationProgress(row["uid"], row["seq"], row["next_object"], takeovers, row["state"])
 
 
-def write_progress(delta: Delta, name: str, progress: Progress) -> None:
+def write_progress(delta: Delta, name: str, progress: ApplicationProgress) -> None:
     """Into the delta, for the same commit as the state."""
     row = {"name": name, **msgspec.structs.asdict(progress)}
     row["takeovers"] = msgspec.msgpack.encode(progress.takeovers)

@@ -16,14 +16,14 @@ import msgspec
 
 from tussock.statestore.errors import CorruptLog, NewerFormat
 
-__all__ = ["Group", "Kind", "Record", "decode_group", "encode_group"]
+__all__ = ["Group", "Record", "RecordKind", "decode_group", "encode_group"]
 
 MAGIC = b"TSIN"
 VERSION = 1
 _HEAD = struct.Struct("<4sBII")
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record says was done."""
 
     BATCH = 1

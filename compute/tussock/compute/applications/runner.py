@@ -18,7 +18,7 @@ from tussock.compute.applications.errors import ApplicationFenced, ApplicationSt
 from tussock.compute.applications.input_log import InputLog
 from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
 from tussock.compute.applications.program import Outcome, Program, Request
-from tussock.compute.applications.progress import Progress, read_progress, write_progress
+from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
 from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore
 from tussock.statestore.base.logs import get_logger
@@ -32,7 +32,7 @@ __all__ = ["Runner"]
 log = get_logger("tussock.compute.applications.runner")
 
 QUEUE_MAX = 10_000
-"""Requests that wait; who asks for more waits, too."""
+"""Requests that wait; a client that asks for more waits, too."""
 GROUP_RECORDS_MAX = 10_000
 DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
@@ -275,7 +275,7 @@ class Runner:
 
     def _begin_commit(self) -> None:
         self._hand_over()
-        progress = Progress(
+        progress = ApplicationProgress(
             self._progress.uid, self._seq, self._next_object, self._log.takeovers, self._program.persist()
         )
         write_progress(self._delta, self._name, progress)

@@ -13,11 +13,11 @@ from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.runner import Runner, check_seconds
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.engine import Ask, BatchRequest, CallRequest, Engine
-from tussock.compute.procedures.rows import Shape, to_bytes, to_table
+from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table
 from tussock.compute.procedures.state import create_tables
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
 
-__all__ = ["App", "Table"]
+__all__ = ["App", "AppTable"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,14 +26,14 @@ BATCH_ID_MAX = (1 << 63) - 1
 TRACE_MAX = 10_000
 
 
-class Table:
+class AppTable:
     """A table of an application, as `App.table` returns it: for `tx.table` and triggers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r})"
+        return f"AppTable({self.name!r})"
 
 
 class App:
@@ -78,13 +78,13 @@ class App:
         self._input = input
         self._timeout = timeout
         self._definitions = Definitions(name)
-        self._shapes: dict[str, Shape | None] = {}
+        self._shapes: dict[str, TupleShape | None] = {}
         self._engine: Engine | None = None
         self._runner: Runner | None = None
 
     # --- Declarations ------------------------------------------------------------------------------------------------
 
-    def table(self, name: str, schema: pa.Schema | None = None, primary_key: Sequence[str] | None = None) -> Table:
+    def table(self, name: str, schema: pa.Schema | None = None, primary_key: Sequence[str] | None = None) -> AppTable:
         """A table for the procedures: created if there is none of that name; without a schema it has to be there.
 
         While the application runs, only it may write to the table. Raises `TableNotFound`, and `InvalidOption` if the
@@ -98,7 +98,7 @@ class App:
         else:
             self._store.create_table(name, schema, primary_key=primary_key)
         self._definitions.tables.add(name)
-        return Table(name)
+        return AppTable(name)
 
     def stream(self, name: str, schema: pa.Schema) -> Stream:
         """A stream of tuples between procedures."""
@@ -129,7 +129,7 @@ class App:
         border: bool = False,
         consumes: Stream | Sequence[Stream] | None = None,
         emits: Stream | Sequence[Stream] | None = None,
-        writes: Sequence[str | Table] | None = None,
+        writes: Sequence[str | AppTable] | None = None,
         schema: pa.Schema | None = None,
     ) -> Callable[[F], F]:
         """Declares `fn(tx, batch)`, or with several streams `fn(tx, first, second)`, as a procedure of the graph.
@@ -147,7 +147,7 @@ class App:
 
         return declare
 
-    def trigger(self, on: Stream | Window | Table | str) -> Callable[[F], F]:
+    def trigger(self, on: Stream | Window | AppTable | str) -> Callable[[F], F]:
         """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
 
         Within the transaction that inserts: what the trigger raises undoes it, too.
@@ -155,13 +155,13 @@ class App:
         self._check_declaring()
 
         def declare(fn: F) -> F:
-            at = on.name if isinstance(on, Table) else on
+            at = on.name if isinstance(on, AppTable) else on
             self._definitions.add_trigger(f"{fn.__name__}_{len(self._definitions.triggers)}", fn, at)
             return fn
 
         return declare
 
-    def call_procedure(self, name: str, *, writes: Sequence[str | Table] | None = None) -> Callable[[F], F]:
+    def call_procedure(self, name: str, *, writes: Sequence[str | AppTable] | None = None) -> Callable[[F], F]:
         """Declares `fn(tx, *arguments)`, which clients call; it never runs between the procedures of a batch."""
         self._check_declaring()
 

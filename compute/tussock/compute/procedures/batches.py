@@ -14,7 +14,7 @@ from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.applications.draws import Draws
 from tussock.compute.applications.errors import NotDeterministic, ProcedureError
 from tussock.compute.procedures.context import ProcedureContext
-from tussock.compute.procedures.definitions import Call, Definitions, Procedure
+from tussock.compute.procedures.definitions import CallProcedure, Definitions, Procedure
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.insertions import Insertions
 from tussock.compute.procedures.replies import Reply, pack_value
@@ -22,14 +22,14 @@ from tussock.compute.procedures.state import EngineState
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Batches", "Running", "failure"]
+__all__ = ["Batches", "RunningBatch", "failure"]
 
 TRACE_MAX = 10_000
 CAUSE_MAX = 10_000
 """Characters of what a procedure raised."""
 
 
-class Running:
+class RunningBatch:
     """A batch on its way through the graph."""
 
     def __init__(self, border: Procedure, batch_id: int, rows: pa.Table, given: bytes) -> None:
@@ -55,13 +55,13 @@ class Batches:
         self.insertions = Insertions(definitions, graph, delta, state)
         self.trace: deque[tuple[str, int | None]] = deque(maxlen=TRACE_MAX)
 
-    def begin(self, running: Running) -> Running:
+    def begin(self, running: RunningBatch) -> RunningBatch:
         """The batch's savepoint."""
         self._delta.begin()
         self._state.begin()
         return running
 
-    def next_step(self, running: Running) -> Procedure | None:
+    def next_step(self, running: RunningBatch) -> Procedure | None:
         """The procedure that runs on the batch now; `None` once it is through."""
         if not running.steps:
             return running.border
@@ -70,7 +70,7 @@ class Batches:
         batch_id = running.batch_id
         return next((one for one in self._consuming if self._state.is_ready(one, batch_id)), None)
 
-    def run_through(self, running: Running, draws: Draws) -> ProcedureError | None:
+    def run_through(self, running: RunningBatch, draws: Draws) -> ProcedureError | None:
         """All that is left of a batch; the error that ended it."""
         while (procedure := self.next_step(running)) is not None:
             error = self.step(running, procedure, draws)
@@ -78,7 +78,7 @@ class Batches:
                 return error
         return None
 
-    def step(self, running: Running, procedure: Procedure, draws: Draws) -> ProcedureError | None:
+    def step(self, running: RunningBatch, procedure: Procedure, draws: Draws) -> ProcedureError | None:
         """One procedure on the batch; what it raised."""
         tx = ProcedureContext(
             procedure.name, running.batch_id, self.insertions, draws, procedure.writes, procedure.emits
@@ -90,7 +90,7 @@ class Batches:
             running.steps += 1
         return error
 
-    def end(self, running: Running, error: ProcedureError | None) -> Reply:
+    def end(self, running: RunningBatch, error: ProcedureError | None) -> Reply:
         """Keep or undo the batch, and remember its reply."""
         if error is None:
             self._delta.keep()
@@ -105,7 +105,9 @@ class Batches:
         self._state.answered(running.border.name, reply)
         return reply
 
-    def call(self, call: Call, arguments: list[Any], draws: Draws) -> "tuple[bytes, int | None, ProcedureError | None]":
+    def call(
+        self, call: CallProcedure, arguments: list[Any], draws: Draws
+    ) -> "tuple[bytes, int | None, ProcedureError | None]":
         """Run a call procedure: its packed reply, the digest of its writes, and what it raised."""
         self._delta.begin()
         tx = ProcedureContext(call.name, None, self.insertions, draws, call.writes, ())
@@ -125,7 +127,7 @@ class Batches:
         self.trace.append((call.name, None))
         return replies[0], digest, None
 
-    def _run(self, running: Running, procedure: Procedure, tx: ProcedureContext) -> None:
+    def _run(self, running: RunningBatch, procedure: Procedure, tx: ProcedureContext) -> None:
         if procedure is running.border:
             returned = procedure.run(tx, running.rows)
         else:
@@ -143,7 +145,7 @@ class Batches:
             running.reply = pack_value(value)
 
     def _guarded(
-        self, procedure: Procedure | Call, batch_id: int | None, run: Callable[[], None]
+        self, procedure: Procedure | CallProcedure, batch_id: int | None, run: Callable[[], None]
     ) -> ProcedureError | None:
         """Run a user's code; what it raised, as an error that says where."""
         try:

@@ -1,9 +1,9 @@
 """What a procedure is given: tables, emission, the reply, and what it may draw from outside."""
 
 import datetime as dt
-import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
+from uuid import UUID
 
 from tussock.compute.applications.draws import Draws
 from tussock.compute.procedures.definitions import Stream
@@ -83,7 +83,7 @@ class ProcedureContext:
         """A random number from 0 to below 1; a replay sees the same."""
         return self._draws.random()
 
-    def uuid(self) -> uuid.UUID:
+    def uuid(self) -> UUID:
         """A random UUID; a replay sees the same."""
         return self._draws.uuid()
 

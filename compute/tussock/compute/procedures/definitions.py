@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Call", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
+__all__ = ["CallProcedure", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 WINDOW_ROWS_MAX = 1_000_000
@@ -67,7 +67,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class CallProcedure:
     """A transaction between the batches."""
 
     name: str
@@ -85,7 +85,7 @@ class Definitions:
     windows: dict[str, Window] = field(default_factory=dict)
     procedures: dict[str, Procedure] = field(default_factory=dict)
     triggers: dict[str, Trigger] = field(default_factory=dict)
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, CallProcedure] = field(default_factory=dict)
 
     def add_stream(self, name: str, schema: object) -> Stream:
         """A stream; `InvalidOption` for a name that is taken or a schema that is none."""
@@ -171,7 +171,7 @@ class Definitions:
     def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
         """A call procedure."""
         self._check_new(name, "call procedure")
-        self.calls[name] = Call(name, run, self._tables(writes, f"call procedure {name!r}"))
+        self.calls[name] = CallProcedure(name, run, self._tables(writes, f"call procedure {name!r}"))
 
     def _check_new(self, name: object, kind: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

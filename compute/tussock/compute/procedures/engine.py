@@ -11,12 +11,12 @@ from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.draws import Draws
 from tussock.compute.applications.errors import NotDeterministic, ProcedureError
 from tussock.compute.applications.program import Host, Outcome
-from tussock.compute.applications.records import Kind, Record
-from tussock.compute.procedures.batches import Batches, Running, failure
+from tussock.compute.applications.records import Record, RecordKind
+from tussock.compute.procedures.batches import Batches, RunningBatch, failure
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
-from tussock.compute.procedures.rows import Shape, from_bytes
+from tussock.compute.procedures.rows import TupleShape, from_bytes
 from tussock.compute.procedures.state import EngineState
 from tussock.statestore import TussockError
 from tussock.statestore.errors import InvalidBatch
@@ -58,11 +58,11 @@ class Engine:
         self._timeout = timeout
         self._graph = graph_of(definitions.procedures, definitions.streams)
         self._input_shapes = {
-            name: Shape(one.schema, f"procedure {name!r}") if one.schema is not None else None
+            name: TupleShape(one.schema, f"procedure {name!r}") if one.schema is not None else None
             for name, one in definitions.procedures.items()
         }
         self._numbers = itertools.count()
-        self._begun: Running | None = None
+        self._begun: RunningBatch | None = None
         """Of a replay, a batch whose steps have not all come."""
         self._intent: Record | None = None
         """Of a replay, a request that called outside and whose record has not come."""
@@ -103,19 +103,19 @@ class Engine:
 
     def replay(self, record: Record) -> None:
         """Do again what was recorded, held to its result."""
-        if record.kind == Kind.INTENT:
+        if record.kind == RecordKind.INTENT:
             self._intent = record if self._begun is None else None
             return
         self._intent = None
-        if record.kind == Kind.CALL:
+        if record.kind == RecordKind.CALL:
             self._replay_call(record)
             return
         procedure = self._definitions.procedures.get(record.name)
         if procedure is None:
             raise _unknown("procedure", record.name)
-        if record.kind == Kind.BATCH:
+        if record.kind == RecordKind.BATCH:
             self._replay_batch(procedure, record)
-        elif record.kind == Kind.STEP:
+        elif record.kind == RecordKind.STEP:
             self._replay_step(procedure, record)
         elif self._begun is not None:
             self._batches.end(self._begun, failure(record.failed, record.batch_id, record.error))
@@ -140,7 +140,7 @@ class Engine:
 
     # --- For users to look at ----------------------------------------------------------------------------------------
 
-    def border_shapes(self) -> dict[str, Shape | None]:
+    def border_shapes(self) -> dict[str, TupleShape | None]:
         """What the batches of each border procedure have to look like; `None` for any schema."""
         return {name: shape for name, shape in self._input_shapes.items() if self._definitions.procedures[name].border}
 
@@ -165,7 +165,7 @@ class Engine:
         batch_id = last + 1 if request.batch_id is None else request.batch_id
         if batch_id <= last:
             return self._repeated(border.name, batch_id, last)
-        running = self._batches.begin(Running(border, batch_id, request.table, request.given))
+        running = self._batches.begin(RunningBatch(border, batch_id, request.table, request.given))
         self._asked = border.name, batch_id, request.given
         if self._strong:
             return self._go_on(running)
@@ -175,7 +175,7 @@ class Engine:
         reply = self._batches.end(running, error)
         record = Record(
             next(self._numbers),
-            Kind.BATCH,
+            RecordKind.BATCH,
             border.name,
             batch_id,
             request.given,
@@ -186,7 +186,7 @@ class Engine:
         )
         return _outcome([record], reply, error)
 
-    def _go_on(self, running: Running) -> Outcome:
+    def _go_on(self, running: RunningBatch) -> Outcome:
         """Run the steps of a batch that are left, each with its record."""
         records: list[Record] = []
         batch_id, border = running.batch_id, running.border
@@ -196,11 +196,11 @@ class Engine:
             number = next(self._numbers)
             if error is not None:
                 records.append(
-                    Record(number, Kind.ABORT, border.name, batch_id, b"", [], None, error.procedure, error.cause)
+                    Record(number, RecordKind.ABORT, border.name, batch_id, b"", [], None, error.procedure, error.cause)
                 )
                 return _outcome(records, self._batches.end(running, error), error)
             given = running.given if procedure is border else b""
-            record = Record(number, Kind.STEP, procedure.name, batch_id, given, draws.drawn, self._delta.digest())
+            record = Record(number, RecordKind.STEP, procedure.name, batch_id, given, draws.drawn, self._delta.digest())
             if self._alone:
                 self._host.write_now(record)
             else:
@@ -229,7 +229,7 @@ class Engine:
             return Outcome((), unpack_value(value), error)
         failed, cause = ("", "") if error is None else (error.procedure, error.cause)
         number = next(self._numbers)
-        record = Record(number, Kind.CALL, call.name, 0, request.arguments, draws.drawn, digest, failed, cause)
+        record = Record(number, RecordKind.CALL, call.name, 0, request.arguments, draws.drawn, digest, failed, cause)
         return Outcome([record], unpack_value(value), error)
 
     # --- Replay ------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Engine:
             self._state.answered(record.name, _failed(record))
             return
         rows = from_bytes(record.given, self._input_shapes[record.name], _named(record))
-        running = self._batches.begin(Running(procedure, record.batch_id, rows, record.given))
+        running = self._batches.begin(RunningBatch(procedure, record.batch_id, rows, record.given))
         error = self._batches.run_through(running, self._draws(record))
         self._compare(record, self._delta.digest(), error)
         self._batches.end(running, None)
@@ -248,7 +248,7 @@ class Engine:
     def _replay_step(self, procedure: Procedure, record: Record) -> None:
         if self._begun is None:
             rows = from_bytes(record.given, self._input_shapes[record.name], _named(record))
-            self._begun = self._batches.begin(Running(procedure, record.batch_id, rows, record.given))
+            self._begun = self._batches.begin(RunningBatch(procedure, record.batch_id, rows, record.given))
         running = self._begun
         expected = self._batches.next_step(running)
         if expected is not procedure or running.batch_id != record.batch_id:
@@ -278,7 +278,8 @@ class Engine:
         raise NotDeterministic(
             f"record {record.seq} of the input log, {_named(record)}: the replay has another result than the run that "
             f"was recorded ({has}; it had writes of digest {record.digest}). Does it read a clock, draw a random "
-            "number, or use what is outside of its tables? tx.now(), tx.random(), tx.uuid() and tx.call_external() are replayed"
+            "number, or use what is outside of its tables? Of those only tx.now(), tx.random(), tx.uuid() and "
+            "tx.call_external() are replayed"
         )
 
     # --- Within ------------------------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ class Engine:
             return
         name, batch_id, given = self._asked
         self._asked = None
-        self._host.write_now(Record(next(self._numbers), Kind.INTENT, name, batch_id, given, [], None))
+        self._host.write_now(Record(next(self._numbers), RecordKind.INTENT, name, batch_id, given, [], None))
 
     def _give_up(self) -> None:
         self._host.give_up(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.graph import Graph
-from tussock.compute.procedures.rows import Shape
+from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
@@ -26,7 +26,9 @@ class Insertions:
         self._graph = graph
         self._delta = delta
         self._state = state
-        self._shapes = {name: Shape(stream.schema, f"stream {name!r}") for name, stream in definitions.streams.items()}
+        self._shapes = {
+            name: TupleShape(stream.schema, f"stream {name!r}") for name, stream in definitions.streams.items()
+        }
         self._windows_on: dict[str, list[Window]] = {}
         for window in definitions.windows.values():
             self._windows_on.setdefault(window.on.name, []).append(window)
@@ -94,7 +96,7 @@ class Insertions:
     def wrote(self, tx: ProcedureContext, table: str, rows: Any) -> None:
         """Each row that was written to a table, to its triggers."""
         schema = self.open_table(table).schema
-        written = Shape(schema, f"table {table!r}").table(rows)
+        written = TupleShape(schema, f"table {table!r}").table(rows)
         for at in range(written.num_rows):
             for run in self._triggers_on["table", table]:
                 self._fire(tx, run, written.slice(at, 1))

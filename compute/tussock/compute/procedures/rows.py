@@ -10,7 +10,7 @@ from tussock.statestore.errors import CorruptLog, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["Shape", "from_bytes", "to_bytes", "to_table"]
+__all__ = ["TupleShape", "from_bytes", "to_bytes", "to_table"]
 
 Row = dict[str, Any]
 
@@ -21,7 +21,7 @@ _decode = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 _AS_DICTS, _AS_ARROW = b"D", b"A"
 
 
-class Shape:
+class TupleShape:
     """A schema, prepared for a few rows at a time."""
 
     def __init__(self, schema: pa.Schema, what: str) -> None:
@@ -67,7 +67,7 @@ def _arrow(rows: Any, what: str) -> Any:
     raise SchemaMismatch(f"{what}: {type(rows).__name__} is not rows; expected Arrow data, a frame or a list of dicts")
 
 
-def to_table(rows: Any, shape: Shape | None, what: str) -> pa.Table:
+def to_table(rows: Any, shape: TupleShape | None, what: str) -> pa.Table:
     """What a client gives as a table; without a shape of the types that Arrow finds."""
     if shape is not None:
         return shape.table(rows)
@@ -100,7 +100,7 @@ def _is_plain(row: Any) -> bool:
     )
 
 
-def from_bytes(data: bytes, shape: Shape | None, what: str) -> pa.Table:
+def from_bytes(data: bytes, shape: TupleShape | None, what: str) -> pa.Table:
     """The table that was given; `CorruptLog` if the bytes hold none."""
     try:
         if data[:1] == _AS_DICTS:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
-from tussock.compute.procedures.windows import Slot, WindowState
+from tussock.compute.procedures.windows import WindowSlot, WindowState
 from tussock.statestore import StateStore
 from tussock.statestore.transactions.delta import Delta
 
@@ -141,7 +141,7 @@ class EngineState:
             window.undo()
 
     def persist(self) -> bytes:
-        """Write what has changed since the last call into the tables; answers the rest, which is small."""
+        """Write what has changed since the last call into the tables; returns the rest, which is small."""
         replies = self.replies.changed_rows()
         if replies:
             self._delta.table(self._name("replies")).upsert(pa.Table.from_pylist(replies, schema=REPLIES_SCHEMA))
@@ -187,7 +187,7 @@ class EngineState:
         for row in _rows(self._delta.table(self._name(name))):
             rows.setdefault(row.pop(_SLOT), []).append((row.pop(_POSITION), row))
         slots = [
-            Slot(number, tuple(row for _, row in sorted(rows.get(number, []), key=lambda pair: pair[0])))
+            WindowSlot(number, tuple(row for _, row in sorted(rows.get(number, []), key=lambda pair: pair[0])))
             for number in range(known.first, known.next)
         ]
         state = self.windows[name] = WindowState(window, slots, known.visible, has_slid=known.has_slid)

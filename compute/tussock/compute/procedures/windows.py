@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from tussock.compute.procedures.definitions import Window
 
-__all__ = ["Slot", "WindowState"]
+__all__ = ["WindowSlot", "WindowState"]
 
 Row = dict[str, Any]
 
 
-class Slot(NamedTuple):
+class WindowSlot(NamedTuple):
     """What a window counts: one tuple, or all tuples of a batch."""
 
     number: int
@@ -28,14 +28,16 @@ class Slot(NamedTuple):
 class WindowState:
     """The slots of one window: visible ones, then staged ones."""
 
-    def __init__(self, window: Window, slots: Sequence[Slot] = (), visible: int = 0, *, has_slid: bool = False) -> None:
+    def __init__(
+        self, window: Window, slots: Sequence[WindowSlot] = (), visible: int = 0, *, has_slid: bool = False
+    ) -> None:
         self.window = window
         self._slots = deque(slots)
         self._visible = visible
         self._has_slid = has_slid
         self._next = slots[-1].number + 1 if slots else 0
         self._saved: tuple[int, int, bool] | None = None
-        self._gone: list[Slot] = []
+        self._gone: list[WindowSlot] = []
         """Slots that went since the savepoint."""
 
     @property
@@ -54,7 +56,7 @@ class WindowState:
         return self._next
 
     @property
-    def slots(self) -> Sequence[Slot]:
+    def slots(self) -> Sequence[WindowSlot]:
         """Visible ones, then staged ones."""
         return self._slots
 
@@ -64,7 +66,7 @@ class WindowState:
 
     def insert(self, rows: Sequence[Row]) -> bool:
         """Stage one slot; whether the window slid by it."""
-        self._slots.append(Slot(self._next, tuple(rows)))
+        self._slots.append(WindowSlot(self._next, tuple(rows)))
         self._next += 1
         staged = len(self._slots) - self._visible
         window = self.window

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from tussock.meta.client.tls_mistakes import closes_for_tls
-from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
+from tussock.meta.client.transport import Dial, EventStream, GrpcTransport, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
 from tussock.statestore.base.identity import SYSTEM_CA, Access
@@ -98,7 +98,7 @@ class _Renewed:
     def call(self, method: Method, request: Message, timeout: float) -> Message:
         return self._newest().call(method, request, timeout)
 
-    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+    def subscribe(self, request: pb.SubscribeRequest) -> EventStream:
         return self._newest().subscribe(request)
 
     def close(self) -> None:

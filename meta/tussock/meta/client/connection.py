@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from tussock.meta.client.tls_mistakes import TlsMistakes
-from tussock.meta.client.transport import Dial, Stream, Transport
+from tussock.meta.client.transport import Dial, EventStream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, Method
 from tussock.statestore.base.logs import get_logger
@@ -158,7 +158,7 @@ class MetaConnection:
         self._opening = system.lock()
         self._changed = system.condition()
         self._closed = False
-        self._stream: Stream | None = None
+        self._stream: EventStream | None = None
         self._tasks: list[Task] = []
         self._owner: SessionOwner = NoOwner()
 

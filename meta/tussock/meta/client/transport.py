@@ -25,10 +25,10 @@ from tussock.meta.rpc.methods import (
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, ProtocolMismatch, TussockError
 
-__all__ = ["CALLS_AT_ONCE", "Dial", "GrpcTransport", "Stream", "Transport"]
+__all__ = ["CALLS_AT_ONCE", "Dial", "EventStream", "GrpcTransport", "Transport"]
 
 
-class Stream(Protocol):
+class EventStream(Protocol):
     """Events of a subscription; iterating waits for the next one, and ends when the stream does."""
 
     def __iter__(self) -> Iterator[pb.Event]:
@@ -48,7 +48,7 @@ class Transport(Protocol):
         seconds: then it is not known whether the call took effect.
         """
 
-    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+    def subscribe(self, request: pb.SubscribeRequest) -> EventStream:
         """Begin a subscription; returns at once. `MetaUnavailable` if the connection was closed."""
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class GrpcTransport:
         self._is_answered = True
         return answer
 
-    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+    def subscribe(self, request: pb.SubscribeRequest) -> EventStream:
         """Begin a subscription."""
         try:
             call = self._subscribe(request, metadata=self._all_metadata())

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.procedures.story import Story, X, batch
+from support.procedures.procedure_story import Story, X, batch
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidBatch, StateStore, connect
 

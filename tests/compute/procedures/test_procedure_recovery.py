@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.procedures.story import Story, batch
+from support.procedures.procedure_story import Story, batch
 from tussock.compute import procedures as ps
 from tussock.statestore import StateStore, connect
 
@@ -35,7 +35,7 @@ def left_alone(folder: Path, **options: Any) -> Iterator[Story]:
         story = Story(store, **options)
         story.app.start()
         yield story
-        # As `kill -9` does it: no last commit. Whoever takes over shuts it out; its threads end by that.
+        # As `kill -9` does it: no last commit. The next runner shuts it out; its threads end by that.
         with opened(folder) as other:
             story.after = Story(other, **{**options, **story.next_options})
             story.after.app.start()

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from support.procedures.story import Story, X, batch
+from support.procedures.procedure_story import Story, X, batch
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, connect
 
@@ -89,7 +89,7 @@ def test_declarations(app: ps.App, store: StateStore, case: str) -> None:
 
 
 def test_a_stream_has_one_source(app: ps.App) -> None:
-    """Who emits it is known from the declaration."""
+    """The second procedure is refused at its declaration."""
     own = app.stream("own", X)
     app.procedure("p", border=True, emits=own)(nothing)
     with pytest.raises(InvalidOption, match="emitted by 'p' already"):
