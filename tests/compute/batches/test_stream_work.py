@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tussock.compute.spark as ts
+from support import inside
 from tussock.compute.spark.batches import listener
 from tussock.compute.spark.batches.identity import default_writer
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
@@ -87,7 +88,7 @@ def stream(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stream]:
     """A stream with a listener whose counts begin at zero."""
-    monkeypatch.setattr(listener, "_shared", None)
+    inside.forget_stream_metrics(monkeypatch)
     caplog.set_level(logging.INFO, "tussock.compute.streams")
     heard = ts.TussockListener()
     spark.streams.addListener(heard)
@@ -259,6 +260,7 @@ def test_keyed_state_reports_its_cost(stream: Stream, quiet: StateStore) -> None
 PROGRAM = """
 import json, logging, sys
 import tussock.compute.spark as ts
+from support import inside
 from pyspark.sql import SparkSession
 from tussock.statestore.base.service_logs import start_logging
 

@@ -12,10 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support import inside
 from support.models.change_history import Change, History, changes_in
 from support.service.platforms import QUIET, Platform
-from support.spark.change_query import Query, close_connections
+from support.spark.change_query import Query
 from tussock.compute.spark.changes import stream
 from tussock.compute.spark.options.options import parse_changes
-from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.connections import close_stores, working_store
 from tussock.compute.spark.source import TussockDataSource
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
 
@@ -26,7 +26,7 @@ NO_RETENTION = {"retention": "0", "gcGrace": "0"}
 def closed() -> Iterator[None]:
     """Close what this process opened as a source of Spark."""
     yield
-    close_connections()
+    close_stores()
 
 
 @pytest.fixture(params=["file", "s3", "platform"])

@@ -39,7 +39,7 @@ def history(store: StateStore) -> History:
 
 def rows_of(frame: Any) -> list[Change]:
     """A DataFrame's changes, sorted."""
-    return sorted((row._epoch, row.id, row._op, row.v) for row in frame.collect())
+    return sorted((row["_epoch"], row["id"], row["_op"], row["v"]) for row in frame.collect())
 
 
 def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, history: History) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.compute.spark.joins.build_side import BuildSide, BuildSides
 from tussock.compute.spark.joins.key_index import KeyIndex
-from tussock.compute.spark.joins.lookup import _LookupTask
+from tussock.compute.spark.joins.lookup import LookupTask
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.compute.spark.options.schemas import arrow_target, spark_schema
 from tussock.compute.spark.reads.connections import working_store
@@ -52,13 +53,13 @@ DRAWN: dict[str, tuple[pa.DataType, Any]] = {
 def sides(monkeypatch: pytest.MonkeyPatch) -> BuildSides:
     """The worker's build sides, without those of other tests."""
     fresh = BuildSides()
-    monkeypatch.setattr(lookup_module, "_sides", fresh)
+    monkeypatch.setattr(lookup_module, "worker_sides", fresh)
     return fresh
 
 
 def held(sides: BuildSides) -> int:
     """The number of build sides."""
-    return sides._sides.stats().entries
+    return sides.stats().entries
 
 
 def fill(store: StateStore, table: str, rows: Any) -> int:
@@ -72,23 +73,21 @@ def fill_t(store: StateStore, first: int, last: int, word: str) -> int:
     return fill(store, "t", [{"id": key, "v": f"{word}-{key}", "x": key / 2} for key in range(first, last)])
 
 
-def task_of(
-    store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None
-) -> _LookupTask:
+def task_of(store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None) -> LookupTask:
     """A task, as `lookup` makes it."""
     spec = store.table(table).spec
     schema = spec.arrow_schema()
     columns = columns or [name for name in schema.names if name not in spec.primary_key]
     shown = spark_schema(pa.schema([schema.field(name).with_nullable(True) for name in columns]), (), table)
-    return _LookupTask(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
+    return LookupTask(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
 
 
-def run(task: _LookupTask, *batches: Any) -> list[Any]:
+def run(task: LookupTask, *batches: Any) -> list[Any]:
     """The task's results for batches of one key column."""
     return [array.to_pylist() for array in task.run(iter([(pa.array(batch, pa.int64()),) for batch in batches]))]
 
 
-def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[Any]:
+def both(sides: BuildSides, task: LookupTask, columns: list[pa.Array]) -> list[Any]:
     """Assert that `multi_get` and a build side give the same results; returns them."""
     count = held(sides)
     rows = len(columns[0])
@@ -108,9 +107,9 @@ def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[
     return built.to_pylist()
 
 
-def _without_sides(task: _LookupTask, columns: list[pa.Array]) -> list[pa.StructArray]:
+def _without_sides(task: LookupTask, columns: list[pa.Array]) -> list[pa.StructArray]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup_module, "_sides", BuildSides(bytes_max=0))
+        patch.setattr(lookup_module, "worker_sides", BuildSides(bytes_max=0))
         return list(task.run(iter([tuple(columns)])))
 
 
@@ -245,7 +244,7 @@ def test_a_table_altered_or_compacted_in_between(store: StateStore, url: str, si
     newest = fill(store, "w", [{"id": 7, "n": 2**40, "more": "x"}])
     count = held(sides)
     planned_newest = task_of(store, url, "w", newest, ["n"])
-    planned_newest = _LookupTask(planned_newest.address, planned.spec, ("n",), newest, planned.target)
+    planned_newest = LookupTask(planned_newest.address, planned.spec, ("n",), newest, planned.target)
     assert run(planned_newest, [*range(7)] * 20) == [list(before[0][:7]) * 20]
     assert held(sides) == count, "a value that the plan's type does not hold: only who asks for it is refused"
     with pytest.raises(SchemaMismatch, match="'n'"):
@@ -321,11 +320,11 @@ def test_build_sides_together_keep_within_their_bytes(store: StateStore, url: st
         side = sides.get(store, address, store.table(f"t{number}"), epoch, TARGET, 1000)
         assert side is not None
         assert side.nbytes < 125_000
-        assert sides._sides.stats().bytes <= 150_000
-    stats = sides._sides.stats()
+        assert sides.stats().bytes <= 150_000
+    stats = sides.stats()
     assert stats.entries >= 2
     assert stats.evictions >= 3
     fresh = BuildSides(150_000)
     for number in range(200):
         assert fresh.get(store, address, store.table("t0"), epoch - number % 3, TARGET, 1) is None
-    assert len(fresh._asked) <= 64
+    assert inside.reads_counted(fresh) <= 64

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.compute.spark import lookup
-from tussock.compute.spark.joins.lookup import _groups, _LookupTask
+from tussock.compute.spark.joins.lookup import LookupTask, group_batches
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, connect
 from tussock.statestore.client import StateStore
@@ -24,7 +24,7 @@ def fill(store: StateStore, first: int, last: int, word: str) -> int:
 
 def found(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
     """The results of a task for batches of keys."""
-    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     return [array.to_pylist() for array in task.finder()(iter([pa.array(keys, pa.int32()) for keys in batches]))]
 
 
@@ -58,7 +58,7 @@ def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, ur
 def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) -> None:
     """If it was altered, the columns are those of the plan; another table of its name is refused."""
     epoch = fill(store, 0, 3, "old")
-    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     store.alter_table("t", add={"more": pa.string()})
     assert next(task.run(iter([(pa.array([1]),)]))).to_pylist() == [row("old", 1)]
     store.drop_table("t")
@@ -70,7 +70,7 @@ def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) 
 def test_batches_are_looked_up_together_up_to_a_bound() -> None:
     """Small ones share a lookup; none is split, none is lost."""
     sizes = [10_000] * 14 + [0, 70_000, 1]
-    groups = [[len(batch[0]) for batch in group] for group in _groups((pa.nulls(size),) for size in sizes)]
+    groups = [[len(batch[0]) for batch in group] for group in group_batches((pa.nulls(size),) for size in sizes)]
     assert [size for group in groups for size in group] == sizes
     assert [sum(group) for group in groups] == [70_000, 70_000, 70_000, 1]
 

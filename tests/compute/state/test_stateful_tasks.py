@@ -138,7 +138,7 @@ def test_a_commit_of_another_writer_is_a_conflict(store: StateStore) -> None:
     from tussock.compute.spark.state.task import task as tasks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks, "_function", lambda function: function)
+        patch.setattr(tasks, "load_function", lambda function: function)
         with pytest.raises(Conflict, match="table 'totals' was read at epoch"):
             run_batch(write, store, numbers(0, 50, 1), 0, tasks=1)
     assert table_rows(store.table("totals")) == [{"k": 1, "n": 1000, "total": 0}]

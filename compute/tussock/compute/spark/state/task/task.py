@@ -70,7 +70,7 @@ def run_task(plan: TaskPlan, partition: int, batches: Iterable[pa.RecordBatch]) 
 
 
 @functools.lru_cache(maxsize=8)
-def _function(pickled: bytes) -> Any:
+def load_function(pickled: bytes) -> Any:
     """The user's function; unpickled once for many batches."""
     return cloudpickle.loads(pickled)
 
@@ -212,7 +212,7 @@ class _Task:
         """Call the function once; returns what it wrote, by table."""
         plan = self.plan
         with self.meter.calling():
-            update = _function(plan.function)(batch)
+            update = load_function(plan.function)(batch)
         if not isinstance(update, Update):
             raise InvalidBatch(
                 f"the function for table {plan.states[0].name!r} returned a value of type {type(update).__name__}; "
