@@ -260,7 +260,6 @@ def test_keyed_state_reports_its_cost(stream: Stream, quiet: StateStore) -> None
 PROGRAM = """
 import json, logging, sys
 import tussock.compute.spark as ts
-from support import inside
 from pyspark.sql import SparkSession
 from tussock.statestore.base.service_logs import start_logging
 

@@ -44,7 +44,7 @@ def spill(buffer: SharedBuffer, spilled: Run | None = None) -> tuple[int, int] |
     if candidate is None:
         return None
     table, epoch, runs = candidate
-    assert buffer.spilled(table, epoch, runs, spilled or level())
+    assert buffer.replace_by_ssts(table, epoch, runs, spilled or level())
     return table, epoch
 
 
@@ -204,7 +204,7 @@ def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
     assert candidate is not None
     table, epoch, runs = candidate
     assert (table, epoch, [each.block and len(each.block.rows) for each in runs]) == (2, 3, [1, 4])
-    assert buffer.spilled(table, epoch, runs, level())
+    assert buffer.replace_by_ssts(table, epoch, runs, level())
     assert shown(buffer, 2) == ["4:ef", "3:spilled"]
     assert buffer.nbytes == before - sum(each.nbytes for each in runs)
     assert spill(buffer) == (2, 4)
@@ -227,14 +227,14 @@ def test_spills_keep_the_order_of_batches() -> None:
     assert candidate is not None
     buffer.add(1, 5, rows("d", 5))
     second = level("s")
-    assert buffer.spilled(*candidate, second)
+    assert buffer.replace_by_ssts(*candidate, second)
     assert shown(buffer) == ["5:d", "5:spilled", "5:spilled"]
     assert [held.spilled_to for held in buffer.runs(1)] == [None, second, first]
     assert buffer.spilled_ids() == [second.ssts[0].id, first.ssts[0].id]
     runs = buffer.seal(5).runs[1]
     # A sealed epoch whose SSTs got too old has them replaced in place.
     third = level("t")
-    assert buffer.spilled(1, 5, (runs[2],), third)
+    assert buffer.replace_by_ssts(1, 5, (runs[2],), third)
     assert [held.spilled_to for held in buffer.runs(1)] == [None, second, third]
 
 
@@ -247,7 +247,7 @@ def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
     assert candidate is not None
     buffer.drop(candidate[1])
     left = buffer.nbytes
-    assert not buffer.spilled(*candidate, level())
+    assert not buffer.replace_by_ssts(*candidate, level())
     assert buffer.nbytes == left
     assert len(shown(buffer)) == 1
 
