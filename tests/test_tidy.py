@@ -107,10 +107,10 @@ def imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
-def dotted(node: ast.expr, origins: dict[str, str]) -> str | None:
+def dotted_name(node: ast.expr, origins: dict[str, str]) -> str | None:
     """`np.random.default_rng` as `numpy.random.default_rng`, if `np` was imported in that file."""
     if isinstance(node, ast.Attribute):
-        value = dotted(node.value, origins)
+        value = dotted_name(node.value, origins)
         return f"{value}.{node.attr}" if value else None
     return origins.get(node.id) if isinstance(node, ast.Name) else None
 
@@ -122,7 +122,7 @@ def banned_uses(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute | ast.Name):
             continue
-        name = dotted(node, origins) or ""
+        name = dotted_name(node, origins) or ""
         module = next((banned for banned in BANNED_MODULES if name.startswith(banned + ".")), "")
         instead = BANNED_CALLS.get(name) or BANNED_MODULES.get(module)
         if instead and name not in found:

@@ -15,7 +15,7 @@ from tussock.statestore.client import StateStore
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
+def close_opened() -> Iterator[None]:
     """Close what this process opened as a source of Spark."""
     yield
     close_stores()

@@ -22,7 +22,7 @@ def fill(store: StateStore, first: int, last: int, word: str) -> int:
     return store.commit_epoch(epoch)
 
 
-def found(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
+def look_up(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
     """The results of a task for batches of keys."""
     task = LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     return [array.to_pylist() for array in task.finder()(iter([pa.array(keys, pa.int32()) for keys in batches]))]
@@ -37,9 +37,9 @@ def test_a_task_returns_one_struct_for_each_key(store: StateStore, url: str) -> 
     first = fill(store, 0, 10, "old")
     last = fill(store, 5, 15, "new")
     asked: list[list[int | None]] = [[3, None, 99, 3], [], [None], [12]]
-    assert found(url, store, first, *asked) == [[row("old", 3), None, None, row("old", 3)], [], [None], [None]]
-    assert found(url, store, last, *asked)[3] == found(url, store, None, [12])[0] == [row("new", 12)]
-    assert found(url, store, 0, [3]) == [[None]], "nothing was committed yet"
+    assert look_up(url, store, first, *asked) == [[row("old", 3), None, None, row("old", 3)], [], [None], [None]]
+    assert look_up(url, store, last, *asked)[3] == look_up(url, store, None, [12])[0] == [row("new", 12)]
+    assert look_up(url, store, 0, [3]) == [[None]], "nothing was committed yet"
 
 
 def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, url: str) -> None:
@@ -48,11 +48,11 @@ def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, ur
     with connect(url, retention=0, compaction=False) as short:
         with short.pin_snapshot(first):
             fill(short, 0, 10, "new")
-            assert found(url, store, first, [3], [4]) == [[row("old", 3)], [row("old", 4)]]
+            assert look_up(url, store, first, [3], [4]) == [[row("old", 3)], [row("old", 4)]]
         fill(short, 0, 10, "newest")
         short.compact("t")
         with pytest.raises(SnapshotExpired, match=str(first)):
-            found(url, store, first, [3])
+            look_up(url, store, first, [3])
 
 
 def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) -> None:

@@ -362,7 +362,7 @@ def lease(term: int = 4, holder: str = "other", **fields: object) -> LeaseRecord
     return LeaseRecord(term=term, holder=holder, address="x:1", lease_ms=3000, **fields)  # type: ignore[arg-type]
 
 
-def seen(since: float, found: LeaseRecord | None) -> SeenLease:
+def lease_seen(since: float, found: LeaseRecord | None) -> SeenLease:
     return SeenLease(4, b"" if found is None else encode_lease(found), found, since)
 
 
@@ -373,14 +373,14 @@ MINE = HeldLease(lease(holder="me"), 100.0, True)
     ("newest", "looked", "held", "tried", "now", "expected"),
     [
         (0, None, None, None, 100.0, Action.TAKE),
-        (4, seen(100.0, lease()), None, None, 102.99, Action.FOLLOW),
-        (4, seen(100.0, lease()), None, None, 103.0, Action.TAKE),
-        (4, seen(100.0, None), None, None, 102.99, Action.FOLLOW),
-        (4, seen(100.0, None), None, None, 103.0, Action.TAKE),
-        (4, seen(100.0, lease(resigned=True)), None, None, 100.0, Action.TAKE),
-        (4, seen(100.0, MINE.lease), None, MINE, 102.4, Action.ADOPT),
-        (4, seen(100.0, MINE.lease), None, MINE, 102.5, Action.TAKE),
-        (4, seen(100.0, lease(holder="me", renewals=1)), None, MINE, 100.0, Action.TAKE),
+        (4, lease_seen(100.0, lease()), None, None, 102.99, Action.FOLLOW),
+        (4, lease_seen(100.0, lease()), None, None, 103.0, Action.TAKE),
+        (4, lease_seen(100.0, None), None, None, 102.99, Action.FOLLOW),
+        (4, lease_seen(100.0, None), None, None, 103.0, Action.TAKE),
+        (4, lease_seen(100.0, lease(resigned=True)), None, None, 100.0, Action.TAKE),
+        (4, lease_seen(100.0, MINE.lease), None, MINE, 102.4, Action.ADOPT),
+        (4, lease_seen(100.0, MINE.lease), None, MINE, 102.5, Action.TAKE),
+        (4, lease_seen(100.0, lease(holder="me", renewals=1)), None, MINE, 100.0, Action.TAKE),
         (4, None, MINE, None, 100.99, Action.KEEP),
         (4, None, MINE, None, 101.0, Action.RENEW),
         (4, None, MINE, None, 102.49, Action.RENEW),

@@ -97,11 +97,11 @@ def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever
     pin = old.pin()
     middle, new = Leader(bucket, system, term=2), Leader(bucket, system, term=3)
 
-    def replaced() -> None:
+    def replace_leader() -> None:
         middle.leadership.close("replaced")
         new.open(pin)
 
-    middle.bucket.stall(lambda call: call.operation == "put", replaced)
+    middle.bucket.stall(lambda call: call.operation == "put", replace_leader)
     middle.open(pin)
     new.leadership.call("Unpin", pb.UnpinRequest(session_id=SESSION, pin_id=pin.id), ANYONE)
     middle.meta.pins.renew()
