@@ -45,14 +45,14 @@ def prose(name: str) -> str:
     return re.sub(r"```.*?```", "", found[1], flags=re.DOTALL)
 
 
-def shared(heading: str) -> set[str]:
+def shared_options(heading: str) -> set[str]:
     """The options that the page lists under a heading for all commands."""
     text = PAGE.split(f"## {heading}\n", 1)[1].split("\n##", 1)[0]
     return set(OPTION.findall(text))
 
 
 TUSSOCK = dict(tussock_commands())
-COMMON = shared("Options of several commands")
+COMMON = shared_options("Options of several commands")
 
 
 @pytest.mark.parametrize("name", TUSSOCK)
@@ -69,7 +69,7 @@ def test_page_lists_the_options_of_each_command_of_the_plugin(command: str, caps
     options = plugin_options(capsys, command)
     named = set(OPTION.findall(prose(f"kubectl tussock {command}")))
     assert named <= options
-    assert options <= named | shared("`kubectl tussock`")
+    assert options <= named | shared_options("`kubectl tussock`")
 
 
 def test_page_has_no_other_commands(capsys: pytest.CaptureFixture[str]) -> None:

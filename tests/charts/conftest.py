@@ -32,13 +32,13 @@ def cluster(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 @pytest.fixture
-def rendered(helm: Helm) -> Callable[..., dict[tuple[str, str], dict]]:
+def render(helm: Helm) -> Callable[..., dict[tuple[str, str], dict]]:
     """Renders the chart with values: objects by kind and name."""
 
-    def render(**values: object) -> dict[tuple[str, str], dict]:
+    def render_chart(**values: object) -> dict[tuple[str, str], dict]:
         return {(one["kind"], one["metadata"]["name"]): one for one in helm.template(values)}
 
-    return render
+    return render_chart
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -57,11 +57,11 @@ def kubectl(cluster: tuple[Helm, Kubectl]) -> Kubectl:
     kubectl.done("create", "namespace", NAMESPACE)
     rights = [one for job in JOBS for one in manifests(job) if one["kind"] in ("Role", "RoleBinding")]
     kubectl.done("apply", "--server-side", "-n", NAMESPACE, "-f", "-", manifest=rights)
-    eventually("a policy in force", lambda: refused(kubectl, DRIVER, {**executor("orders"), "metadata": {"name": "x"}}))
+    eventually("a policy in force", lambda: refusal(kubectl, DRIVER, {**executor("orders"), "metadata": {"name": "x"}}))
     return kubectl
 
 
-def refused(kubectl: Kubectl, account: str, pod: Pod) -> str:
+def refusal(kubectl: Kubectl, account: str, pod: Pod) -> str:
     """Why the API server refuses a pod that an account makes; empty if it admits it. No pod is created."""
     who = f"--as=system:serviceaccount:{NAMESPACE}:{account}" if account else ""
     asked = ["create", "--dry-run=server", "-n", NAMESPACE, "-f", "-", *([who] if who else [])]
@@ -71,7 +71,7 @@ def refused(kubectl: Kubectl, account: str, pod: Pod) -> str:
 @pytest.mark.parametrize("job", JOBS)
 def test_executors_of_a_job_pass(kubectl: Kubectl, job: str) -> None:
     account = JOBS[job][0].spec.object_store.backend.service_account or f"{job}-driver"
-    assert refused(kubectl, account, executor(job)) == ""
+    assert refusal(kubectl, account, executor(job)) == ""
 
 
 def _volume(**source: Any) -> Callable[[Pod], None]:
@@ -147,38 +147,36 @@ def test_other_pods_of_a_driver_are_refused(kubectl: Kubectl, case: str) -> None
     change, told = FORBIDDEN[case]
     pod = executor("orders")
     change(pod)
-    said = refused(kubectl, DRIVER, pod)
+    said = refusal(kubectl, DRIVER, pod)
     assert "p-operator-drivers" in said
     assert told in said
-    assert refused(kubectl, "", pod) == ""
+    assert refusal(kubectl, "", pod) == ""
 
 
 def test_secrets_that_the_job_has_anyhow_pass(kubectl: Kubectl) -> None:
     """The writer's certificate and the variables' sources pass, as in the job's template; another job's do not."""
     pod = executor("orders")
     _volume(secret={"secretName": "kafka"})(pod)
-    assert refused(kubectl, DRIVER, pod) == ""
+    assert refusal(kubectl, DRIVER, pod) == ""
     other = executor("totals")
     _volume(secret={"secretName": "kafka"})(other)
-    assert "Secrets" in refused(kubectl, "totals-driver", other)
+    assert "Secrets" in refusal(kubectl, "totals-driver", other)
 
 
 def test_jobs_that_share_an_account_are_distinguished(kubectl: Kubectl) -> None:
     """The policy holds each pod to the needs of its job, and lets pass nothing that no job of the account has."""
     for job in ("left", "right"):
         pod = executor(job)
-        assert refused(kubectl, SHARED, pod) == ""
+        assert refusal(kubectl, SHARED, pod) == ""
         _volume(secret={"secretName": "shop-ca"})(pod)
-        assert "Secrets" in refused(kubectl, SHARED, pod)
-    assert "does not drive" in refused(kubectl, SHARED, executor("orders"))
+        assert "Secrets" in refusal(kubectl, SHARED, pod)
+    assert "does not drive" in refusal(kubectl, SHARED, executor("orders"))
 
 
-def test_the_policy_can_be_left_out(rendered: Callable[..., dict[tuple[str, str], dict]]) -> None:
+def test_the_policy_can_be_left_out(render: Callable[..., dict[tuple[str, str], dict]]) -> None:
     """For installers without rights on the cluster; with named namespaces it holds in these alone."""
     binding = "ValidatingAdmissionPolicyBinding", "system-r-operator-drivers"
-    assert not [kind for kind, _ in rendered(driverPolicy=False) if "Admission" in kind]
-    assert "matchResources" not in rendered()[binding]["spec"]
-    [named] = rendered(watchNamespaces=["a"])[binding]["spec"]["matchResources"]["namespaceSelector"][
-        "matchExpressions"
-    ]
+    assert not [kind for kind, _ in render(driverPolicy=False) if "Admission" in kind]
+    assert "matchResources" not in render()[binding]["spec"]
+    [named] = render(watchNamespaces=["a"])[binding]["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert named["values"] == ["a"]

@@ -26,7 +26,7 @@ def release(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def refused(kubectl: Kubectl, who: str, asked: Sequence[tuple[str, str]], namespace: str) -> list[tuple[str, str]]:
+def denied_verbs(kubectl: Kubectl, who: str, asked: Sequence[tuple[str, str]], namespace: str) -> list[tuple[str, str]]:
     """The (verb, resource) pairs that the API server denies `who`."""
     reviews = []
     for verb, what in asked:
@@ -61,9 +61,9 @@ def needs() -> list[tuple[str, str]]:
 
 def test_the_operator_has_the_rights_that_it_needs(release: Cluster) -> None:
     who = "system:serviceaccount:wide:r-operator"
-    assert refused(release[1], who, needs(), "anywhere") == []
-    assert refused(release[1], who, [("list", "namespaces"), ("get", "secrets")], "anywhere") == []
-    assert refused(release[1], who, [("create", "leases.coordination.k8s.io")], "wide") == []
+    assert denied_verbs(release[1], who, needs(), "anywhere") == []
+    assert denied_verbs(release[1], who, [("list", "namespaces"), ("get", "secrets")], "anywhere") == []
+    assert denied_verbs(release[1], who, [("create", "leases.coordination.k8s.io")], "wide") == []
 
 
 def test_the_operator_may_do_nothing_else(release: Cluster) -> None:
@@ -78,7 +78,7 @@ def test_the_operator_may_do_nothing_else(release: Cluster) -> None:
         ("delete", "events.events.k8s.io"),
         ("impersonate", "users"),
     ]
-    assert refused(release[1], "system:serviceaccount:wide:r-operator", beyond, "anywhere") == beyond
+    assert denied_verbs(release[1], "system:serviceaccount:wide:r-operator", beyond, "anywhere") == beyond
 
 
 def test_with_named_namespaces_the_operator_has_no_rights_elsewhere(release: Cluster) -> None:
@@ -90,9 +90,9 @@ def test_with_named_namespaces_the_operator_has_no_rights_elsewhere(release: Clu
         values={"watchNamespaces": ["mine"], "crds": {"install": False}},
     )
     who = "system:serviceaccount:narrow:n-operator"
-    assert refused(kubectl, who, needs(), "mine") == []
-    assert refused(kubectl, who, needs(), "yours") == needs()
-    assert refused(kubectl, who, [("list", "namespaces")], "mine") == [("list", "namespaces")]
+    assert denied_verbs(kubectl, who, needs(), "mine") == []
+    assert denied_verbs(kubectl, who, needs(), "yours") == needs()
+    assert denied_verbs(kubectl, who, [("list", "namespaces")], "mine") == [("list", "namespaces")]
 
 
 def test_editors_of_a_namespace_may_have_a_store_there(release: Cluster) -> None:

@@ -66,7 +66,7 @@ def test_wrong_values_are_refused_by_name(helm: Helm, values: dict, named: str) 
     assert named in ended.stderr
 
 
-def test_the_definitions_are_those_of_the_repository(rendered: Rendered) -> None:
+def test_the_definitions_are_those_of_the_repository(render: Rendered) -> None:
     """The chart has all definitions, annotated so that Helm keeps them; with `crds.install` off it has none."""
     mine = {}
     for path in (ROOT / "crds").glob("*.yaml"):
@@ -74,23 +74,23 @@ def test_the_definitions_are_those_of_the_repository(rendered: Rendered) -> None
         crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
         mine[crd["metadata"]["name"]] = crd
     assert len(mine) == 5
-    assert {name: one for (kind, name), one in rendered().items() if kind == "CustomResourceDefinition"} == mine
-    objects = rendered(crds={"keep": False})
+    assert {name: one for (kind, name), one in render().items() if kind == "CustomResourceDefinition"} == mine
+    objects = render(crds={"keep": False})
     assert "annotations" not in objects["CustomResourceDefinition", "metas.tussock.dev"]["metadata"]
-    assert not [kind for kind, _ in rendered(crds={"install": False}) if kind == "CustomResourceDefinition"]
+    assert not [kind for kind, _ in render(crds={"install": False}) if kind == "CustomResourceDefinition"]
 
 
-def test_each_variable_is_a_setting_of_the_operator(rendered: Rendered) -> None:
-    variables = [one["name"] for one in operator_pod(rendered())["containers"][0]["env"]]
+def test_each_variable_is_a_setting_of_the_operator(render: Rendered) -> None:
+    variables = [one["name"] for one in operator_pod(render())["containers"][0]["env"]]
     assert {name.removeprefix(PREFIX).lower() for name in variables} == set(OperatorSettings.model_fields)
 
 
-def test_images_have_registry_and_tag(rendered: Rendered) -> None:
+def test_images_have_registry_and_tag(render: Rendered) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    assert operator_pod(rendered())["containers"][0]["image"] == f"tussock-operator:{version}"
-    defaults = {one["name"]: one.get("value", "") for one in operator_pod(rendered())["containers"][0]["env"]}
+    assert operator_pod(render())["containers"][0]["image"] == f"tussock-operator:{version}"
+    defaults = {one["name"]: one.get("value", "") for one in operator_pod(render())["containers"][0]["env"]}
     assert re.fullmatch(r".+:RELEASE\.[0-9TZ-]+", defaults[f"{PREFIX}MINIO_IMAGE"]), "a release, and no moving tag"
-    objects = rendered(image={"registry": "registry.example/x", "tag": "9", "minioTag": "m"})
+    objects = render(image={"registry": "registry.example/x", "tag": "9", "minioTag": "m"})
     container = operator_pod(objects)["containers"][0]
     assert container["image"] == "registry.example/x/tussock-operator:9"
     named = {one["name"].removeprefix(PREFIX): one.get("value") for one in container["env"]}
@@ -99,23 +99,23 @@ def test_images_have_registry_and_tag(rendered: Rendered) -> None:
     assert named["MINIO_IMAGE"] == "registry.example/x/minio/minio:m"
 
 
-def test_named_namespaces_give_no_right_on_the_cluster(rendered: Rendered) -> None:
-    objects = rendered(watchNamespaces=["a", "b"])
+def test_named_namespaces_give_no_right_on_the_cluster(render: Rendered) -> None:
+    objects = render(watchNamespaces=["a", "b"])
     assert not [kind for kind, _ in objects if kind.startswith("ClusterRole")]
     assert [kind for kind, _ in objects].count("RoleBinding") == 2  # by name, which "a" and "b" share, and the Lease's
     assert operator_pod(objects)["containers"][0]["env"][3] == {"name": f"{PREFIX}NAMESPACES", "value": "a,b"}
 
 
-def test_no_rule_has_a_wildcard(rendered: Rendered) -> None:
-    for (kind, name), one in {**rendered(), **rendered(watchNamespaces=["a"])}.items():
+def test_no_rule_has_a_wildcard(render: Rendered) -> None:
+    for (kind, name), one in {**render(), **render(watchNamespaces=["a"])}.items():
         if kind.endswith("Role"):
             assert "*" not in json.dumps(one["rules"]), name
 
 
-def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(rendered: Rendered) -> None:
+def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(render: Rendered) -> None:
     """The monitor has the secret and the name in every meta node's certificate; ports tell the monitors apart."""
     named = [{"namespace": "data", "name": "shop"}, {"namespace": "b", "name": "own", "secretName": "mine"}]
-    objects = rendered(metrics={"podMonitors": True, "interval": "30s", "tlsStores": named})
+    objects = render(metrics={"podMonitors": True, "interval": "30s", "tlsStores": named})
     [plain] = objects["PodMonitor", "r-operator-meta"]["spec"]["podMetricsEndpoints"]
     assert plain == {"port": "http", "interval": "30s"}
     found = objects["PodMonitor", "shop-meta"]

@@ -59,9 +59,9 @@ class Room:
             expires_ms=1,
         )
         spec = raw_spec(block_bytes=block_bytes)
-        return execute(self.sstables, self.uploader, spec, task, cancelled=self.cancelled, sst_bytes=sst_bytes)
+        return execute(self.sstables, self.uploader, spec, task, cancelled=self.is_cancelled, sst_bytes=sst_bytes)
 
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         self.asked += 1
         return self.cancel_at is not None and self.asked >= self.cancel_at
 
@@ -299,7 +299,7 @@ def peak_bytes(bucket: ObjectStore, runs: Sequence[tuple[SstInfo, ...]]) -> tupl
         seen.append(pa.total_allocated_bytes())
         return False
 
-    room.cancelled = watch  # type: ignore[method-assign]
+    room.is_cancelled = watch  # type: ignore[method-assign]
     tracemalloc.start()
     outputs = room.execute(runs, watermark=1, sst_bytes=2 << 20)
     python_peak = tracemalloc.get_traced_memory()[1]

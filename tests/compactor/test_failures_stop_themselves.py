@@ -229,8 +229,8 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
 
 def test_compact_continues_as_soon_as_the_blocking_task_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it slept up to a second at a time although the task, which ran in the same process, had long ended."""
-    monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
+    monkeypatch.setattr(embedded, "BUSY_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(embedded, "BUSY_PAUSE_SECONDS_MAX", 600.0)
     with connect("memory://", compaction=False) as store:
         backend: Any = inside.backend(store)
         backend.meta.config = PickerConfig(l0_merge_min=2)

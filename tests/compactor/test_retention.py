@@ -9,7 +9,7 @@ from tussock.compactor.retention import retained_rows
 from tussock.statestore.rows.rows import Rows
 
 
-def kept(text: str, watermark: int, *, bottom: bool) -> str:
+def retain(text: str, watermark: int, *, bottom: bool) -> str:
     """The versions that stay of a key, written as the input is: `a:3,2x,1` is key `a` put at 3 and 1, deleted at 2."""
     puts = [
         Put(key.encode(), int(version.rstrip("x")), None if version.endswith("x") else version.encode())
@@ -25,8 +25,8 @@ def kept(text: str, watermark: int, *, bottom: bool) -> str:
 @pytest.mark.parametrize("bottom", [False, True])
 def test_all_versions_above_the_watermark_stay(bottom: bool) -> None:
     """Deletes stay, too, also at the bottom: a reader may be between any two of them."""
-    assert kept("a:9,8x,7 b:6x", 5, bottom=bottom) == "a:9,8x,7 b:6x"
-    assert kept("a:9,8x,7 b:6x", 0, bottom=bottom) == "a:9,8x,7 b:6x"
+    assert retain("a:9,8x,7 b:6x", 5, bottom=bottom) == "a:9,8x,7 b:6x"
+    assert retain("a:9,8x,7 b:6x", 0, bottom=bottom) == "a:9,8x,7 b:6x"
 
 
 @pytest.mark.parametrize("bottom", [False, True])
@@ -46,7 +46,7 @@ def test_all_versions_above_the_watermark_stay(bottom: bool) -> None:
 )
 def test_of_the_versions_up_to_the_watermark_the_newest_stays(bottom: bool, watermark: int, left: str) -> None:
     """A reader at the watermark sees exactly that version, so one at the watermark counts as below."""
-    assert kept("a:9,7,5,3", watermark, bottom=bottom) == left
+    assert retain("a:9,7,5,3", watermark, bottom=bottom) == left
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_delete_up_to_the_watermark_goes_only_at_the_bottom(
     text: str, watermark: int, inside: str, bottom: str
 ) -> None:
     """Elsewhere it has to hide what may lie below; versions that it hides within the task go in both cases."""
-    assert kept(text, watermark, bottom=False) == inside
-    assert kept(text, watermark, bottom=True) == bottom
+    assert retain(text, watermark, bottom=False) == inside
+    assert retain(text, watermark, bottom=True) == bottom
 
 
 @pytest.mark.parametrize("bottom", [False, True])
@@ -84,7 +84,7 @@ def test_of_two_rows_of_one_key_and_epoch_the_newer_runs_stays(deleted: int, wat
 
 def test_each_key_is_judged_by_itself() -> None:
     """A key's first version is judged by itself, whatever the last version of the key before was."""
-    assert kept("a:9 b:4 c:9,4 d:4,3", 5, bottom=True) == "a:9 b:4 c:9,4 d:4"
+    assert retain("a:9 b:4 c:9,4 d:4,3", 5, bottom=True) == "a:9 b:4 c:9,4 d:4"
 
 
 def test_batches_of_one_epoch_and_empty_ones() -> None:

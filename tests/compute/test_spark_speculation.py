@@ -61,7 +61,7 @@ def start_cluster(stage: Stage, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def speculated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the program after it has written everything and ended, like all processes of the cluster."""
     folder = tmp_path_factory.mktemp("speculation")
     (folder / "events").mkdir()
@@ -111,12 +111,12 @@ def in_slow_task(write: str, ids: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_one_attempt_of_a_slow_task_is_in_the_store(speculated: Path, write: str) -> None:
+def test_one_attempt_of_a_slow_task_is_in_the_store(program_folder: Path, write: str) -> None:
     """It is the second attempt, though the first had uploaded rows: no version names these, and vacuum finds them."""
-    tasks = overtaken(speculated, write)
+    tasks = overtaken(program_folder, write)
     assert tasks, "Spark has launched no speculative attempt, or none that won"
     assert all(first != second for first, second in tasks)
-    with connect((speculated / write).as_uri(), gc_grace=0, compaction=False) as store:
+    with connect((program_folder / write).as_uri(), gc_grace=0, compaction=False) as store:
         rows = store.table("t").changes(0)
         assert sorted(rows.column("id").to_pylist()) == list(range(ROWS)), "a row was written twice or never"
         slow = in_slow_task(write, rows.column("id"))
@@ -125,6 +125,6 @@ def test_one_attempt_of_a_slow_task_is_in_the_store(speculated: Path, write: str
         assert len(set(attempt[~slow])) == 1, "rows of two attempts of one task"
         named = live_objects(store.version())
         # Hidden is what an upload leaves that was cut off: a temporary file, and no object.
-        there = {f"sst/{path.name}" for path in (speculated / write / "sst").glob("[!.]*")}
+        there = {f"sst/{path.name}" for path in (program_folder / write / "sst").glob("[!.]*")}
         assert named < there, "the first attempt has left nothing, so it had not uploaded"
         assert {path for path, _ in store.vacuum(dry_run=True).deleted if path.startswith("sst/")} == there - named

@@ -68,14 +68,14 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
             yield from nodes(schema[key], f"{path}[]")
 
 
-def described(kind: str) -> list[tuple[str, dict[str, Any]]]:
+def own_nodes(kind: str) -> list[tuple[str, dict[str, Any]]]:
     """The nodes of a kind that Tussock defines, not Kubernetes."""
     return [(path, node) for path, node in nodes(schema_of(kind)) if path != ".metadata"]
 
 
 def messages(kind: str) -> set[str]:
     """The messages of a kind's rules."""
-    found = [schema_of(kind), *(node for _, node in described(kind))]
+    found = [schema_of(kind), *(node for _, node in own_nodes(kind))]
     return {rule["message"] for node in found for rule in node.get("x-kubernetes-validations", ())}
 
 
@@ -104,7 +104,7 @@ def test_every_field_is_described(kind: str) -> None:
     """A description is a whole sentence: it begins with a capital letter and ends with a stop."""
     bare = [
         path
-        for path, node in described(kind)
+        for path, node in own_nodes(kind)
         if not re.fullmatch(r"([A-Z]|[a-z]+ \().{5,}\.", node.get("description", ""), re.DOTALL)
     ]
     assert bare == []

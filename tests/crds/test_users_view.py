@@ -206,13 +206,13 @@ def test_a_second_condition_of_a_type_is_refused(kubectl: Kubectl, objects: None
         assert told in answer.error
 
 
-def undescribed(schema: dict[str, Any], path: str) -> list[str]:
+def fields_without_text(schema: dict[str, Any], path: str) -> list[str]:
     """Fields of a published schema without a text."""
     found = []
     for name, field in schema.get("properties", {}).items():
         if (path, name) != ("", "metadata"):
             found += [] if field.get("description") else [f"{path}.{name}"]
-            found += undescribed(field.get("items", field), f"{path}.{name}")
+            found += fields_without_text(field.get("items", field), f"{path}.{name}")
     return found
 
 
@@ -222,7 +222,7 @@ def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
     published = json.loads(kubectl.done("get", "--raw", "/openapi/v3/apis/tussock.dev/v1alpha1"))
     schema = published["components"]["schemas"][f"dev.tussock.v1alpha1.{kind}"]
     assert schema["description"]
-    assert undescribed(schema, "") == []
+    assert fields_without_text(schema, "") == []
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class Shop(User):
         found["metadata"]["labels"].update(labels)
         return found
 
-    def opened(self, *who: str) -> Mapping[str, set[str]]:
+    def reachable(self, *who: str) -> Mapping[str, set[str]]:
         """The addresses to which each pod can connect now."""
         with ThreadPoolExecutor(len(who)) as threads:
             return dict(zip(who, threads.map(self._opened_by, who), strict=True))
@@ -160,7 +160,7 @@ def wrongly_opened(shop: Shop, wanted: Mapping[str, set[str]]) -> dict[str, set[
 
     def is_right() -> bool:
         nonlocal wrong
-        wrong = {who: opens ^ wanted[who] for who, opens in shop.opened(*wanted).items() if opens != wanted[who]}
+        wrong = {who: opens ^ wanted[who] for who, opens in shop.reachable(*wanted).items() if opens != wanted[who]}
         return not wrong
 
     with suppress(NeverHappened):

@@ -100,10 +100,10 @@ def check(cluster: Cluster, quickstart: Quickstart, namespace: str) -> None:
     }
     cluster.apply(program, job, namespace=namespace)
 
-    def ended() -> str:
+    def end_reason() -> str:
         reason = quickstart.condition("tsx", "check", "Ready")[1]
         return reason if reason in ("Completed", "Failed", "DriverFailed") else ""
 
     with cluster.phase("quickstart: results compared"):
-        reason = cluster.wait_for("verdict", ended, SECONDS)
+        reason = cluster.wait_for("verdict", end_reason, SECONDS)
     assert reason == "Completed", quickstart.condition("tsx", "check", "Ready")

@@ -12,7 +12,7 @@ LEFT_OUT = {"operator": {"numpy", "polars", "pyarrow"}}  # `test_operator_is_lig
 LOCKS = [*(f"images/{part}/requirements.lock" for part in EXTRAS), "images/wheel.lock", "images/spark/flights.lock"]
 
 
-def pinned(lock: str) -> dict[str, set[str]]:
+def pinned_hashes(lock: str) -> dict[str, set[str]]:
     """`name==version` (with its marker, if any) -> the hashes that a download may have."""
     packages: dict[str, set[str]] = {}
     for line in (ROOT / lock).read_text(encoding="utf-8").splitlines():
@@ -26,7 +26,7 @@ def pinned(lock: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_lock_of_an_image_is_part_of_the_projects(lock: str) -> None:
     """A version that was raised in one place only would be tested in one and shipped in the other."""
-    whole, part = pinned("requirements.lock"), pinned(lock)
+    whole, part = pinned_hashes("requirements.lock"), pinned_hashes(lock)
     assert part
     by_name = {name.split(" ")[0]: hashes for name, hashes in whole.items()}
     assert {name for name, hashes in part.items() if by_name.get(name.split(" ")[0]) != hashes} == set()
@@ -49,5 +49,5 @@ def test_lock_of_an_image_has_what_its_extras_ask_for(part: str) -> None:
         return found
 
     wanted = names(project["dependencies"]) | names([f"tussock[{','.join(EXTRAS[part])}]"])
-    there = {name.split("==")[0] for name in pinned(f"images/{part}/requirements.lock")}
+    there = {name.split("==")[0] for name in pinned_hashes(f"images/{part}/requirements.lock")}
     assert wanted - there == LEFT_OUT.get(part, set())

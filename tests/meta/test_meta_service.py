@@ -33,7 +33,7 @@ def store(bucket: ModelBucket) -> MetaStore:
     return made
 
 
-def merged(task: CompactionTask, size: int | None = None) -> SstInfo:
+def merge(task: CompactionTask, size: int | None = None) -> SstInfo:
     """One output in place of all inputs, as if they were merged."""
     files = task.ssts()
     return sst(
@@ -155,8 +155,8 @@ def test_an_expired_task_goes_to_another_process_and_its_report_is_fenced(
     assert second is not None
     assert second.inputs == first.inputs
     with pytest.raises(Fenced):
-        store.own_tasks.report(first, [merged(first)])
-    other.own_tasks.report(second, [merged(second)])
+        store.own_tasks.report(first, [merge(first)])
+    other.own_tasks.report(second, [merge(second)])
     assert len(store.refresh().tables[1].levels.l0) == 1
 
 
@@ -214,7 +214,7 @@ def test_a_report_whose_answer_was_lost_can_be_repeated(bucket: ModelBucket, fat
         store.commit(request(epoch))
     task = store.own_tasks.claim()
     assert task is not None
-    out = merged(task)
+    out = merge(task)
     faulty.script = unknown_outcome(fate)
     with pytest.raises(ObjectStoreUnavailable):
         store.own_tasks.report(task, [out])
@@ -242,7 +242,7 @@ def test_a_manual_compaction_ends_with_one_run_at_the_bottom(store: MetaStore) -
     assert task is not None
     assert (task.kind, task.bottom, task.target_level, task.watermark) == ("manual", True, 1, 3)
     assert store.own_tasks.claim("kv", manual=True) is None
-    out = merged(task)
+    out = merge(task)
     store.own_tasks.report(task, [out])
     assert store.version().tables[1].levels.runs() == [(out,)]
 
@@ -277,7 +277,7 @@ def test_a_stream_of_a_thousand_small_batches_stays_flat(bucket: ModelBucket) ->
         task = store.own_tasks.claim()
         if task is not None:
             rewritten += sum(file.data_bytes for file in task.ssts())
-            store.own_tasks.report(task, [replace(merged(task), id=make_id(bucket.system.now_ms(), 10**6 + batch))])
+            store.own_tasks.report(task, [replace(merge(task), id=make_id(bucket.system.now_ms(), 10**6 + batch))])
         most = max(most, len(store.version().tables[1].levels.runs()))
     assert problems(store.version()) == []
     assert most <= 16

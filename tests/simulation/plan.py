@@ -81,11 +81,11 @@ class Plan(NamedTuple):
 
 def make_plan(choose: random.Random, apart: random.Random) -> Plan:
     """Draw a plan. Later kinds of failures are drawn `apart`: histories without them stay as they were."""
-    plan = _drawn(choose)._replace(damaged=choose.random() < 0.25)
+    plan = _draw(choose)._replace(damaged=choose.random() < 0.25)
     return plan._replace(replaced=apart.random() < 0.25, ahead=20.0 if apart.random() < 0.2 else 0.0)
 
 
-def _drawn(choose: random.Random) -> Plan:
+def _draw(choose: random.Random) -> Plan:
 
     def maybe(value: float, chance: float = 0.5) -> float:
         return value * choose.random() if choose.random() < chance else 0.0

@@ -243,23 +243,23 @@ class World:
         self._spawn(process, f"start of {name}", work)
 
     def _spawn(self, process: Process, name: str, work: Callable[[Process], None]) -> None:
-        def connected() -> None:
+        def connect_and_work() -> None:
             process.connect()
             work(process)
 
-        self._spawn_workload(process, name, connected)
+        self._spawn_workload(process, name, connect_and_work)
 
     def _spawn_workload(self, process: Process, name: str, work: Callable[[], None]) -> None:
         node = process.node
         self._running += 1
         node.workloads += 1
 
-        def counted() -> None:
+        def work_and_count() -> None:
             work()
             self._running -= 1
             node.workloads -= 1
 
-        self.scheduler.spawn(node, name, counted)
+        self.scheduler.spawn(node, name, work_and_count)
 
     def _serve(self, name: str, incarnation: int) -> None:
         """A replica of the meta service, or a compactor node."""

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from support.store.stores import InlineExecutor
+from tussock.meta.log.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
 
@@ -162,6 +165,15 @@ def kill(store: StateStore) -> None:
     backend(store)._leases.close()
     for part in _users_of_threads(store):
         part.close()
+
+
+# --- The log ----------------------------------------------------------------------------------------------------------
+
+
+def append_queue(log: Any) -> CallQueue:
+    """The calls that wait for an entry: a test lets them share one, and nothing else shows that they wait."""
+    queue: CallQueue = log._queue
+    return queue
 
 
 # --- The embedded backend ---------------------------------------------------------------------------------------------
@@ -338,6 +350,20 @@ def deafen(client_backend: Any, job: str, name: str, checkpoint: Any) -> Callabl
     return receive
 
 
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def release_cursor(reader: Any) -> None:
+    """Release what a change stream holds, as the end of its lease does once the process is dead."""
+    if reader._cursor is not None and reader._cursor._snapshot is not None:
+        reader._cursor._snapshot.close()
+
+
+def forget_stream_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next listener count from zero: a process counts all its streams together until it ends."""
+    monkeypatch.setattr("tussock.compute.spark.batches.listener._shared", None)
+
+
 # --- What may not grow ------------------------------------------------------------------------------------------------
 # Memory that is kept for too long shows in no answer, so these count what is held.
 
@@ -365,3 +391,8 @@ def tables_known(sums: Any) -> Any:
 def seconds_kept(rates: Any) -> Any:
     """The seconds for which rates are kept."""
     return rates._seconds
+
+
+def reads_counted(sides: Any) -> int:
+    """Tables and epochs whose looked-up keys are counted."""
+    return len(sides._key_counts)

@@ -8,7 +8,7 @@ from tussock.cli.values import parse_moment
 from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import epoch_at_ms
-from tussock.statestore.moments import Named, check_begun
+from tussock.statestore.moments import AnyTable, check_begun
 
 __all__ = [
     "TLS_VARIABLES",
@@ -85,7 +85,7 @@ At: TypeAlias = Annotated[
 ]
 
 
-def read_epoch(store: StateStore, table: Named, epoch: int | None, at: str | None) -> int | None:
+def read_epoch(store: StateStore, table: AnyTable, epoch: int | None, at: str | None) -> int | None:
     """The epoch that `--epoch` or `--at` asks for; `None` for the newest.
 
     `typer.BadParameter` for a moment before the first commit or after the newest: a wrong year would look like no data.

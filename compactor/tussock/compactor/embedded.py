@@ -52,9 +52,9 @@ _INLINE_TASKS_MAX = 8
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
 
-_BUSY_PAUSE_SECONDS = 0.02
-_BUSY_PAUSE_SECONDS_MAX = 1.0
-_BUSY_SECONDS_MAX = 600.0
+BUSY_PAUSE_SECONDS = 0.02
+BUSY_PAUSE_SECONDS_MAX = 1.0
+BUSY_SECONDS_MAX = 600.0
 
 
 class EmbeddedBackend:
@@ -146,8 +146,8 @@ class EmbeddedBackend:
             ) from error
 
     def _compact(self, table: str) -> None:
-        deadline = self._clock.monotonic() + _BUSY_SECONDS_MAX
-        pause = _BUSY_PAUSE_SECONDS
+        deadline = self._clock.monotonic() + BUSY_SECONDS_MAX
+        pause = BUSY_PAUSE_SECONDS
         with self.meta.own_tasks.reserved(table):
             while True:
                 ended = self._tasks_ended
@@ -166,14 +166,14 @@ class EmbeddedBackend:
                     continue
                 if self._clock.monotonic() >= deadline:
                     raise WaitTimeout(
-                        f"table {table!r}: other compactions did not end within {_BUSY_SECONDS_MAX:.0f} s; try again "
+                        f"table {table!r}: other compactions did not end within {BUSY_SECONDS_MAX:.0f} s; try again "
                         "later"
                     )
                 if self._is_closing():
                     raise CompactionCancelled(f"table {table!r} was to be compacted")
                 # Another task holds some of the table's SSTs, or took this one's: it reports, or its claim expires.
                 self._await_end(tasks, ended, pause)
-                pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
+                pause = min(2 * pause, BUSY_PAUSE_SECONDS_MAX)
 
     def _await_end(self, tasks: Sequence[CompactionTask], ended: int, seconds: float) -> None:
         """Wait until more than `ended` tasks of this process have ended; where others hold the tasks, just wait."""

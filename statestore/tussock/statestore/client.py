@@ -59,7 +59,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
         created = self._parts.backend.create_table(spec).spec
-        self._parts.known.created(created)
+        self._parts.known.note_created(created)
         return open_table(self._parts, created)
 
     def table(self, name: str) -> Any:
@@ -128,11 +128,11 @@ class StateStore:
             epoch=epoch,
             writer=writer,
             batch_id=batch_id,
-            expect=self._expected(expect),
+            expect=self._expected_epochs(expect),
             generation=generation,
             source=source,
         )
-        return self._committed(lambda: commit_epoch(self._parts, request), expect)
+        return self._commit_and_note(lambda: commit_epoch(self._parts, request), expect)
 
     def commit_uploaded(
         self,
@@ -159,12 +159,12 @@ class StateStore:
             tables={specs[name].id: pack(runs) for name, runs in uploads.items()},
             writer=writer,
             batch_id=batch_id,
-            expect=self._expected(expect),
+            expect=self._expected_epochs(expect),
             generation=generation,
             source=source,
             uploaded=True,
         )
-        return self._committed(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
+        return self._commit_and_note(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
@@ -377,7 +377,7 @@ class StateStore:
             raise no_table(self.url, name, self.tables())
         return state
 
-    def _committed(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
+    def _commit_and_note(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
         """Commit, and take note of the epoch that holds; answers it."""
         try:
             epoch = commit()
@@ -392,8 +392,8 @@ class StateStore:
         return epoch
 
     def _commit_transaction(self, commit: Callable[[CommitRequest], int], request: CommitRequest) -> int:
-        return self._committed(lambda: commit(replace(request, epoch=self.new_epoch())), None)
+        return self._commit_and_note(lambda: commit(replace(request, epoch=self.new_epoch())), None)
 
-    def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
+    def _expected_epochs(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)
-        return {self._parts.known.meant(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}
+        return {self._parts.known.id_read_at(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}

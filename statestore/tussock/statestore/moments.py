@@ -7,10 +7,10 @@ from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.epochs import epoch_ms, iso
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Named", "check_begun"]
+__all__ = ["AnyTable", "check_begun"]
 
 
-class Named(Protocol):
+class AnyTable(Protocol):
     """A table, raw or typed."""
 
     @property
@@ -22,7 +22,7 @@ class Named(Protocol):
         """What it was created with."""
 
 
-def check_begun(store: StateStore, table: Named, epoch: int, asked: str) -> None:
+def check_begun(store: StateStore, table: AnyTable, epoch: int, asked: str) -> None:
     """Raise `InvalidOption` if the epoch lies before all commits, where a wrong year or zone looks like no data.
 
     Of the table that is known as long as nothing was compacted, and then of the store, as far as its version remembers.

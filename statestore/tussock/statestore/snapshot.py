@@ -19,7 +19,7 @@ __all__ = ["Snapshot", "open_table", "table_at"]
 
 def open_table(parts: StoreParts, spec: TableSpec, access: TableAccess | None = None) -> RawTable | TypedTable:
     """The table as its kind wants to be used; through the store if no other access is given."""
-    parts.known.opened(spec)
+    parts.known.note_opened(spec)
     if access is None:
         views = TableViews(parts.views, spec.id, spec.name, own=parts.writes.buffer)
         access = StoreAccess(spec, views, KeyReader(views, parts.sstables), parts.writes)

@@ -84,7 +84,7 @@ def sst(tussock: Tussock, table: str, kind: str, at: int = 0) -> str:
     return f"sst/{found['id']}.{kind}"
 
 
-def damaged(tussock: Tussock) -> dict[str, str]:
+def problems_found(tussock: Tussock) -> dict[str, str]:
     """The problem of each damaged object, the same in both outputs; the exit code has to be 1."""
     ran, shown = tussock("check", "--json"), tussock("check")
     assert (ran.code, shown.code, ran.err, shown.err) == (1, 1, "", "")
@@ -138,7 +138,7 @@ def test_a_flipped_byte_is_found(tussock: Tussock, store: Path, section: str) ->
         broken = bytearray(whole)
         broken[offset] ^= 0x41
         (store / path).write_bytes(broken)
-        assert path in damaged(tussock), f"offset {offset}"
+        assert path in problems_found(tussock), f"offset {offset}"
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -147,7 +147,7 @@ def test_a_truncated_object_is_found(tussock: Tussock, store: Path, section: str
     """An object that lost its end, or all of its bytes, is listed under its path."""
     path = SECTIONS[section][0](tussock)
     (store / path).write_bytes((store / path).read_bytes()[:left])
-    assert path in damaged(tussock)
+    assert path in problems_found(tussock)
 
 
 @pytest.mark.parametrize(
@@ -157,19 +157,19 @@ def test_a_missing_object_is_found(tussock: Tussock, store: Path, section: str) 
     """An object that must be there and is not is listed under the path that it should have."""
     path = SECTIONS[section][0](tussock)
     (store / path).unlink()
-    assert "missing" in damaged(tussock)[path]
+    assert "missing" in problems_found(tussock)[path]
 
 
 def test_a_missing_snapshot_is_found(tussock: Tussock, store: Path) -> None:
     """Once entries were truncated, the log is useless without a snapshot of that entry or a later one."""
     (store / snapshot_path(64)).unlink()
-    assert "no later snapshot is readable" in damaged(tussock)[snapshot_path(MARKED)]
+    assert "no later snapshot is readable" in problems_found(tussock)[snapshot_path(MARKED)]
 
 
 def test_a_missing_marker_shows_as_missing_entries(tussock: Tussock, store: Path) -> None:
     """Without the marker nothing says that the first entries were truncated."""
     (store / marker_path(MARKED)).unlink()
-    assert f"up to {MARKED}" in damaged(tussock)[entry_path(1)]
+    assert f"up to {MARKED}" in problems_found(tussock)[entry_path(1)]
 
 
 FOREIGN = (
@@ -188,7 +188,7 @@ def test_foreign_objects_are_found(tussock: Tussock, store: Path) -> None:
     """What no store writes is listed, in each folder and beside them."""
     for path in FOREIGN:
         (store / path).write_bytes(b"hello")
-    assert set(FOREIGN) == set(damaged(tussock))
+    assert set(FOREIGN) == set(problems_found(tussock))
 
 
 def test_the_operators_marker_is_not_foreign(tussock: Tussock, store: Path) -> None:
@@ -202,7 +202,7 @@ def test_foreign_content_under_a_right_name_is_found(tussock: Tussock, store: Pa
     paths = [sst(tussock, "kv", "data"), sst(tussock, "kv", "meta", 1), entry_path(40), PIN]
     for path in paths:
         (store / path).write_bytes(b"PAR1" + bytes(200))
-    assert set(paths) <= set(damaged(tussock))
+    assert set(paths) <= set(problems_found(tussock))
 
 
 @pytest.mark.parametrize(("table", "kind"), [("kv", "meta"), ("kv", "data"), ("small", "data")])
@@ -212,7 +212,7 @@ def test_swapped_objects_are_found(tussock: Tussock, store: Path, table: str, ki
     content = (store / one).read_bytes()
     (store / one).write_bytes((store / other).read_bytes())
     (store / other).write_bytes(content)
-    assert {one, other} <= set(damaged(tussock))
+    assert {one, other} <= set(problems_found(tussock))
 
 
 def test_swapped_entries_are_found(tussock: Tussock, store: Path) -> None:
@@ -221,7 +221,7 @@ def test_swapped_entries_are_found(tussock: Tussock, store: Path) -> None:
     content = (store / one).read_bytes()
     (store / one).write_bytes((store / other).read_bytes())
     (store / other).write_bytes(content)
-    assert {one, other} <= set(damaged(tussock))
+    assert {one, other} <= set(problems_found(tussock))
 
 
 def test_all_damage_is_listed_at_once(tussock: Tussock, store: Path) -> None:
@@ -257,13 +257,13 @@ def test_a_damaged_entry_still_shows_its_deltas(tussock: Tussock, store: Path) -
     path = store / entry_path(70)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert "commit epoch" in damaged(tussock)[entry_path(70)]
+    assert "commit epoch" in problems_found(tussock)[entry_path(70)]
     log = tussock("log")
     assert log.code == 0
     assert "DAMAGED" in log.out
     assert "error" in tussock("log", "--json").lines()[70 - MARKED - 1]
     path.write_bytes(b"TSKL")
-    assert "Nothing in its 4 bytes" in damaged(tussock)[entry_path(70)]
+    assert "Nothing in its 4 bytes" in problems_found(tussock)[entry_path(70)]
 
 
 def test_a_snapshot_that_differs_from_the_log_is_found(tussock: Tussock, store: Path) -> None:
@@ -272,8 +272,8 @@ def test_a_snapshot_that_differs_from_the_log_is_found(tussock: Tussock, store: 
     first = decode_snapshot(snapshot_path(64), 64, (store / snapshot_path(64)).read_bytes())
     wrong = replace(first, seq=last)
     (store / snapshot_path(last)).write_bytes(encode_snapshot(wrong))
-    assert "differs in" in damaged(tussock)[snapshot_path(last)]
-    assert "ledger" in damaged(tussock)[snapshot_path(last)]
+    assert "differs in" in problems_found(tussock)[snapshot_path(last)]
+    assert "ledger" in problems_found(tussock)[snapshot_path(last)]
 
 
 def test_an_entry_that_breaks_a_rule_is_found(tussock: Tussock, store: Path) -> None:
@@ -283,7 +283,7 @@ def test_an_entry_that_breaks_a_rule_is_found(tussock: Tussock, store: Path) -> 
     (commit,) = entry.deltas
     assert isinstance(commit, CommitEpoch)
     (store / path).write_bytes(encode_entry(70, replace(entry, deltas=(replace(commit, epoch=1),))))
-    assert "breaks a rule" in damaged(tussock)[path]
+    assert "breaks a rule" in problems_found(tussock)[path]
 
 
 def edit_meta(store: Path, path: str, change: Callable[[SstMeta], SstMeta]) -> None:
@@ -341,7 +341,7 @@ def test_keys_of_another_table_are_found(tussock: Tussock, store: Path) -> None:
         encode_snapshot(replace(version, tables={**version.tables, fewer.spec.id: fewer}))
     )
     data = sst(tussock, "orders", "data")
-    assert "not the encoding of its key columns" in damaged(tussock)[data]
+    assert "not the encoding of its key columns" in problems_found(tussock)[data]
 
 
 def test_orphans_are_counted_and_no_problem(tussock: Tussock, store: Path) -> None:
@@ -356,7 +356,7 @@ def test_check_without_a_readable_log_still_answers(tussock: Tussock, store: Pat
     """If all of the log is gone, the answer says what is left, and nothing is created."""
     shutil.rmtree(store / "log")
     shutil.rmtree(store / "snapshot")
-    assert "no entry and no snapshot" in damaged(tussock)["log/"]
+    assert "no entry and no snapshot" in problems_found(tussock)["log/"]
     document = tussock("check", "--json").json()
     assert (document["seq"], document["orphans"], len(document["problems"])) == (0, 16, 1)
     assert not (store / "log").exists()

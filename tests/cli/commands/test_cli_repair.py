@@ -21,7 +21,7 @@ def commit(store: StateStore, value: bytes, epoch: int | None = None) -> int:
     return store.commit_epoch(epoch, writer="w", batch_id=int(value))
 
 
-def bricked(url: str) -> StateStore:
+def brick(url: str) -> StateStore:
     """A store with epochs up to the largest possible one, some of them compacted."""
     store = connect(url, compaction=False, max_clock_ahead=FOREVER, retention=0, gc_grace=0)
     store.create_table("kv")
@@ -49,7 +49,7 @@ def check_repaired(url: str) -> None:
 def test_a_bricked_store_is_repaired(tussock: Tussock, tmp_path: Path) -> None:
     """The command says what it would do, then does it, then finds nothing to do; the store is sound afterwards."""
     url = (tmp_path / "state").as_uri()
-    bricked(url).close()
+    brick(url).close()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = tussock("repair", "clock", "--store", url, "--dry-run", "--json").json()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -67,7 +67,7 @@ def test_a_bricked_store_is_repaired(tussock: Tussock, tmp_path: Path) -> None:
 
 def test_a_store_in_memory_is_repaired_by_the_python_function() -> None:
     """Other clients in the same process follow."""
-    with bricked("memory://repaired-clock") as store:
+    with brick("memory://repaired-clock") as store:
         assert repair_clock("memory://repaired-clock", dry_run=True).epochs == 3
         done = repair_clock("memory://repaired-clock")
         assert (done.epochs, done.rewritten) == (3, 1)
@@ -78,7 +78,7 @@ def test_a_store_in_memory_is_repaired_by_the_python_function() -> None:
 def test_a_client_in_another_process_follows(tmp_path: Path) -> None:
     """It reads on; an epoch that it remembers or was given is refused, and then it commits at present ones."""
     url = (tmp_path / "state").as_uri()
-    bricked(url).close()
+    brick(url).close()
     with connect(url, compaction=False) as store:
         kv = store.table("kv")
         noted = store.committed_epoch
@@ -100,7 +100,7 @@ def test_a_client_in_another_process_follows(tmp_path: Path) -> None:
 def test_a_refused_repair_says_why(tussock: Tussock, tmp_path: Path) -> None:
     """A snapshot is held; the URL is a meta service's; there is no store; an option makes no sense."""
     url = (tmp_path / "state").as_uri()
-    with bricked(url) as store:
+    with brick(url) as store:
         with store.pin_snapshot():
             held = tussock("repair", "clock", "--store", url)
         assert (held.code, "holds a snapshot at epoch" in held.err, "nothing changed" in held.err) == (1, True, True)

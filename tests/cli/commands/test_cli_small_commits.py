@@ -38,7 +38,7 @@ def platform(folder: Path) -> Iterator[Platform]:
         yield made
 
 
-def listed(bucket: ObjectStore, prefix: str) -> list[str]:
+def paths_under(bucket: ObjectStore, prefix: str) -> list[str]:
     return [info.path for info in bucket.list(prefix)]
 
 
@@ -120,8 +120,8 @@ def test_ssts_in_entries_are_backed_up_restored_and_cloned(
     restored, cloned = ((tmp_path / name).as_uri() for name in ("restored", "cloned"))
     assert tussock("backup", "restore", "nightly", restored, "--store", folder.as_uri()).code == 0
     assert tussock("clone", folder.as_uri(), cloned).code == 0
-    assert len(listed(open_bucket(restored), "sst/")) == 1
-    assert listed(open_bucket(cloned), "sst/") == []
+    assert len(paths_under(open_bucket(restored), "sst/")) == 1
+    assert paths_under(open_bucket(cloned), "sst/") == []
     for url in (restored, cloned):
         assert tussock("check", "--store", url, "--json").json()["ok"]
         with connect(url, compaction=False) as other:

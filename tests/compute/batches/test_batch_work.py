@@ -13,7 +13,7 @@ from tussock.compute.spark.batches.batch_work import BatchWork, batch_work, comm
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.identity import MicroBatch
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
-from tussock.compute.spark.batches.spent import Meter, Spent
+from tussock.compute.spark.batches.spent import Meter, TimeSpent
 from tussock.compute.spark.state.plan import Report
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
@@ -65,7 +65,10 @@ def test_a_sink_notes_its_commit_and_a_repetition(numbers: StateStore, url: str)
 
 def test_commits_of_one_batch_are_added_and_old_notes_are_deleted(numbers: StateStore, tmp_path: Path) -> None:
     """Two writers in one function of `foreachBatch` are added; the number of notes stays small in a long stream."""
-    spent = {"first": [Spent(1.0, 0.0, 2.0, 0.5), Spent(0.0, 0.0, 1.0, 4.0)], "second": [Spent(0.0, 8.0, 0.25, 0.0)]}
+    spent = {
+        "first": [TimeSpent(1.0, 0.0, 2.0, 0.5), TimeSpent(0.0, 0.0, 1.0, 4.0)],
+        "second": [TimeSpent(0.0, 8.0, 0.25, 0.0)],
+    }
     sizes, epochs = [], []
     for writer, tasks in spent.items():
         runs = numbers.table("t").upload([batch_of(30)])
@@ -74,8 +77,8 @@ def test_commits_of_one_batch_are_added_and_old_notes_are_deleted(numbers: State
     work = batch_work(QUERY, 3)
     assert work is not None
     assert (work.epoch, work.rows, work.bytes, work.tasks) == (epochs[1], 60, sum(sizes), 3)
-    assert work.spent == Spent(1.0, 8.0, 3.25, 4.5)
-    assert work.slowest == Spent(0.0, 8.0, 0.25, 0.0)
+    assert work.spent == TimeSpent(1.0, 8.0, 3.25, 4.5)
+    assert work.slowest == TimeSpent(0.0, 8.0, 0.25, 0.0)
     assert not work.repeated
     assert is_committed(numbers, MicroBatch("second", 3, QUERY)) == epochs[1]
     half = batch_work(QUERY, 3)
@@ -90,16 +93,16 @@ def test_commits_of_one_batch_are_added_and_old_notes_are_deleted(numbers: State
 
 def test_without_a_query_nothing_is_noted_for_listeners(numbers: StateStore, tmp_path: Path) -> None:
     """A batch that a program numbers itself belongs to no stream."""
-    commit_batch(numbers, MicroBatch("job", 1, None), {"t": numbers.table("t").upload([batch_of(1)])}, [Spent()])
+    commit_batch(numbers, MicroBatch("job", 1, None), {"t": numbers.table("t").upload([batch_of(1)])}, [TimeSpent()])
     assert list((tmp_path / "notes").glob("*.work")) == []
 
 
 def test_times_are_added_by_step() -> None:
     """The total of several tasks is the sum of each task's total; it survives the way to the driver."""
-    parts = [Spent(1.0, 2.0, 3.0, 4.0), Spent(0.5, 0.0, 0.25, 0.125)]
-    assert Spent.sum(parts) == Spent(1.5, 2.0, 3.25, 4.125)
-    assert Spent.sum(parts).total == sum(part.total for part in parts)
-    assert Spent.sum([]) == Spent()
+    parts = [TimeSpent(1.0, 2.0, 3.0, 4.0), TimeSpent(0.5, 0.0, 0.25, 0.125)]
+    assert TimeSpent.sum(parts) == TimeSpent(1.5, 2.0, 3.25, 4.125)
+    assert TimeSpent.sum(parts).total == sum(part.total for part in parts)
+    assert TimeSpent.sum([]) == TimeSpent()
     report = Report(3, {}, 7, parts[0])
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=Report) == report
 
@@ -116,7 +119,7 @@ def test_the_steps_of_a_task_are_its_time_without_its_waits_for_rows() -> None:
     assert before.read > 0
     assert before.function > 0
     assert before.encode > 0
-    meter.waited(0.0)
+    meter.add_wait(0.0)
     after = meter.spent()
     assert (after.read, after.function, after.upload) == (before.read, before.function, 0.0)
     assert after.encode >= before.encode

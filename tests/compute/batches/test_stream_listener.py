@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
 
+from support import inside
 from tussock.compute.driver.answers import answer_on
 from tussock.compute.driver.scale import Scaler
 from tussock.compute.driver.watch import Watch
@@ -61,7 +62,7 @@ def progress(batch: int, end: str, rows: int = 20, written: int = 10) -> QueryPr
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metrics that count from zero."""
-    monkeypatch.setattr(listener, "_shared", None)
+    inside.forget_stream_metrics(monkeypatch)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -104,10 +105,11 @@ def test_every_metric_of_streams_is_documented() -> None:
     from prometheus_client.metrics import MetricWrapperBase
 
     kept = [value for value in vars(listener.Metrics()).values() if isinstance(value, MetricWrapperBase)]
-    found = {
-        metric._name + ("_total" if metric._type == "counter" else ""): (metric._type, list(metric._labelnames))
-        for metric in kept
-    }
+    found = {}
+    for metric in kept:
+        (family,) = metric.describe()
+        name = family.name + ("_total" if family.type == "counter" else "")
+        found[name] = (family.type, list(metric._labelnames))
     rows = re.findall(r"^\| `(tussock_\w+)` \| (\w+) \| ?([^|]*?) ?\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name: (kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels in rows} == found
 
@@ -127,7 +129,7 @@ def test_the_driver_serves_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found['tussock_stream_output_rows_total{query="copy"}'] == "20.0"
     assert float(found['tussock_stream_read_epoch{query="copy"}']) == float(EPOCH + 1)
     assert found['tussock_stream_step_seconds_count{query="copy",step="addBatch"}'] == "2.0"
-    monkeypatch.setattr(listener, "_shared", None)
+    inside.forget_stream_metrics(monkeypatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     TussockListener().onQueryProgress(progress(9, ours(EPOCH)))
     assert listener.metrics_text() is None

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tussock.compute.spark as ts
+from support import inside
 from tussock.compute.spark.batches import listener
 from tussock.compute.spark.batches.identity import default_writer
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
@@ -63,10 +64,10 @@ class Stream:
         writer = attach(rows.writeStream).queryName("work").option("checkpointLocation", str(self.folder / "check"))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        self.heard()
+        self.await_batches()
         return str(query.id)
 
-    def heard(self) -> None:
+    def await_batches(self) -> None:
         """Return once the listener has seen every batch, which Spark reports later."""
         self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
@@ -75,7 +76,7 @@ class Stream:
         for path in (self.folder / "check" / "commits").glob(f"*{BATCHES - 1}*"):
             path.unlink()
 
-    def told(self) -> list[dict[str, Any]]:
+    def batch_lines(self) -> list[dict[str, Any]]:
         """The log's lines of batches since the last call, in the format of an operator's driver."""
         lines = [json.loads(JsonFormatter().format(record)) for record in self.caplog.records]
         self.caplog.clear()
@@ -87,7 +88,7 @@ def stream(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stream]:
     """A stream with a listener whose counts begin at zero."""
-    monkeypatch.setattr(listener, "_shared", None)
+    inside.forget_stream_metrics(monkeypatch)
     caplog.set_level(logging.INFO, "tussock.compute.streams")
     heard = ts.TussockListener()
     spark.streams.addListener(heard)
@@ -153,13 +154,13 @@ def test_a_sink_reports_the_cost_of_its_batches(stream: Stream, quiet: StateStor
         return writer.format("tussock").option("store", url).option("table", "rows")
 
     query = stream.run(sink, "id, v")
-    lines = stream.told()
+    lines = stream.batch_lines()
     assert [(line["batch"], line["written_rows"]) for line in lines] == [(number, ROWS) for number in range(BATCHES)]
     for line in lines:
         check(line, quiet, query, {"encode", "upload", "commit"})
     stream.forget_last()
     assert stream.run(sink, "id, v") == query
-    (again,) = stream.told()
+    (again,) = stream.batch_lines()
     assert (again["batch"], again["repeated"]) == (BATCHES - 1, True)
     assert again["written_epoch"] == lines[-1]["written_epoch"] == quiet.committed_epoch
     assert not {"written_rows", "written_bytes", "tasks", "commit_ms", "slowest_task_ms"} & set(again)
@@ -174,8 +175,8 @@ def test_complete_mode_counts_what_it_deletes(stream: Stream, quiet: StateStore,
     sink = sink.option("checkpointLocation", str(stream.folder / "check")).queryName("work")
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
-    stream.heard()
-    lines = stream.told()
+    stream.await_batches()
+    lines = stream.batch_lines()
     assert [line["written_rows"] for line in lines] == [KEYS, 2 * KEYS, 2 * KEYS]
     for line in lines:
         # The first finds an empty table, which is too short a read for the clock.
@@ -188,7 +189,7 @@ def test_a_foreach_batch_function_reports_the_cost_of_its_batches(stream: Stream
     """A merge reads from the second batch on; a repeated batch computes nothing."""
     write = ts.upsert("sums", store=quiet, merge={"v": "sum", "n": "sum"})
     query = stream.run(lambda writer: writer.foreachBatch(write), "k, v, 1L AS n")
-    lines = stream.told()
+    lines = stream.batch_lines()
     assert [line["written_rows"] for line in lines] == [KEYS] * BATCHES
     for line in lines:
         check(
@@ -199,7 +200,7 @@ def test_a_foreach_batch_function_reports_the_cost_of_its_batches(stream: Stream
         )
     stream.forget_last()
     stream.run(lambda writer: writer.foreachBatch(write), "k, v, 1L AS n")
-    (again,) = stream.told()
+    (again,) = stream.batch_lines()
     assert (again["batch"], again["repeated"], again["written_epoch"]) == (2, True, lines[-1]["written_epoch"])
     check_metrics([*lines, again])
 
@@ -212,7 +213,7 @@ def test_several_tables_are_reported_together(stream: Stream, quiet: StateStore)
         ts.write_epoch(number, {"rows": rows.drop("k"), "sums": sums}, store=quiet, partitions=2)
 
     query = stream.run(lambda writer: writer.foreachBatch(write))
-    lines = stream.told()
+    lines = stream.batch_lines()
     assert [(line["written_rows"], line["tasks"]) for line in lines] == [(ROWS + KEYS, 4)] * BATCHES
     for line in lines:
         check(
@@ -233,7 +234,7 @@ def test_several_commits_of_a_batch_are_added(stream: Stream, quiet: StateStore)
         ts.write_epoch(number, {"sums": sums}, store=quiet, writer="second", partitions=1)
 
     stream.run(lambda writer: writer.foreachBatch(write))
-    lines = stream.told()
+    lines = stream.batch_lines()
     assert len(lines) == BATCHES
     for line in lines:
         epochs = [quiet.committed_batch(writer, line["batch"]) for writer in ("first", "second")]
@@ -248,7 +249,7 @@ def test_keyed_state_reports_its_cost(stream: Stream, quiet: StateStore) -> None
     """The time of the function is reported apart from the store's."""
     write = ts.stateful("state", key="k", fn=ts.merges(n="count", v=("sum", "v")), store=quiet)
     query = stream.run(lambda writer: writer.foreachBatch(write))
-    lines = stream.told()
+    lines = stream.batch_lines()
     assert [line["written_rows"] for line in lines] == [KEYS] * BATCHES
     for line in lines:
         read = {"read"} if line["batch"] else set()

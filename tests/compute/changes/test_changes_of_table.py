@@ -7,17 +7,18 @@ import pyarrow as pa
 import pytest
 
 from support.models.change_history import History
-from support.spark.change_query import Query, close_connections
+from support.spark.change_query import Query
 from tussock.compute.spark.changes.offsets import Offset
+from tussock.compute.spark.reads.connections import close_stores
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.client import StateStore
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
+def close_opened() -> Iterator[None]:
     """Close what this process opened as a source of Spark."""
     yield
-    close_connections()
+    close_stores()
 
 
 def anew(store: StateStore) -> None:
@@ -40,7 +41,7 @@ def test_a_table_created_anew_is_not_the_one_that_was_read(store: StateStore, ur
         query.run()
         query.drain()
     anew(store)
-    close_connections()
+    close_stores()
     again = Query(url, query.log)
     expected = r"table 't' .*not the one whose changes the checkpoint has read \(id 1 then, 2 now\).*checkpoint"
     for act in (again.run, again.plan):
@@ -96,6 +97,6 @@ def test_a_raw_table_created_anew_is_refused_too(store: StateStore, url: str) ->
     assert pa.Table.from_batches(query.run()).num_rows == 1
     store.drop_table("raw")
     store.create_table("raw")
-    close_connections()
+    close_stores()
     with pytest.raises(SchemaMismatch, match=r"table 'raw' .* is not the one"):
         Query(url, query.log, path="raw").plan()

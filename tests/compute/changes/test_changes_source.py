@@ -12,10 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support import inside
 from support.models.change_history import Change, History, changes_in
 from support.service.platforms import QUIET, Platform
-from support.spark.change_query import Query, close_connections
+from support.spark.change_query import Query
 from tussock.compute.spark.changes import stream
 from tussock.compute.spark.options.options import parse_changes
-from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.connections import close_stores, working_store
 from tussock.compute.spark.source import TussockDataSource
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
 
@@ -23,10 +23,10 @@ NO_RETENTION = {"retention": "0", "gcGrace": "0"}
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
+def close_opened() -> Iterator[None]:
     """Close what this process opened as a source of Spark."""
     yield
-    close_connections()
+    close_stores()
 
 
 @pytest.fixture(params=["file", "s3", "platform"])
@@ -41,7 +41,7 @@ def shared_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
             yield platform.url
 
 
-def joined(batches: list[list[Change]]) -> list[Change]:
+def join_batches(batches: list[list[Change]]) -> list[Change]:
     return sorted(change for batch in batches for change in batch)
 
 
@@ -62,7 +62,7 @@ def test_a_stream_that_lags_behind_the_retention_gets_every_change_once(shared_u
                 found.append(changes_in(query.run(), "_op", "_epoch"))
                 assert changes_in(query.run(), "_op", "_epoch") == found[-1], "a batch that runs again is the same"
         found += query.drain()
-        assert joined(found) == history.between(0, history.epochs[-1])
+        assert join_batches(found) == history.between(0, history.epochs[-1])
         assert all(len({change[0] for change in batch}) <= 2 for batch in found)
         held = min(pin.epoch for pin in store.pins())
         query.reader.commit(query.log[-1])
@@ -82,7 +82,7 @@ def test_a_restart_continues_from_the_checkpoint(store: StateStore, url: str) ->
         query = Query(url, query.die(), maxEpochsPerTrigger="1")
         found.append(changes_in(query.run(), "_op", "_epoch"))
         assert found[-1] == first
-    assert joined(found + query.drain()) == history.between(0, history.epochs[-1])
+    assert join_batches(found + query.drain()) == history.between(0, history.epochs[-1])
 
 
 @pytest.mark.parametrize("consumer", [None, "copy"])
@@ -103,7 +103,7 @@ def test_latest_is_resolved_once(store: StateStore, url: str, consumer: str | No
     else:
         assert again.run() == [], "the first batch is what it was"
     history.commit()
-    assert joined(again.drain()) == history.between(history.epochs[0], history.epochs[-1])
+    assert join_batches(again.drain()) == history.between(history.epochs[0], history.epochs[-1])
 
 
 def test_earliest_shows_rows_from_before_the_history_as_inserts(url: str) -> None:
@@ -120,7 +120,7 @@ def test_earliest_shows_rows_from_before_the_history_as_inserts(url: str) -> Non
         assert base == sorted((oldest, key, "insert", v) for key, v in rows.items())
         history.commit()
         history.commit()
-        assert joined(query.drain()) == history.between(oldest, history.epochs[-1])
+        assert join_batches(query.drain()) == history.between(oldest, history.epochs[-1])
         batch = TussockDataSource({"store": url, "path": "t", "readChangeFeed": "true", **NO_RETENTION})
         reader = batch.reader(batch.schema())
         whole = changes_in((part for one in reader.partitions() for part in reader.read(one)), "_op", "_epoch")
@@ -149,7 +149,7 @@ def test_changes_that_are_gone_are_an_error_or_a_warning(url: str, fail: str, ca
         assert len(warned) == 1
         assert f"next_after_epoch={history.epochs[-1]}" in warned[0]
         history.commit()
-        assert joined(query.drain()) == history.between(history.epochs[-2], history.epochs[-1])
+        assert join_batches(query.drain()) == history.between(history.epochs[-2], history.epochs[-1])
 
 
 def test_a_feed_begins_with_the_epoch_that_is_named(store: StateStore, url: str) -> None:
@@ -166,7 +166,7 @@ def test_a_feed_begins_with_the_epoch_that_is_named(store: StateStore, url: str)
         reader = source.reader(source.schema())
         found = changes_in((part for one in reader.partitions() for part in reader.read(one)), "_op", "_epoch")
         assert found == expected
-    streamed = joined(Query(url, startingEpoch=str(first)).drain())
+    streamed = join_batches(Query(url, startingEpoch=str(first)).drain())
     assert streamed == history.between(history.epochs[0], history.epochs[-1])
 
 
@@ -186,7 +186,7 @@ def test_available_now_ends_at_the_newest_epoch_of_its_start(store: StateStore, 
     other = store.commit_epoch(epoch)
     query = Query(url, query.die())
     query.reader.prepareForTriggerAvailableNow()
-    assert joined(query.drain()) == history.between(history.epochs[-2], history.epochs[-1])
+    assert join_batches(query.drain()) == history.between(history.epochs[-2], history.epochs[-1])
     assert query.log[-1]["epoch"] == other
     again = Query(url, query.die())
     again.reader.prepareForTriggerAvailableNow()
@@ -256,18 +256,18 @@ def test_an_idle_stream_asks_a_meta_service_nothing(url: str) -> None:
         asked: list[str] = []
         call = inside.connection(backend).call
 
-        def counted(name: str, *arguments: Any, **more: Any) -> Any:
+        def note_call(name: str, *arguments: Any, **more: Any) -> Any:
             asked.append(name)
             return call(name, *arguments, **more)
 
-        inside.connection(backend).call = counted
+        inside.connection(backend).call = note_call
         calls, spent = idle(query, lambda: total_requests(working))
         inside.connection(backend).call = call
         assert calls >= 10
         assert (spent.requests, set(asked) - {"Heartbeat"}) == (0, set())
 
 
-class Spent:
+class IdleCost:
     """The cost of some idle seconds."""
 
     def __init__(self, seconds: float, requests: int) -> None:
@@ -278,14 +278,14 @@ class Spent:
         return f"{self.requests} requests in {self.seconds:.1f} s"
 
 
-def idle(query: Query, count: Callable[[], int]) -> tuple[int, Spent]:
+def idle(query: Query, count: Callable[[], int]) -> tuple[int, IdleCost]:
     """Ask as Spark does for five seconds; returns the number of questions and their cost."""
     before, begun, calls, pause = count(), time.monotonic(), 0, threading.Event()
     while time.monotonic() - begun < 5:
         assert query.reader.latestOffset(query.log[-1], ReadAllAvailable()) == query.log[-1]
         calls += 1
         pause.wait(0.01)
-    return calls, Spent(time.monotonic() - begun, count() - before)
+    return calls, IdleCost(time.monotonic() - begun, count() - before)
 
 
 def total_requests(store: StateStore) -> int:

@@ -39,7 +39,7 @@ def history(store: StateStore) -> History:
 
 def rows_of(frame: Any) -> list[Change]:
     """A DataFrame's changes, sorted."""
-    return sorted((row._epoch, row.id, row._op, row.v) for row in frame.collect())
+    return sorted((row["_epoch"], row["id"], row["_op"], row["v"]) for row in frame.collect())
 
 
 def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, history: History) -> None:
@@ -123,7 +123,7 @@ def wait_for(child: subprocess.Popen[bytes], what: Callable[[], object]) -> None
 
 
 @pytest.fixture
-def copied(url: str) -> Iterator[StateStore]:
+def copy_store(url: str) -> Iterator[StateStore]:
     """A store with a table `log` for the changes of a table `t`."""
     fields = [*SCHEMA, pa.field("op", pa.string()), pa.field("epoch", pa.int64())]
     with connect(url, compaction=False) as store:
@@ -131,33 +131,33 @@ def copied(url: str) -> Iterator[StateStore]:
         yield store
 
 
-def logged(store: StateStore) -> list[Change]:
+def logged_changes(store: StateStore) -> list[Change]:
     """The changes that the program has noted."""
     rows = [row for batch in store.table("log").read() for row in batch.to_pylist()]
     return sorted((row["epoch"], row["id"], row["op"], row["v"]) for row in rows)
 
 
 @pytest.mark.long
-def test_a_killed_driver_loses_and_repeats_no_change(copied: StateStore, url: str, tmp_path: Path) -> None:
+def test_a_killed_driver_loses_and_repeats_no_change(copy_store: StateStore, url: str, tmp_path: Path) -> None:
     """Killed twice between the commit in the store and Spark's note of it; the log has each change once."""
-    history = History(copied, 22)
+    history = History(copy_store, 22)
     history.commit()
     for die_after in (1, 3, NEVER):
         child = start(url, tmp_path, die_after)
         try:
             # Once the source knows its start, nothing that is committed from here on may be lost.
-            wait_for(child, lambda: copied.committed_batch("changes of t to copy", 0))
-            begun = copied.committed_batch("changes of t to copy", 0)
+            wait_for(child, lambda: copy_store.committed_batch("changes of t to copy", 0))
+            begun = copy_store.committed_batch("changes of t to copy", 0)
             assert begun is not None, (tmp_path / "output").read_text()[-3000:]
             for _ in range(3):
                 history.commit()
             expected = history.between(begun, history.epochs[-1])
             if die_after == NEVER:
-                wait_for(child, lambda: len(logged(copied)) >= len(expected))  # noqa: B023 - it is called here
+                wait_for(child, lambda: len(logged_changes(copy_store)) >= len(expected))  # noqa: B023 - it is called here
             else:
                 assert child.wait(600) == -signal.SIGKILL, (tmp_path / "output").read_text()[-3000:]
         finally:
             end(child)
-    assert logged(copied) == expected, (tmp_path / "output").read_text()[-3000:]
-    notes = [row["_op"] for batch in copied.table("log").change_feed(0) for row in batch.to_pylist()]
+    assert logged_changes(copy_store) == expected, (tmp_path / "output").read_text()[-3000:]
+    notes = [row["_op"] for batch in copy_store.table("log").change_feed(0) for row in batch.to_pylist()]
     assert set(notes) == {"insert"}, "a change was noted twice"

@@ -50,17 +50,17 @@ def test_an_index_of_nothing_finds_nothing() -> None:
 def colliding(count: int) -> list[bytes]:
     """Keys of 16 bytes that all have one hash: what the first word changes in the state, the second takes back."""
 
-    def mixed(word: int) -> int:
+    def mix(word: int) -> int:
         word = word * M & MASK
         return (word ^ word >> R) * M & MASK
 
-    def unmixed(word: int) -> int:
+    def unmix(word: int) -> int:
         word = word * pow(M, -1, 1 << 64) & MASK
         return (word ^ word >> R) * pow(M, -1, 1 << 64) & MASK
 
     start = SEED ^ (16 * M & MASK)
     return [
-        first.to_bytes(8, "little") + unmixed((start ^ mixed(first)) * M & MASK).to_bytes(8, "little")
+        first.to_bytes(8, "little") + unmix((start ^ mix(first)) * M & MASK).to_bytes(8, "little")
         for first in range(count)
     ]
 

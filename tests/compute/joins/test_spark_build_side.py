@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.compute.spark.joins.build_side import BuildSide, BuildSides
 from tussock.compute.spark.joins.key_index import KeyIndex
-from tussock.compute.spark.joins.lookup import _LookupTask
+from tussock.compute.spark.joins.lookup import LookupTask
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.compute.spark.options.schemas import arrow_target, spark_schema
 from tussock.compute.spark.reads.connections import working_store
@@ -52,13 +53,13 @@ DRAWN: dict[str, tuple[pa.DataType, Any]] = {
 def sides(monkeypatch: pytest.MonkeyPatch) -> BuildSides:
     """The worker's build sides, without those of other tests."""
     fresh = BuildSides()
-    monkeypatch.setattr(lookup_module, "_sides", fresh)
+    monkeypatch.setattr(lookup_module, "worker_sides", fresh)
     return fresh
 
 
-def held(sides: BuildSides) -> int:
+def side_count(sides: BuildSides) -> int:
     """The number of build sides."""
-    return sides._sides.stats().entries
+    return sides.stats().entries
 
 
 def fill(store: StateStore, table: str, rows: Any) -> int:
@@ -72,33 +73,31 @@ def fill_t(store: StateStore, first: int, last: int, word: str) -> int:
     return fill(store, "t", [{"id": key, "v": f"{word}-{key}", "x": key / 2} for key in range(first, last)])
 
 
-def task_of(
-    store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None
-) -> _LookupTask:
+def task_of(store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None) -> LookupTask:
     """A task, as `lookup` makes it."""
     spec = store.table(table).spec
     schema = spec.arrow_schema()
     columns = columns or [name for name in schema.names if name not in spec.primary_key]
     shown = spark_schema(pa.schema([schema.field(name).with_nullable(True) for name in columns]), (), table)
-    return _LookupTask(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
+    return LookupTask(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
 
 
-def run(task: _LookupTask, *batches: Any) -> list[Any]:
+def run(task: LookupTask, *batches: Any) -> list[Any]:
     """The task's results for batches of one key column."""
     return [array.to_pylist() for array in task.run(iter([(pa.array(batch, pa.int64()),) for batch in batches]))]
 
 
-def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[Any]:
+def both(sides: BuildSides, task: LookupTask, columns: list[pa.Array]) -> list[Any]:
     """Assert that `multi_get` and a build side give the same results; returns them."""
-    count = held(sides)
+    count = side_count(sides)
     rows = len(columns[0])
     # One key at a time, of a table with more rows: none is read whole.
     few = [array for at in range(2) for array in task.run(iter([tuple(column.slice(at, 1) for column in columns)]))]
-    assert held(sides) == count
+    assert side_count(sides) == count
     # All at once, without build sides.
     looked_up = next(iter(_without_sides(task, columns)))
     built = next(task.run(iter([tuple(columns)])))
-    assert held(sides) == count + 1
+    assert side_count(sides) == count + 1
     assert built.type == looked_up.type
     assert len(built) == rows
     assert str(built.to_pylist()) == str(looked_up.to_pylist())
@@ -108,9 +107,9 @@ def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[
     return built.to_pylist()
 
 
-def _without_sides(task: _LookupTask, columns: list[pa.Array]) -> list[pa.StructArray]:
+def _without_sides(task: LookupTask, columns: list[pa.Array]) -> list[pa.StructArray]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup_module, "_sides", BuildSides(bytes_max=0))
+        patch.setattr(lookup_module, "worker_sides", BuildSides(bytes_max=0))
         return list(task.run(iter([tuple(columns)])))
 
 
@@ -190,9 +189,9 @@ def test_the_table_is_read_once_the_keys_are_as_many_as_its_rows(
     task = task_of(store, url, "t", epoch)
     run(task, range(50), [None] * 500)
     run(task, range(49))
-    assert held(sides) == 0
+    assert side_count(sides) == 0
     run(task, [7])
-    assert held(sides) == 1
+    assert side_count(sides) == 1
     address, table = StoreAddress(url), store.table("t")
     side = sides.get(store, address, table, epoch, task.target, 1)
     assert isinstance(side, BuildSide)
@@ -204,7 +203,7 @@ def test_an_empty_table_has_a_build_side(store: StateStore, url: str, sides: Bui
     store.create_table("other", pa.schema([("id", pa.int64())]), ["id"])
     epoch = fill(store, "other", [{"id": 1}])
     assert run(task_of(store, url, "t", epoch), [1, None, 2]) == [[None, None, None]]
-    assert held(sides) == 1
+    assert side_count(sides) == 1
 
 
 def test_only_commits_to_the_table_need_another_build_side(store: StateStore, url: str, sides: BuildSides) -> None:
@@ -215,10 +214,10 @@ def test_only_commits_to_the_table_need_another_build_side(store: StateStore, ur
     later = fill(store, "other", [{"id": 1}])
     answers = run(task_of(store, url, "t", old), keys)
     assert run(task_of(store, url, "t", later), keys) == answers
-    assert held(sides) == 1
+    assert side_count(sides) == 1
     new = fill_t(store, 5, 15, "new")
     changed = run(task_of(store, url, "t", new), keys)
-    assert held(sides) == 2
+    assert side_count(sides) == 2
     assert [row and row["v"] for row in changed[0][:20]] == [
         *(f"old-{key}" for key in range(5)),
         *(f"new-{key}" for key in range(5, 15)),
@@ -243,11 +242,11 @@ def test_a_table_altered_or_compacted_in_between(store: StateStore, url: str, si
     assert run(planned, range(60)) == before
     assert run(altered, range(60)) == [[row and {**row, "more": None} for row in before[0]]]
     newest = fill(store, "w", [{"id": 7, "n": 2**40, "more": "x"}])
-    count = held(sides)
+    count = side_count(sides)
     planned_newest = task_of(store, url, "w", newest, ["n"])
-    planned_newest = _LookupTask(planned_newest.address, planned.spec, ("n",), newest, planned.target)
+    planned_newest = LookupTask(planned_newest.address, planned.spec, ("n",), newest, planned.target)
     assert run(planned_newest, [*range(7)] * 20) == [list(before[0][:7]) * 20]
-    assert held(sides) == count, "a value that the plan's type does not hold: only who asks for it is refused"
+    assert side_count(sides) == count, "a value that the plan's type does not hold: only who asks for it is refused"
     with pytest.raises(SchemaMismatch, match="'n'"):
         run(planned_newest, [7])
 
@@ -268,7 +267,7 @@ def test_an_expired_epoch_is_refused_though_its_rows_are_in_memory(
         working_store(StoreAddress(url)).version()  # It learns of versions now and then.
         with pytest.raises(SnapshotExpired, match=str(epoch)):
             run(task, keys)
-    assert held(sides) == 1, "pinned or not, newest epoch or not: the same rows"
+    assert side_count(sides) == 1, "pinned or not, newest epoch or not: the same rows"
     task = task_of(store, url, "t", store.committed_epoch)
     assert run(task, keys)[0][3] == {"v": "newest-3", "x": 1.5}
     monkeypatch.setattr(lookup_module, "KEYS_AT_ONCE", 1)
@@ -285,7 +284,7 @@ def test_keys_of_another_kind_are_refused(store: StateStore, url: str, sides: Bu
     store.create_table("small", pa.schema([("id", pa.int16()), ("n", pa.int32())]), ["id"])
     task = task_of(store, url, "small", fill(store, "small", [{"id": 1, "n": 1}]))
     assert run(task, [1, 2]) == [[{"n": 1}, None]]
-    assert held(sides) == 1
+    assert side_count(sides) == 1
     for keys in (pa.array(["1"]), pa.array([1.0]), pa.array([70_000])):
         with pytest.raises(SchemaMismatch, match="'id'"):
             next(task.run(iter([(keys,)])))
@@ -321,11 +320,11 @@ def test_build_sides_together_keep_within_their_bytes(store: StateStore, url: st
         side = sides.get(store, address, store.table(f"t{number}"), epoch, TARGET, 1000)
         assert side is not None
         assert side.nbytes < 125_000
-        assert sides._sides.stats().bytes <= 150_000
-    stats = sides._sides.stats()
+        assert sides.stats().bytes <= 150_000
+    stats = sides.stats()
     assert stats.entries >= 2
     assert stats.evictions >= 3
     fresh = BuildSides(150_000)
     for number in range(200):
         assert fresh.get(store, address, store.table("t0"), epoch - number % 3, TARGET, 1) is None
-    assert len(fresh._asked) <= 64
+    assert inside.reads_counted(fresh) <= 64

@@ -53,7 +53,7 @@ def both_sides(batch: pa.Table) -> pa.Table:
 
 
 @pytest.fixture
-def joined(url: str) -> Iterator[StateStore]:
+def join_store(url: str) -> Iterator[StateStore]:
     """A store with the tables that a join writes to."""
     with connect(url, compaction=False) as store:
         make_answers(store)
@@ -99,28 +99,28 @@ def answers(store: StateStore) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 16])
-def test_a_join_gives_all_pairs_of_rows_in_time(joined: StateStore, partitions: int) -> None:
+def test_a_join_gives_all_pairs_of_rows_in_time(join_store: StateStore, partitions: int) -> None:
     """Late rows, repeats, matches in one batch and over several; in the end only the stream's end is kept."""
-    join = ts.stream_join("orders", store=joined, **OPTIONS)
+    join = ts.stream_join("orders", store=join_store, **OPTIONS)
     batches = [*numbered_batches(), numbered_batches()[-1].set_column(1, SCHEMA.field("v"), pa.array([9999]))]
     later = pa.array([NOON + timedelta(hours=3)], TIME)
     batches[-1] = batches[-1].set_column(2, SCHEMA.field("at"), later)
-    join.make_tables(joined, both_sides(batches[0]).schema)
+    join.make_tables(join_store, both_sides(batches[0]).schema)
     for number, batch in enumerate(batches):
-        run_batch(join.write, joined, both_sides(batch), number, tasks=4 if number == 2 else partitions)
+        run_batch(join.write, join_store, both_sides(batch), number, tasks=4 if number == 2 else partitions)
     expected = by_hand(batches[:-1])
-    found = answers(joined)
+    found = answers(join_store)
     assert len(found["matched"]) > 50
     assert len(found["lonely_left"]) > 20
     assert found == expected
     for side in ("left", "right"):
-        assert [row["k"] for row in table_rows(joined.table(f"orders.{side}"))] == ["end"]
+        assert [row["k"] for row in table_rows(join_store.table(f"orders.{side}"))] == ["end"]
 
 
-def test_keys_whose_time_has_passed_are_forgotten_in_any_order(joined: StateStore) -> None:
+def test_keys_whose_time_has_passed_are_forgotten_in_any_order(join_store: StateStore) -> None:
     """With random times on few keys: each batch's pairs, and unmatched rows that all earlier batches have passed."""
     chance = random.Random(SEED)
-    join = ts.stream_join("orders", store=joined, **OPTIONS)
+    join = ts.stream_join("orders", store=join_store, **OPTIONS)
     batches = []
     for number in range(12):
         events = [
@@ -132,30 +132,30 @@ def test_keys_whose_time_has_passed_are_forgotten_in_any_order(joined: StateStor
             for at in range(10)
         ]
         batches.append(pa.Table.from_pylist(events, SCHEMA))
-    join.make_tables(joined, both_sides(batches[0]).schema)
+    join.make_tables(join_store, both_sides(batches[0]).schema)
     for number, batch in enumerate(batches):
-        run_batch(join.write, joined, both_sides(batch), number)
-        found, expected = answers(joined), by_hand(batches[: number + 1])
+        run_batch(join.write, join_store, both_sides(batch), number)
+        found, expected = answers(join_store), by_hand(batches[: number + 1])
         assert found["matched"] == expected["matched"]
         # What the batch's own rows bring the watermark past is forgotten by the next one.
         assert set(found["lonely_left"]) <= set(expected["lonely_left"])
         assert set(found["lonely_left"]) >= set(by_hand(batches[:number])["lonely_left"])
 
 
-def test_what_does_not_fit_a_side_is_named(joined: StateStore) -> None:
+def test_what_does_not_fit_a_side_is_named(join_store: StateStore) -> None:
     """A number beyond the column's type, after a change of the query, and a time that cannot be compared."""
-    join = ts.stream_join("orders", store=joined, **OPTIONS)
+    join = ts.stream_join("orders", store=join_store, **OPTIONS)
     whole = both_sides(numbered_batches()[0])
     narrow = pa.struct([("l", pa.int32()), *list(whole.schema.field("left").type)[1:]])
-    join.make_tables(joined, whole.schema.set(2, pa.field("left", narrow)))
+    join.make_tables(join_store, whole.schema.set(2, pa.field("left", narrow)))
     large = whole.slice(0, 1).to_pylist()
     large[0]["left"]["l"] = 1 << 40
     with pytest.raises(SchemaMismatch, match=r"orders\.left.*row"):
-        run_batch(join.write, joined, pa.Table.from_pylist(large, whole.schema), 0)
+        run_batch(join.write, join_store, pa.Table.from_pylist(large, whole.schema), 0)
     far = whole.slice(0, 1).set_column(1, "_time", pa.array([(1 << 63) - 5], pa.int64()).view(TIME))
     with pytest.raises(InvalidBatch, match="left rows"):
-        run_batch(join.write, joined, far, 0)
-    assert table_rows(joined.table("orders.left")) == []
+        run_batch(join.write, join_store, far, 0)
+    assert table_rows(join_store.table("orders.left")) == []
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.compute.spark import lookup
-from tussock.compute.spark.joins.lookup import _groups, _LookupTask
+from tussock.compute.spark.joins.lookup import LookupTask, group_batches
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, connect
 from tussock.statestore.client import StateStore
@@ -22,9 +22,9 @@ def fill(store: StateStore, first: int, last: int, word: str) -> int:
     return store.commit_epoch(epoch)
 
 
-def found(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
+def look_up(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
     """The results of a task for batches of keys."""
-    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     return [array.to_pylist() for array in task.finder()(iter([pa.array(keys, pa.int32()) for keys in batches]))]
 
 
@@ -37,9 +37,9 @@ def test_a_task_returns_one_struct_for_each_key(store: StateStore, url: str) -> 
     first = fill(store, 0, 10, "old")
     last = fill(store, 5, 15, "new")
     asked: list[list[int | None]] = [[3, None, 99, 3], [], [None], [12]]
-    assert found(url, store, first, *asked) == [[row("old", 3), None, None, row("old", 3)], [], [None], [None]]
-    assert found(url, store, last, *asked)[3] == found(url, store, None, [12])[0] == [row("new", 12)]
-    assert found(url, store, 0, [3]) == [[None]], "nothing was committed yet"
+    assert look_up(url, store, first, *asked) == [[row("old", 3), None, None, row("old", 3)], [], [None], [None]]
+    assert look_up(url, store, last, *asked)[3] == look_up(url, store, None, [12])[0] == [row("new", 12)]
+    assert look_up(url, store, 0, [3]) == [[None]], "nothing was committed yet"
 
 
 def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, url: str) -> None:
@@ -48,17 +48,17 @@ def test_a_task_reads_an_epoch_that_only_a_users_pin_keeps(store: StateStore, ur
     with connect(url, retention=0, compaction=False) as short:
         with short.pin_snapshot(first):
             fill(short, 0, 10, "new")
-            assert found(url, store, first, [3], [4]) == [[row("old", 3)], [row("old", 4)]]
+            assert look_up(url, store, first, [3], [4]) == [[row("old", 3)], [row("old", 4)]]
         fill(short, 0, 10, "newest")
         short.compact("t")
         with pytest.raises(SnapshotExpired, match=str(first)):
-            found(url, store, first, [3])
+            look_up(url, store, first, [3])
 
 
 def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) -> None:
     """If it was altered, the columns are those of the plan; another table of its name is refused."""
     epoch = fill(store, 0, 3, "old")
-    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     store.alter_table("t", add={"more": pa.string()})
     assert next(task.run(iter([(pa.array([1]),)]))).to_pylist() == [row("old", 1)]
     store.drop_table("t")
@@ -70,7 +70,7 @@ def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) 
 def test_batches_are_looked_up_together_up_to_a_bound() -> None:
     """Small ones share a lookup; none is split, none is lost."""
     sizes = [10_000] * 14 + [0, 70_000, 1]
-    groups = [[len(batch[0]) for batch in group] for group in _groups((pa.nulls(size),) for size in sizes)]
+    groups = [[len(batch[0]) for batch in group] for group in group_batches((pa.nulls(size),) for size in sizes)]
     assert [size for group in groups for size in group] == sizes
     assert [sum(group) for group in groups] == [70_000, 70_000, 70_000, 1]
 

@@ -52,7 +52,7 @@ def expects(actions: tuple[str, ...], name: str, value: str, expected: str) -> C
     return Case(actions, {name: value}, f"option {name} is {value!r}; expected {expected}")
 
 
-def uncommitted(actions: tuple[str, ...], option: str, told: str) -> Case:
+def uncommitted_epoch(actions: tuple[str, ...], option: str, told: str) -> Case:
     """An epoch that the store does not have yet."""
     return Case(
         actions,
@@ -108,8 +108,8 @@ CASES = [
     expects(ALL, "bufferBytes", "-5", BYTES),
     expects((READ,), "asOfEpoch", "0", EPOCHS),
     expects((READ,), "epoch", "newest", EPOCHS),
-    uncommitted((READ,), "asOfEpoch", "epoch"),
-    uncommitted((READ,), "epoch", "epoch"),
+    uncommitted_epoch((READ,), "asOfEpoch", "epoch"),
+    uncommitted_epoch((READ,), "epoch", "epoch"),
     Case(
         (READ,),
         {"asOfEpoch": "1", "timestamp": "1"},
@@ -173,7 +173,7 @@ CASES = [
     ),
     expects(BOTH_CHANGES, "startingEpoch", "first", STARTS),
     expects(BOTH_CHANGES, "startingVersion", "0", STARTS),
-    uncommitted((CHANGES,), "startingEpoch", "startingEpoch"),
+    uncommitted_epoch((CHANGES,), "startingEpoch", "startingEpoch"),
     Case(
         BOTH_CHANGES,
         {"startingEpoch": "1", "startingVersion": "1"},
@@ -181,7 +181,7 @@ CASES = [
     ),
     expects((CHANGES,), "endingEpoch", "latest", EPOCH),
     expects((CHANGES,), "endingVersion", "-3", EPOCH),
-    uncommitted((CHANGES,), "endingVersion", "endingEpoch"),
+    uncommitted_epoch((CHANGES,), "endingVersion", "endingEpoch"),
     Case(
         (CHANGES,),
         {"startingEpoch": "{newest}", "endingEpoch": "3"},
@@ -202,7 +202,7 @@ class There(NamedTuple):
     url: str
     newest: int
 
-    def filled(self, text: str) -> str:
+    def fill(self, text: str) -> str:
         """The text with the values that only a running test knows."""
         time = dt.datetime.fromtimestamp((self.newest >> 16) / 1000, dt.UTC).isoformat(timespec="milliseconds")
         known = {"{url}": self.url, "{newest}": str(self.newest), "{next}": str(self.newest + 1), "{time}": time}
@@ -213,7 +213,7 @@ class There(NamedTuple):
     def options(self, action: str, case: Case) -> dict[str, str]:
         """All options of the case."""
         given = {"store": self.url, "table": "t"} | ({"readChangeFeed": "true"} if action in BOTH_CHANGES else {})
-        return given | {name: self.filled(value) for name, value in case.options.items()}
+        return given | {name: self.fill(value) for name, value in case.options.items()}
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_the_message_says_what_is_wrong_and_what_to_do(there: There, action: str
     with pytest.raises(case.error) as caught:
         ACTIONS[action](TussockDataSource(there.options(action, case)))
     assert type(caught.value) is case.error
-    assert str(caught.value) == there.filled(case.message)
+    assert str(caught.value) == there.fill(case.message)
 
 
 @pytest.mark.parametrize("action", ALL)
@@ -348,4 +348,4 @@ def test_sparks_error_shows_the_message_near_the_top(
         in_spark(spark, action, there.options(action, case), tmp_path)
     lines = str(caught.value).splitlines()
     assert "[PYTHON_DATA_SOURCE_ERROR] Failed to" in lines[0]
-    assert lines[3] == f"tussock.statestore.errors.{case.error.__name__}: {there.filled(case.message)}"
+    assert lines[3] == f"tussock.statestore.errors.{case.error.__name__}: {there.fill(case.message)}"

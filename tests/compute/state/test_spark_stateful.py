@@ -15,7 +15,7 @@ from support.service.platforms import Platform
 from support.spark.events import DDL, DELAY, END, GAP, add_file, event_batches, spark_results
 from support.spark.stateful_batches import run_batch, table_rows
 from tussock.compute.spark.batches.identity import default_writer
-from tussock.compute.spark.reads import connections
+from tussock.compute.spark.reads.connections import close_stores
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption
@@ -70,15 +70,10 @@ def url(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, monkeypatch:
     elif kind == "tussock":
         with Platform((tmp_path / "store").as_uri()) as platform:
             yield platform.url
-            close_connections(platform.url)
+            # Else they would seek the service for ever.
+            close_stores()
     else:
         yield (tmp_path / "store").as_uri()
-
-
-def close_connections(url: str) -> None:
-    """Close the connections of functions for `foreachBatch` in this process: they would seek the service for ever."""
-    for key in [key for key in connections._stores if key[0].url == url]:
-        connections._stores.pop(key).close()
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def minute(number: float) -> datetime:
     return NOON + timedelta(minutes=number)
 
 
-def summed(batch: ts.KeyedBatch) -> ts.Update:
+def add_up(batch: ts.KeyedBatch) -> ts.Update:
     """Totals computed with NumPy and a frame of Polars."""
     values = batch.rows.column("v").to_numpy()
     assert (batch.rows.column("k").to_numpy() == batch.keys.column("k").to_numpy()[batch.groups]).all()
@@ -59,7 +59,7 @@ def summed(batch: ts.KeyedBatch) -> ts.Update:
 
 
 @pytest.mark.parametrize(("tasks", "chunk_bytes"), [(1, 1 << 20), (2, 500), (7, 1 << 20), (16, 500)])
-@pytest.mark.parametrize("function", [summed, SUMS], ids=["numpy", "merges"])
+@pytest.mark.parametrize("function", [add_up, SUMS], ids=["numpy", "merges"])
 def test_state_equals_plain_arithmetic(store: StateStore, tasks: int, chunk_bytes: int, function: Any) -> None:
     """For any number of tasks, also one that changes between batches, and with rows that go through the disk."""
     write = ts.stateful("totals", key="k", fn=function, store=store, chunk_bytes=chunk_bytes)
@@ -127,18 +127,18 @@ def test_state_and_outputs_share_an_epoch(store: StateStore) -> None:
 def test_a_commit_of_another_writer_is_a_conflict(store: StateStore) -> None:
     """State written after the epoch that the tasks read is not overwritten."""
 
-    def interrupted(batch: ts.KeyedBatch) -> ts.Update:
+    def interrupt(batch: ts.KeyedBatch) -> ts.Update:
         store.table("totals").upsert([{"k": 1, "n": 1000, "total": 0}], epoch := store.new_epoch())
         store.commit_epoch(epoch)
-        return summed(batch)
+        return add_up(batch)
 
-    write = ts.stateful("totals", key="k", fn=summed, store=store)
-    write.function = interrupted  # type: ignore[attr-defined]
+    write = ts.stateful("totals", key="k", fn=add_up, store=store)
+    write.function = interrupt  # type: ignore[attr-defined]
     # A function that closes over a store does not travel, so it is put where the tasks unpickle theirs.
     from tussock.compute.spark.state.task import task as tasks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks, "_function", lambda function: function)
+        patch.setattr(tasks, "load_function", lambda function: function)
         with pytest.raises(Conflict, match="table 'totals' was read at epoch"):
             run_batch(write, store, numbers(0, 50, 1), 0, tasks=1)
     assert table_rows(store.table("totals")) == [{"k": 1, "n": 1000, "total": 0}]
@@ -353,7 +353,7 @@ def test_results_that_do_not_fit_are_refused(
 )
 def test_arguments_that_cannot_work_are_refused(store: StateStore, options: dict[str, Any], message: str) -> None:
     """The call raises `InvalidOption` and names the argument."""
-    given: dict[str, Any] = {"table": "totals", "key": "k", "fn": summed, "store": store, **options}
+    given: dict[str, Any] = {"table": "totals", "key": "k", "fn": add_up, "store": store, **options}
     with pytest.raises(InvalidOption, match=message):
         ts.stateful(given.pop("table"), **given)
 
@@ -376,7 +376,7 @@ def test_arguments_that_do_not_fit_the_tables_are_refused(
     """The first batch raises `InvalidOption` and names table and column."""
     store.create_table("other", schema=pa.schema([("k", pa.string())]), primary_key=["k"])
     store.create_table("raw")
-    given: dict[str, Any] = {"table": "totals", "key": "k", "fn": summed, "store": store, **options}
+    given: dict[str, Any] = {"table": "totals", "key": "k", "fn": add_up, "store": store, **options}
     with pytest.raises(InvalidOption, match=message):
         run_batch(ts.stateful(given.pop("table"), **given), store, numbers(0, 5), 0)
 

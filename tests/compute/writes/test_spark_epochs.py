@@ -1,6 +1,7 @@
 """`write_epoch` and `upsert`: several tables in one epoch, keyed read-modify-write, exactly once."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 import tussock.compute.spark as ts
 from tussock.compute.spark.batches.identity import default_writer
-from tussock.compute.spark.writes import epoch_writer
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption, TableNotFound
@@ -87,24 +87,20 @@ def test_aligned_tasks_write_one_run(spark: Any, store: StateStore, url: str) ->
         assert all(len(level.ssts) == 8 for level in levels)
 
 
-def test_merge_over_a_concurrent_commit_is_a_conflict(
-    spark: Any, store: StateStore, totals: Any, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_over_a_concurrent_commit_is_a_conflict(spark: Any, store: StateStore, totals: Any, url: str) -> None:
     """Another writer commits to the table while the tasks run: the batch fails whole, and may be repeated."""
-    upload = epoch_writer._upload
 
-    def interrupted(*args: Any) -> None:
-        upload(*args)
+    def interrupt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with connect(url) as other:
             table = other.table("totals")
             table.upsert([{"k": "k0", "n": 1000, "most": 0}], epoch := other.new_epoch())
             other.commit_epoch(epoch)
+        yield from batches
 
-    monkeypatch.setattr(epoch_writer, "_upload", interrupted)
+    rows = batch_of(spark, 0, 50).coalesce(1)
     with pytest.raises(Conflict, match="table 'totals' was read at epoch"):
-        ts.write_epoch(0, {"totals": (batch_of(spark, 0, 50), MERGE)}, store=store, writer="w")
+        ts.write_epoch(0, {"totals": (rows.mapInArrow(interrupt, rows.schema), MERGE)}, store=store, writer="w")
     assert [row[:2] for row in table_rows(store.table("totals"))] == [("k0", 1000)]
-    monkeypatch.undo()
     ts.write_epoch(0, {"totals": (batch_of(spark, 0, 50), MERGE)}, store=store, writer="w")
     assert table_rows(totals)[0] == ("k0", 1008, 49)
 

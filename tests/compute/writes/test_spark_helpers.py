@@ -23,7 +23,7 @@ SUM = {"n": "sum"}
 
 
 @pytest.fixture
-def counted(store: StateStore) -> StateStore:
+def three_tables(store: StateStore) -> StateStore:
     """The store with tables `c`, `d` and `e` of {k (key), n}."""
     for name in "cde":
         store.create_table(name, schema=COUNTS, primary_key=["k"])
@@ -54,7 +54,7 @@ def rows_of(spark: Any, first: int = 0, count: int = 6) -> Any:
 
 
 def test_helpers_of_one_function_all_store_their_rows(
-    spark: Any, counted: StateStore, url: str, tmp_path: Path
+    spark: Any, three_tables: StateStore, url: str, tmp_path: Path
 ) -> None:
     """Each table has each row of a stream once, also where the last batch runs again after a restart."""
     count = ts.stateful("c", key="k", fn=ts.merges(n="sum"), store=url)
@@ -88,13 +88,13 @@ def test_helpers_of_one_function_all_store_their_rows(
     run(last + 2)
     # Stopped within a batch some helpers may have stored it, and others not yet.
     for table, least in (("c", max(done)), ("d", max(done)), ("e", max(done))):
-        found = totals(counted, table)
+        found = totals(three_tables, table)
         batches = found[0] // 2
         assert batches >= least
         assert found == dict.fromkeys(range(3), 2 * batches)
 
 
-def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore, url: str) -> None:
+def test_a_name_given_to_two_helpers_is_refused(spark: Any, three_tables: StateStore, url: str) -> None:
     """The second helper's rows would be taken for a repeat of the first one's, and be lost without a sign."""
     pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         (ts.upsert("c", store=url, writer="one"), ts.upsert("d", store=url, writer="one")),
@@ -111,13 +111,13 @@ def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore,
                 first(rows_of(spark), 0)
                 with pytest.raises(Fenced, match=r"another call within the same batch.*its own writer="):
                     second(rows_of(spark, 100), 0)
-    assert totals(counted, "d") == {}
+    assert totals(three_tables, "d") == {}
 
 
 OTHER_QUERY = "00000000-7a6b-4c55-9d2a-0d3a2b1c4e5f"
 
 
-def test_a_users_name_belongs_to_one_query(spark: Any, counted: StateStore, url: str) -> None:
+def test_a_users_name_belongs_to_one_query(spark: Any, three_tables: StateStore, url: str) -> None:
     """With a new checkpoint a query is another one, whose batches begin at 0; once they were skipped without a sign."""
     helpers: dict[str, Callable[..., Any]] = {
         "merge": ts.upsert("c", store=url, writer="merge", merge=SUM),
@@ -133,14 +133,14 @@ def test_a_users_name_belongs_to_one_query(spark: Any, counted: StateStore, url:
                 write(rows_of(spark, 100), number)
         with run_of(spark):
             write(rows_of(spark), 1)
-    assert totals(counted, "c") == totals(counted, "d") == dict.fromkeys(range(3), 4)
+    assert totals(three_tables, "c") == totals(three_tables, "d") == dict.fromkeys(range(3), 4)
 
 
-def test_batches_numbered_by_a_program_belong_to_its_tables(spark: Any, counted: StateStore, url: str) -> None:
+def test_batches_numbered_by_a_program_belong_to_its_tables(spark: Any, three_tables: StateStore, url: str) -> None:
     """Without a query the tables identify them, for helpers and for writes with `writerVersion` alike."""
-    ts.write_epoch(0, {"c": rows_of(spark)}, store=counted, writer="w")
+    ts.write_epoch(0, {"c": rows_of(spark)}, store=three_tables, writer="w")
     with pytest.raises(Fenced, match=r"belongs to a write of \[\"c\"\].*comes from a write of \[\"c\", \"d\"\]"):
-        ts.write_epoch(0, {"d": rows_of(spark), "c": rows_of(spark)}, store=counted, writer="w")
+        ts.write_epoch(0, {"d": rows_of(spark), "c": rows_of(spark)}, store=three_tables, writer="w")
 
     def save(table: str) -> None:
         writer = rows_of(spark).write.format("tussock").mode("append").options(store=url, writerId="v", writerVersion=3)
@@ -150,7 +150,7 @@ def test_batches_numbered_by_a_program_belong_to_its_tables(spark: Any, counted:
         save("d")
     with pytest.raises(Exception, match=r"Fenced: writer 'v' belongs to a write of \[\"d\"\]"):
         save("e")
-    assert totals(counted, "e") == {}
+    assert totals(three_tables, "e") == {}
 
 
 def test_names_of_many_tables_are_bounded() -> None:
@@ -162,60 +162,60 @@ def test_names_of_many_tables_are_bounded() -> None:
 
 
 def test_a_commit_that_failed_may_be_tried_again(
-    spark: Any, counted: StateStore, monkeypatch: pytest.MonkeyPatch
+    spark: Any, three_tables: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same function commits it in the same run of the query."""
-    write = ts.upsert("c", store=counted, merge=SUM)
+    write = ts.upsert("c", store=three_tables, merge=SUM)
     with run_of(spark):
         with monkeypatch.context() as patch:
-            patch.setattr(counted, "commit_uploaded", unavailable)
+            patch.setattr(three_tables, "commit_uploaded", unavailable)
             with pytest.raises(ObjectStoreUnavailable):
                 write(rows_of(spark), 0)
         write(rows_of(spark), 0)
-    assert totals(counted, "c") == dict.fromkeys(range(3), 2)
+    assert totals(three_tables, "c") == dict.fromkeys(range(3), 2)
 
 
 def unavailable(*_: Any, **__: Any) -> int:
     raise ObjectStoreUnavailable("as it happens")
 
 
-def test_a_batch_that_an_earlier_version_committed_is_known(spark: Any, counted: StateStore) -> None:
+def test_a_batch_that_an_earlier_version_committed_is_known(spark: Any, three_tables: StateStore) -> None:
     """Earlier versions named a commit by its query alone."""
-    counted.commit_uploaded({}, writer=QUERY, batch_id=7)
-    write = ts.upsert("c", store=counted, merge=SUM)
+    three_tables.commit_uploaded({}, writer=QUERY, batch_id=7)
+    write = ts.upsert("c", store=three_tables, merge=SUM)
     with run_of(spark):
         write(rows_of(spark), 7)
-        assert totals(counted, "c") == {}
+        assert totals(three_tables, "c") == {}
         write(rows_of(spark), 8)
-    assert totals(counted, "c") == dict.fromkeys(range(3), 2)
+    assert totals(three_tables, "c") == dict.fromkeys(range(3), 2)
 
 
-def test_a_batch_is_not_repeated_for_other_tables(spark: Any, counted: StateStore) -> None:
+def test_a_batch_is_not_repeated_for_other_tables(spark: Any, three_tables: StateStore) -> None:
     """A repeat would count its rows twice in the table of both; in the next batch the tables may change."""
 
     def write(number: int, *tables: str) -> None:
         with run_of(spark):
-            ts.write_epoch(number, {name: (rows_of(spark), SUM) for name in tables}, store=counted)
+            ts.write_epoch(number, {name: (rows_of(spark), SUM) for name in tables}, store=three_tables)
 
     write(0, "c", "d")
     with pytest.raises(Fenced, match=r"was committed for the tables \['c', 'd'\].*now repeated for \['c', 'e'\]"):
         write(0, "c", "e")
     write(0, "d", "c")
     write(1, "c", "e")
-    assert [totals(counted, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (4, 2, 2)]
+    assert [totals(three_tables, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (4, 2, 2)]
     with run_of(spark):
         for tables in (("c", "d"), ("d", "e")):
-            ts.write_epoch(2, {name: (rows_of(spark), SUM) for name in tables}, store=counted)
-    assert [totals(counted, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (6, 6, 4)]
+            ts.write_epoch(2, {name: (rows_of(spark), SUM) for name in tables}, store=three_tables)
+    assert [totals(three_tables, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (6, 6, 4)]
 
 
-def test_helpers_work_in_a_new_thread(spark: Any, counted: StateStore) -> None:
+def test_helpers_work_in_a_new_thread(spark: Any, three_tables: StateStore) -> None:
     """A new thread of the JVM has no active session, in which Spark looks for the format."""
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            ts.upsert("c", store=counted, writer="thread")(rows_of(spark), 0)
+            ts.upsert("c", store=three_tables, writer="thread")(rows_of(spark), 0)
         except BaseException as error:
             failed.append(error)
 
@@ -223,23 +223,27 @@ def test_helpers_work_in_a_new_thread(spark: Any, counted: StateStore) -> None:
     thread.start()
     thread.join()
     assert failed == []
-    assert totals(counted, "c") == dict.fromkeys(range(3), 1)
+    assert totals(three_tables, "c") == dict.fromkeys(range(3), 1)
 
 
 @pytest.mark.parametrize("argument", ["order_by", "op_column"])
-def test_a_column_that_no_rows_have_is_refused(spark: Any, counted: StateStore, argument: str) -> None:
+def test_a_column_that_no_rows_have_is_refused(spark: Any, three_tables: StateStore, argument: str) -> None:
     """A misspelt column, or one in another case, would leave the rows unordered and nothing deleted."""
     for name in ("N", "tss"):
         with pytest.raises(
             InvalidOption, match=rf"{argument} is '{name}', and no rows .*case.*table 'c': \['k', 'n'\]"
         ):
-            ts.write_epoch(0, {"c": rows_of(spark), "d": rows_of(spark)}, store=counted, writer="w", **{argument: name})
+            ts.write_epoch(
+                0, {"c": rows_of(spark), "d": rows_of(spark)}, store=three_tables, writer="w", **{argument: name}
+            )
     with pytest.raises(InvalidOption, match=r"table 'c': merge names \['n'\], and the rows have no such columns"):
-        ts.write_epoch(0, {"c": (rows_of(spark).select("k"), SUM)}, store=counted, writer="w")
-    assert counted.committed_batch("w", 0) is None
+        ts.write_epoch(0, {"c": (rows_of(spark).select("k"), SUM)}, store=three_tables, writer="w")
+    assert three_tables.committed_batch("w", 0) is None
     ordered = rows_of(spark).selectExpr("k", "n", "'upsert' AS op", "1 AS seq")
-    ts.write_epoch(0, {"c": ordered, "d": rows_of(spark)}, store=counted, writer="w", op_column="op", order_by="seq")
-    assert totals(counted, "c") == totals(counted, "d") == dict.fromkeys(range(3), 1)
+    ts.write_epoch(
+        0, {"c": ordered, "d": rows_of(spark)}, store=three_tables, writer="w", op_column="op", order_by="seq"
+    )
+    assert totals(three_tables, "c") == totals(three_tables, "d") == dict.fromkeys(range(3), 1)
 
 
 def test_keys_that_are_one_in_the_table_are_merged_as_one(spark: Any, store: StateStore) -> None:

@@ -164,7 +164,7 @@ def test_merges_that_cannot_work_are_refused(merge: dict[str, str], message: str
         check_merge(merge, SCHEMA, ["k"], "t")
 
 
-def merged(kind: pa.DataType, given: pa.DataType, batches: list[list[Any]], function: str) -> Any:
+def merge_key(kind: pa.DataType, given: pa.DataType, batches: list[list[Any]], function: str) -> Any:
     """The row of a key whose column has `kind` after these batches of rows of another type, all of that key."""
     with connect("memory://", compaction=False) as store:
         table = store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
@@ -194,7 +194,7 @@ def test_a_row_that_the_table_cannot_hold_is_refused_by_a_merge_too(
     """In the first batch and beside a stored row, with the error of any other write."""
     for batches in ([[first], [second]], [[first, second]]):
         with pytest.raises(SchemaMismatch, match=r"column 'v': expected .*nothing was stored"):
-            merged(kind, given, batches, function)
+            merge_key(kind, given, batches, function)
 
 
 @pytest.mark.parametrize(
@@ -218,13 +218,13 @@ def test_values_of_every_type_are_merged(kind: pa.DataType, given: pa.DataType, 
     """Two rows in each of two batches."""
     batches = [values[:2], values[2:]]
     expected = {"first": values[0], "last": values[-1], "min": min(values), "max": max(values)}
-    assert {function: merged(kind, given, batches, function) for function in expected} == expected
+    assert {function: merge_key(kind, given, batches, function) for function in expected} == expected
 
 
 def test_a_sum_has_the_width_of_the_table() -> None:
     """It does not have the width of the rows."""
     most = 2**31 - 1
-    assert merged(pa.int64(), pa.int32(), [[most, most], [most]], "sum") == 3 * most
+    assert merge_key(pa.int64(), pa.int32(), [[most, most], [most]], "sum") == 3 * most
 
 
 @pytest.mark.parametrize(("function", "value"), [("min", 1.0), ("max", 2.0)])
@@ -232,6 +232,6 @@ def test_min_and_max_skip_nan_beside_a_number(function: str, value: float) -> No
     """Unlike in the order of keys and of Spark, and wherever it comes. A sum with a NaN is NaN."""
     kind, nan = pa.float64(), float("nan")
     for batches in ([[nan, 1.0, 2.0]], [[nan], [1.0, 2.0]], [[1.0, 2.0], [nan]]):
-        assert merged(kind, kind, batches, function) == value
-        assert merged(kind, kind, batches, "sum") != merged(kind, kind, batches, "sum")
-    assert merged(kind, kind, [[nan], [nan]], function) != value
+        assert merge_key(kind, kind, batches, function) == value
+        assert merge_key(kind, kind, batches, "sum") != merge_key(kind, kind, batches, "sum")
+    assert merge_key(kind, kind, [[nan], [nan]], function) != value

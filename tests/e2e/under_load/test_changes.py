@@ -53,12 +53,12 @@ def test_new_images_roll_in_order(cluster: Cluster, board: Board, next_image_nam
         board.patch("tss/board", images=dict(next_image_names))
         for component, image, count in (("meta", node, 3), ("compactor", node, 1), ("compute", spark, 2)):
 
-            def rolled(component: str = component, image: str = image, count: int = count) -> bool:
+            def is_rolled_out(component: str = component, image: str = image, count: int = count) -> bool:
                 pods = board.pods(component)
                 return len(ready_with(image, pods)) == count == len(pods)
 
             with cluster.phase(f"images changed: {component}"):
-                cluster.wait_for(f"{count} of {component} with image {image}", rolled, SECONDS)
+                cluster.wait_for(f"{count} of {component} with image {image}", is_rolled_out, SECONDS)
         board.await_batches(since=before)
 
     leaving = {name: watch.first(f"{name} leaving", name=name, leaving=True) for name in metas}
@@ -117,11 +117,11 @@ def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> 
 
     def expect(compactors: int, executors: int) -> None:
         for what, count in (("tsc/board", compactors), ("tsx/board", executors)):
-            cluster.wait_for(f"{count} of {what}", partial(scaled, what, count), SECONDS)
+            cluster.wait_for(f"{count} of {what}", partial(is_scaled, what, count), SECONDS)
         cluster.wait_for(f"{executors} executors", lambda: board.driver()["executors"] == executors, SECONDS)
         board.await_reason("tsc/board", "Ready", status="True")
 
-    def scaled(what: str, count: int) -> bool:
+    def is_scaled(what: str, count: int) -> bool:
         status = board.get(what)["status"]
         found = cluster.list("pods", board.namespace, status["selector"])
         return status["replicas"] == status["readyReplicas"] == count == len(found)

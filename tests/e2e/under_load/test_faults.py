@@ -193,7 +193,7 @@ def test_the_api_server_is_away(cluster: Cluster, board: Board, node: Node, peac
     """The stream does not need it, and the operator survives."""
     address = board.get("pod/board-driver")["status"]["podIP"]
 
-    def committed() -> int:
+    def committed_epoch() -> int:
         words = node.network.inside(sys.executable, "-c", STATUS, f"http://{address}:7372/status")
         told: dict[str, Any] = json.loads(subprocess.run(words, check=True, capture_output=True, timeout=30).stdout)
         return int(told["committedBatch"])
@@ -201,8 +201,8 @@ def test_the_api_server_is_away(cluster: Cluster, board: Board, node: Node, peac
     with peace.broken():
         node.daemon("kube-apiserver").stop(signal.SIGKILL)
         try:
-            since, gone = committed(), time.monotonic()
-            wait_for("batches", lambda: committed() >= since + 5, seconds=SECONDS)
+            since, gone = committed_epoch(), time.monotonic()
+            wait_for("batches", lambda: committed_epoch() >= since + 5, seconds=SECONDS)
             wait_for("end of the lease", lambda: time.monotonic() - gone > AWAY_SECONDS)
         finally:
             node.start("kube-apiserver")

@@ -74,7 +74,7 @@ class Coordinator:
         )
         return self.take(step)
 
-    def committed(self, epoch: int) -> list[tuple[str, str]]:
+    def confirm(self, epoch: int) -> list[tuple[str, str]]:
         return self.take(barriers.confirm(self.live, epoch, self.now_ms, self.fresh()))
 
     @property
@@ -118,7 +118,7 @@ def test_epochs_follow_each_other() -> None:
     job = Coordinator().committing()
     started, barrier = job.sent[0].event, job.sent[-1].event
     assert (barrier.what, barrier.epoch) == ("barrier", started.next_epoch)
-    assert job.committed(500) == [("a", "committed"), ("b", "committed")]
+    assert job.confirm(500) == [("a", "committed"), ("b", "committed")]
     assert job.sent[-1].event.committed_epoch == 500
     job.tick(INTERVAL_MS)
     assert job.sent[-1].event.epoch == barrier.next_epoch
@@ -158,7 +158,7 @@ def test_next_barrier_waits_for_the_outcome() -> None:
     """Only one is under way; the next is due an interval after the last was sent, at once if that has passed."""
     job = Coordinator().committing()
     assert job.tick(10 * INTERVAL_MS) == []
-    job.committed(500)
+    job.confirm(500)
     assert barriers.wake_ms(job.live) == job.now_ms
 
 
@@ -170,7 +170,7 @@ def test_repeated_collect_is_a_no_op(repeated: str) -> None:
     if repeated != "under way":
         job.collect("b")
     if repeated == "committed":
-        job.committed(500)
+        job.confirm(500)
     before = job.live
     assert job.collect("a", key=b"second") == []
     assert job.live == before
@@ -207,7 +207,7 @@ def test_a_participant_that_joins_during_a_barrier_begins_after_it() -> None:
         job.collect("c")
     job.collect("a")
     job.collect("b")
-    assert job.committed(500) == [("a", "committed"), ("b", "committed")]
+    assert job.confirm(500) == [("a", "committed"), ("b", "committed")]
     assert job.tick(INTERVAL_MS) == [("a", "barrier"), ("b", "barrier"), ("c", "barrier")]
 
 
@@ -217,7 +217,7 @@ def test_a_participant_that_joins_during_a_commit_begins_after_it() -> None:
     job.lose("b")
     assert job.join("b", "session-new") == []
     assert greet(job.live, "b") == ()
-    assert job.committed(500) == [("a", "committed"), ("b", "started")]
+    assert job.confirm(500) == [("a", "committed"), ("b", "started")]
     assert job.sent[-1].event.committed_epoch == 500
 
 
@@ -241,7 +241,7 @@ def test_a_death_during_a_commit_waits_for_its_outcome() -> None:
     """The log decides on the barrier; what came after the barrier is given up in either case."""
     job = Coordinator().committing()
     assert job.lose("b") == []
-    assert job.committed(500) == [("a", "committed"), ("a", "aborted")]
+    assert job.confirm(500) == [("a", "committed"), ("a", "aborted")]
     assert job.sent[-1].event.committed_epoch == 500
     assert job.live.doomed == ""
 
@@ -255,7 +255,7 @@ def test_wait_keeps_the_parts_of_the_others() -> None:
     assert job.join("b", "session-new") == [("b", "started")]
     job.collect("a")
     assert [one.smallest for run in job.commits[0].tables[TABLE] for one in run.ssts] == [b"a"]
-    assert job.committed(500) == [("a", "committed")]
+    assert job.confirm(500) == [("a", "committed")]
 
 
 def test_wait_commits_what_a_dead_participant_had_collected() -> None:
@@ -265,7 +265,7 @@ def test_wait_commits_what_a_dead_participant_had_collected() -> None:
     job.lose("b")
     job.collect("a")
     assert [one.smallest for run in job.commits[0].tables[TABLE] for one in run.ssts] == [b"a", b"b"]
-    assert job.committed(500) == [("a", "committed")]
+    assert job.confirm(500) == [("a", "committed")]
     assert job.tick(INTERVAL_MS) == []
     job.join("c")
     assert job.tick() == [], "another name is no successor"
@@ -309,7 +309,7 @@ def test_participant_that_is_done_is_not_waited_for() -> None:
     job.collect("a")
     assert job.leave("b") == []
     assert len(job.commits) == 1
-    assert job.committed(500) == [("a", "committed")]
+    assert job.confirm(500) == [("a", "committed")]
     assert job.tick(INTERVAL_MS) == [("a", "barrier")]
 
 
@@ -335,7 +335,7 @@ def test_job_ends_with_its_last_participant() -> None:
     job.lose("a")
     job.lose("b")
     assert job.live.flight is not None
-    job.committed(500)
+    job.confirm(500)
     assert job.job is None
 
 
@@ -360,7 +360,7 @@ def test_greeting_says_where_a_participant_should_be() -> None:
     job.collect("a")
     assert [send.event.what for send in greet(job.live, "a")] == ["started"]
     job.collect("b")
-    job.committed(500)
+    job.confirm(500)
     (start,) = greet(job.live, "a")
     assert (start.event.barrier, start.event.epoch, start.event.committed_epoch) == (1, 0, 500)
 

@@ -37,7 +37,7 @@ class Source:
         return [CreateTable(spec=spec(f"t{version.next_table_id}{pad}", version.next_table_id))], None
 
 
-def moved(version: Version, update: pb.VersionUpdate) -> Version:
+def follow_update(version: Version, update: pb.VersionUpdate) -> Version:
     return follow(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
 
 
@@ -49,7 +49,7 @@ def test_a_client_not_far_behind_gets_the_entries_that_it_lacks(behind: int) -> 
     newest = source.create_tables(behind)
     update = source.feed.after(old.seq)
     assert (len(update.entries), update.snapshot, update.seq) == (behind, b"", newest.seq)
-    assert moved(old, update) == newest
+    assert follow_update(old, update) == newest
 
 
 def test_a_client_far_behind_gets_a_snapshot() -> None:
@@ -60,11 +60,11 @@ def test_a_client_far_behind_gets_a_snapshot() -> None:
     for version in (Version(), first):
         update = source.feed.after(version.seq)
         assert update.snapshot
-        assert moved(version, update) == newest
+        assert follow_update(version, update) == newest
     later = source.create_tables(3)
     update = source.feed.after(0)
     assert (update.snapshot_seq, len(update.entries)) == (newest.seq, 3)  # the snapshot is made once
-    assert moved(Version(), update) == later
+    assert follow_update(Version(), update) == later
 
 
 def test_a_jump_of_the_log_leaves_no_hole() -> None:
@@ -74,8 +74,8 @@ def test_a_jump_of_the_log_leaves_no_hole() -> None:
     feed = Feed(old)
     newest = source.create_tables(5)
     feed.learn(None, newest)
-    assert moved(old, feed.after(old.seq)) == newest
-    assert moved(newest, feed.after(newest.seq)) == newest
+    assert follow_update(old, feed.after(old.seq)) == newest
+    assert follow_update(newest, feed.after(newest.seq)) == newest
 
 
 def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
@@ -84,12 +84,12 @@ def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
     old = source.create_tables(3)
     middle = source.create_tables(3)
     newest = source.create_tables(3)
-    assert moved(newest, source.feed.after(old.seq)) == newest
-    assert moved(old, source.feed.after(middle.seq)) == old
+    assert follow_update(newest, source.feed.after(old.seq)) == newest
+    assert follow_update(old, source.feed.after(middle.seq)) == old
     overlapping = source.feed.after(old.seq)
-    assert moved(middle, overlapping) == newest
+    assert follow_update(middle, overlapping) == newest
     stale = pb.VersionUpdate(snapshot=encode_snapshot(old), snapshot_seq=old.seq, seq=old.seq)
-    assert moved(middle, stale) == middle
+    assert follow_update(middle, stale) == middle
 
 
 def test_damaged_bytes_change_nothing() -> None:
@@ -161,14 +161,14 @@ def test_a_subscriber_gets_the_closing_reason_though_an_event_is_in_flight() -> 
     mailbox = Mailbox(Source().feed.news, 0)
     mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
 
-    async def heard() -> list[str]:
+    async def hear() -> list[str]:
         found = []
         async for event in events_of(mailbox):
             found.append(pb.Event.FromString(event).WhichOneof("event") or "")
             mailbox.close("the replica is shutting down")
         return found
 
-    assert asyncio.run(heard()) == ["task", "closing"]
+    assert asyncio.run(hear()) == ["task", "closing"]
 
 
 def test_clients_far_behind_share_the_bytes_of_a_snapshot() -> None:

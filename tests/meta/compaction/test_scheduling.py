@@ -49,12 +49,12 @@ class Leader:
     def beat(self, worker: str, slots: int = 1, **rows_read: int) -> list[str]:
         return self.schedule.heartbeat(worker, slots, rows_read, self.version, self.now)
 
-    def chosen(self) -> Chosen | None:
+    def choose(self) -> Chosen | None:
         return self.schedule.choose(self.version, 0, (), self.now)
 
     def claim(self, *, answered: bool = True) -> CompactionTask | None:
         """Claim the chosen task; without `answered` the leader does not learn that it succeeded."""
-        chosen = self.chosen()
+        chosen = self.choose()
         if chosen is None:
             return None
         self.serial += 1
@@ -84,7 +84,7 @@ class Leader:
         return [(task.id, reason) for task, reason in found]
 
 
-def claimed(leader: Leader) -> CompactionTask:
+def claim_task(leader: Leader) -> CompactionTask:
     task = leader.claim()
     assert task is not None
     return task
@@ -96,18 +96,18 @@ def claimed(leader: Leader) -> CompactionTask:
 def test_without_a_compactor_nothing_is_claimed() -> None:
     """With only a compactor without slots, which is about to stop, nothing is claimed, either."""
     leader = Leader(table(1, 8))
-    assert leader.chosen() is None
+    assert leader.choose() is None
     leader.beat("a", slots=0)
-    assert leader.chosen() is None
+    assert leader.choose() is None
     leader.beat("a", slots=1)
-    assert leader.chosen() is not None
+    assert leader.choose() is not None
 
 
 def test_two_tables_share_two_slots_and_the_fullest_comes_first() -> None:
     """The longest L0 comes first; then every other table has its turn before the first one has a second."""
     leader = Leader(table(1, 5), table(2, 40))
     leader.beat("a", slots=3)
-    assert [claimed(leader).table_id for _ in range(3)] == [2, 1, 2]
+    assert [claim_task(leader).table_id for _ in range(3)] == [2, 1, 2]
     assert leader.claim() is None
 
 
@@ -115,11 +115,11 @@ def test_a_table_has_a_limit_of_tasks() -> None:
     """Free slots wait for tasks of other tables."""
     leader = Leader(table(1, 64))
     leader.beat("a", slots=8)
-    assert [claimed(leader).table_id for _ in range(2)] == [1, 1]
+    assert [claim_task(leader).table_id for _ in range(2)] == [1, 1]
     assert leader.claim() is None
     leader = Leader(table(1, 64), table(2, 4))
     leader.beat("a", slots=8)
-    assert sorted(claimed(leader).table_id for _ in range(3)) == [1, 1, 2]
+    assert sorted(claim_task(leader).table_id for _ in range(3)) == [1, 1, 2]
 
 
 def test_a_compactor_with_the_largest_share_of_free_slots_is_next() -> None:
@@ -127,11 +127,11 @@ def test_a_compactor_with_the_largest_share_of_free_slots_is_next() -> None:
     leader = Leader(*(table(number, 4) for number in range(1, 9)))
     leader.beat("big", slots=4)
     leader.beat("small", slots=2)
-    owners = [worker_of(claimed(leader).owner) for _ in range(6)]
+    owners = [worker_of(claim_task(leader).owner) for _ in range(6)]
     assert owners == ["big", "small", "big", "big", "small", "big"]
     assert leader.claim() is None
     leader.beat("new", slots=1)
-    assert worker_of(claimed(leader).owner) == "new"
+    assert worker_of(claim_task(leader).owner) == "new"
 
 
 def test_a_task_that_is_chosen_for_the_same_entry_counts() -> None:
@@ -139,7 +139,7 @@ def test_a_task_that_is_chosen_for_the_same_entry_counts() -> None:
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=1)
     leader.beat("b", slots=1)
-    first = leader.chosen()
+    first = leader.choose()
     assert first is not None
     task = CompactionTask(
         id="t", table_id=first.table_id, kind=first.pick.kind, inputs=first.pick.inputs, target_level=0, bottom=True,
@@ -156,10 +156,10 @@ def test_a_reported_task_frees_its_slot_before_its_report_is_in_the_log() -> Non
     """One slot; A's job is finished and not committed: B's is scheduled at once, A's inputs are still reserved."""
     leader = Leader(table(1, 5), table(2, 4))
     leader.beat("a", slots=1)
-    first = claimed(leader)
+    first = claim_task(leader)
     assert leader.claim() is None
     leader.schedule.free_slot(first.id, leader.now)
-    second = claimed(leader)
+    second = claim_task(leader)
     assert (first.table_id, second.table_id) == (1, 2)
     assert first.id in leader.version.tasks
     leader.report(first)
@@ -173,7 +173,7 @@ def test_progress_keeps_a_task_alive_and_a_heartbeat_alone_does_not() -> None:
     """A task that is alive and stuck expires, with a message on how far it got."""
     leader = Leader(table(1, 4))
     leader.beat("a")
-    task = claimed(leader)
+    task = claim_task(leader)
     for rows in (10, 20, 30):
         leader.now += 50
         assert leader.beat("a", task1=rows) == []
@@ -191,10 +191,10 @@ def test_a_task_that_was_taken_back_is_done_by_another() -> None:
     leader = Leader(table(1, 4))
     leader.beat("a")
     leader.beat("b")
-    first = claimed(leader)
+    first = claim_task(leader)
     leader.now += 61
     leader.take_back()
-    second = claimed(leader)
+    second = claim_task(leader)
     assert (second.inputs, worker_of(second.owner)) == (first.inputs, "b")
     assert second.id != first.id
     before = leader.version
@@ -208,11 +208,11 @@ def test_a_compactor_stops_a_lost_task_before_its_slot_is_free() -> None:
     """Its heartbeat names the lost task: the answer says so; the other node's task and progress stay as they are."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a")
-    first = claimed(leader)
+    first = claim_task(leader)
     leader.now += 61
     leader.take_back()
     leader.beat("b")
-    second = claimed(leader)
+    second = claim_task(leader)
     assert worker_of(second.owner) == "b"
     leader.beat("b", **{second.id: 7})
     assert leader.claim() is None, "a is still busy with what it lost"
@@ -221,25 +221,25 @@ def test_a_compactor_stops_a_lost_task_before_its_slot_is_free() -> None:
     assert leader.schedule.rows_read() == {second.id: 7}
     assert leader.version.tasks[second.id].owner == owner_of("b")
     assert leader.beat("a") == []
-    assert worker_of(claimed(leader).owner) == "a"
+    assert worker_of(claim_task(leader).owner) == "a"
 
 
 def test_tasks_of_a_silent_compactor_are_taken_back() -> None:
     """At the end of its session, without a further wait: the session's lease was the wait."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=2)
-    tasks = [claimed(leader), claimed(leader)]
+    tasks = [claim_task(leader), claim_task(leader)]
     leader.schedule.leave("a")
     assert leader.take_back() == [(task.id, SESSION_OVER) for task in tasks]
     leader.beat("b", slots=2)
-    assert {claimed(leader).table_id, claimed(leader).table_id} == {1, 2}
+    assert {claim_task(leader).table_id, claim_task(leader).table_id} == {1, 2}
 
 
 def test_a_compactor_that_comes_back_learns_of_a_lost_task() -> None:
     """Its session lapsed and the task was taken back: the new session's first heartbeat names it in vain."""
     leader = Leader(table(1, 4))
     leader.beat("a")
-    task = claimed(leader)
+    task = claim_task(leader)
     leader.schedule.leave("a")
     leader.take_back()
     assert leader.beat("a", **{task.id: 9}) == [task.id]
@@ -249,7 +249,7 @@ def test_a_compactor_that_comes_back_in_time_keeps_its_task() -> None:
     """The session was opened again before the task was taken back."""
     leader = Leader(table(1, 4))
     leader.beat("a")
-    task = claimed(leader)
+    task = claim_task(leader)
     leader.schedule.leave("a")
     assert leader.beat("a", **{task.id: 9}) == []
     assert leader.take_back() == []
@@ -260,7 +260,7 @@ def test_compactors_keep_their_tasks_over_a_change_of_leader() -> None:
     old = Leader(table(1, 4), table(2, 4))
     old.beat("a")
     old.beat("b")
-    kept, lost = claimed(old), claimed(old)
+    kept, lost = claim_task(old), claim_task(old)
     assert (worker_of(kept.owner), worker_of(lost.owner)) == ("a", "b")
     new = Leader()
     new.version = old.version
@@ -284,7 +284,7 @@ def test_a_claim_with_a_lost_answer_is_taken_back_though_its_compactor_lives() -
     leader.now += 20
     leader.beat("a")
     assert leader.take_back() == [(task.id, ORPHANED)]
-    assert claimed(leader).inputs == task.inputs
+    assert claim_task(leader).inputs == task.inputs
 
 
 def test_tasks_of_embedded_processes_expire_with_their_lease() -> None:
@@ -305,7 +305,7 @@ def test_leases_of_tasks_are_renewed_while_their_compactor_is_there() -> None:
     leader = Leader(table(1, 4), table(2, 4), table(3, 4))
     leader.beat("a")
     leader.beat("b")
-    first, second = claimed(leader), claimed(leader)
+    first, second = claim_task(leader), claim_task(leader)
     assert sorted(leader.schedule.live_task_ids()) == [first.id, second.id]
     leader.schedule.leave("b")
     assert leader.schedule.live_task_ids() == [first.id]
@@ -320,20 +320,20 @@ def test_a_task_of_a_dropped_table_is_stopped() -> None:
     """The task is not in the version any more; its compactor's next heartbeat is answered with that."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a")
-    task = claimed(leader)
+    task = claim_task(leader)
     leader.version = advance(leader.version, [DropTable(table_id=task.table_id, at_ms=1)])
     assert leader.take_back() == []
     assert leader.claim() is None
     assert leader.beat("a", **{task.id: 1}) == [task.id]
     leader.beat("a")
-    assert claimed(leader).table_id != task.table_id
+    assert claim_task(leader).table_id != task.table_id
 
 
 def test_a_new_subscription_gets_the_running_tasks_again() -> None:
     """The old subscription may have lost the event; tasks that are reported already are not sent."""
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=2)
-    first, second = claimed(leader), claimed(leader)
+    first, second = claim_task(leader), claim_task(leader)
     assert leader.schedule.tasks_of("a") == [first, second]
     leader.schedule.free_slot(first.id, leader.now)
     assert leader.schedule.tasks_of("a") == [second]
@@ -344,7 +344,7 @@ def test_a_new_subscription_gets_the_running_tasks_again() -> None:
 
 
 def failing(leader: Leader) -> tuple[CompactionTask, float]:
-    task = claimed(leader)
+    task = claim_task(leader)
     leader.version = advance(leader.version, [ReleaseCompaction(task_id=task.id, owner=task.owner, at_ms=1)])
     leader.schedule.end(task.id)
     return task, leader.schedule.note_failure(task, leader.now)
@@ -362,7 +362,7 @@ def test_the_pause_of_a_failed_task_grows() -> None:
         leader.now += pause - 0.1
         assert leader.claim() is None
         leader.now += 0.1
-    leader.report(claimed(leader))
+    leader.report(claim_task(leader))
     leader.version = replace(leader.version, tables={1: table(1, 4)})
     assert failing(leader)[1] == 5
 
@@ -372,7 +372,7 @@ def test_other_runs_of_a_table_with_a_failed_task_are_merged() -> None:
     leader = Leader(table(1, 20))
     leader.beat("a")
     broken, _ = failing(leader)
-    other = claimed(leader)
+    other = claim_task(leader)
     assert {one.id for one in other.ssts()}.isdisjoint(one.id for one in broken.ssts())
 
 
@@ -383,13 +383,13 @@ def test_a_manual_compaction_waits_for_the_tables_tasks_and_starts_none() -> Non
     """It takes the whole table, and new tasks could make it wait for ever; other tables go on."""
     leader = Leader(table(1, 20), table(2, 4))
     leader.beat("a", slots=4)
-    first = claimed(leader)
+    first = claim_task(leader)
     assert first.table_id == 1
     leader.schedule.want_manual(1)
-    assert claimed(leader).table_id == 2
+    assert claim_task(leader).table_id == 2
     assert leader.claim() is None
     leader.report(first)
-    task = claimed(leader)
+    task = claim_task(leader)
     assert (task.table_id, task.kind) == (1, "manual")
     leader.report(task)
     assert leader.claim() is None
@@ -404,7 +404,7 @@ def test_a_manual_compaction_that_would_change_nothing_is_forgotten() -> None:
     leader.schedule.want_manual(1)
     leader.take_back()
     leader.version = version_of(table(1, 4))
-    task = claimed(leader)
+    task = claim_task(leader)
     assert task.kind == "intra-l0"
 
 
@@ -425,6 +425,6 @@ def test_the_pause_after_a_failure_stays_bounded_for_ever() -> None:
     """A table that stays damaged for days fails some thousand times; once the doubling ended in an `OverflowError`."""
     leader = Leader(table(1, 4))
     leader.beat("a")
-    task = claimed(leader)
+    task = claim_task(leader)
     pauses = [leader.schedule.note_failure(task, leader.now) for _ in range(3000)]
     assert max(pauses) == pauses[-1] == CONFIG.failure_seconds_max

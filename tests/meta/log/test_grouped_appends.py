@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.versions import ModelBucket, request, spec, sst
 from tussock.meta.log.format import decode_entry, entry_path, marker_path, snapshot_path
@@ -72,7 +73,7 @@ class Store:
             for index in range(len(calls)):
                 threads.append(threading.Thread(target=run, args=(index,)))
                 threads[-1].start()
-                while len(self.log._queue._waiting) <= index:
+                while len(inside.append_queue(self.log)) <= index:
                     pass
             self.bucket.script = where("create", shared, fate)
 
@@ -266,7 +267,8 @@ def test_the_snapshot_is_written_after_other_callers_have_their_answers(bucket: 
     waiting: list[int] = []
 
     def look() -> None:
-        waiting.append(len(store.log._queue._waiting) + store.log._queue._appending)
+        queue = inside.append_queue(store.log)
+        waiting.append(len(queue) + queue.is_appending)
 
     store.bucket.stall(lambda call: call.path == snapshot_path(3), look)
     store.together(lambda: store.commit(request(5)), lambda: store.commit(request(6)))
@@ -399,7 +401,7 @@ def test_a_call_of_a_former_term_is_refused_in_a_later_one(bucket: ModelBucket) 
         for number, work in enumerate((late, rise)):
             threads.append(threading.Thread(target=work))
             threads[-1].start()
-            while len(store.log._queue._waiting) <= number:
+            while len(inside.append_queue(store.log)) <= number:
                 pass
 
     threads: list[threading.Thread] = []
@@ -454,7 +456,7 @@ def test_an_entry_waits_for_the_number_of_calls_of_the_last_one() -> None:
 
     assert queue.enter(calls[0])
     second = join(calls[1])
-    while len(queue._waiting) < 2:
+    while len(queue) < 2:
         pass
     assert queue.take() == calls[:2]
     for call in calls[:2]:

@@ -263,16 +263,16 @@ def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored()
     """A reader may skip added fields, never a delta that it cannot apply."""
     import crc32c
 
-    def reframed(old: bytes, new: bytes) -> bytes:
+    def reframe(old: bytes, new: bytes) -> bytes:
         payload = entry(9)[20:-4].replace(old, new)
         body = entry(9)[:16] + len(payload).to_bytes(4, "little") + payload
         return body + crc32c.crc32c(body).to_bytes(4, "little")
 
     with pytest.raises(NewerFormat, match="change of kind 'advance_horizen'"):
-        decode_entry("x", 9, reframed(b"\xafadvance_horizon", b"\xafadvance_horizen"))
+        decode_entry("x", 9, reframe(b"\xafadvance_horizon", b"\xafadvance_horizen"))
     with pytest.raises(CorruptLog, match="not understood"):
-        decode_entry("x", 9, reframed(b"\xa7horizon", b"\xa7horizen"))
-    extra = reframed(b"\x85\xa2id\xc4", b"\x86\xa3new\x01\xa2id\xc4")
+        decode_entry("x", 9, reframe(b"\xa7horizon", b"\xa7horizen"))
+    extra = reframe(b"\x85\xa2id\xc4", b"\x86\xa3new\x01\xa2id\xc4")
     assert decode_entry("x", 9, extra) == decode_entry("x", 9, entry(9))
 
 

@@ -48,11 +48,11 @@ class Crowd:
     def run(self, *works: tuple[Node, object]) -> None:
         for node, work in works:
 
-            def counted(work: object = work) -> None:
+            def count(work: object = work) -> None:
                 work()  # type: ignore[operator]
                 self.done += 1
 
-            self.scheduler.spawn(node, "work", counted)
+            self.scheduler.spawn(node, "work", count)
         self.done = 0
         self.scheduler.run(lambda: self.done == len(works), seconds_max=10_000.0, steps_max=10_000_000)
 
@@ -191,13 +191,13 @@ def test_a_reader_looks_no_further_than_the_tail() -> None:
     gets: list[str] = []
     get = bucket.get
 
-    def counted(path: str) -> bytes:
+    def count(path: str) -> bytes:
         gets.append(path)
         return get(path)
 
     reader, writer = VersionLog(bucket, system, owner="reader"), VersionLog(bucket, system, owner="writer")
     reader.refresh()
-    bucket.get = counted  # type: ignore[method-assign]
+    bucket.get = count  # type: ignore[method-assign]
     reader.refresh()
     assert gets == [entry_path(1)]
     writer.append(table)

@@ -1,5 +1,7 @@
 """Small SSTs in the log entry of their commit: their places, and how long the entry stays."""
 
+import threading
+
 import pytest
 from msgspec.structs import replace
 
@@ -303,5 +305,15 @@ def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket, monkeypatch: pyt
     monkeypatch.setattr(grouping, "PAYLOADS_AN_ENTRY_MAX", 100)
     queue = CallQueue(bucket.system, 0.0)
     calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (40, 70, 10, 500, 1)]
-    queue._waiting.extend(calls)
+    assert queue.enter(calls[0])
+    threads = [threading.Thread(target=queue.enter, args=(call,)) for call in calls[1:]]
+    for before, thread in enumerate(threads, 1):
+        thread.start()
+        while len(queue) == before:
+            pass
     assert [len(queue.take()) for _ in range(3)] == [2, 2, 1]
+    for call in calls:
+        call.succeed(None)
+    queue.leave()
+    for thread in threads:
+        thread.join()

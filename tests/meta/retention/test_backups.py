@@ -121,10 +121,10 @@ def test_a_dry_run_reports_what_vacuum_would_delete(store: MetaStore, bucket: Mo
     planned = store.vacuum(dry_run=True)
     assert bucket.objects == before
     assert store.vacuum().deleted == planned.deleted
-    assert not any(one in path for one in _named(bucket, "nightly") for path, _ in planned.deleted)
+    assert not any(one in path for one in _sst_ids_of(bucket, "nightly") for path, _ in planned.deleted)
 
 
-def _named(bucket: ModelBucket, name: str) -> list[str]:
+def _sst_ids_of(bucket: ModelBucket, name: str) -> list[str]:
     info = meta(bucket).version().backups[name]
     path = backup_path(name, info.id)
     return [one.id for one in decode_backup(path, bucket.get(path)).version.ssts()]
@@ -306,7 +306,7 @@ def test_a_table_is_dropped_by_the_very_next_entry(store: MetaStore, bucket: Mod
     worker.backups.create("nightly")
     assert made[-1] == made[0] + 1
     assert whole(bucket) == ["nightly"]
-    assert len(_named(bucket, "nightly")) == 1
+    assert len(_sst_ids_of(bucket, "nightly")) == 1
 
 
 def test_a_backup_of_a_backup_keeps_the_ssts_of_the_first(store: MetaStore, bucket: ModelBucket) -> None:
@@ -371,7 +371,7 @@ def test_a_lost_request_or_answer_at_any_point(store: MetaStore, bucket: ModelBu
         faulty = FaultyBucket(bucket)
         maker = meta(faulty)
         faulty.script = at_calls({len(faulty.calls) + at: fate})
-        repeated(lambda maker=maker: maker.backups.create("nightly"))  # type: ignore[misc]
+        repeat(lambda maker=maker: maker.backups.create("nightly"))  # type: ignore[misc]
         assert whole(bucket) == ["nightly"]
         assert [info.path for info in bucket.list("backup/")] == [
             backup_path("nightly", maker.version().backups["nightly"].id)
@@ -382,11 +382,11 @@ def test_a_lost_request_or_answer_at_any_point(store: MetaStore, bucket: ModelBu
         faulty = FaultyBucket(bucket)
         maker = meta(faulty)
         faulty.script = at_calls({len(faulty.calls) + at: fate})
-        repeated(lambda maker=maker: maker.backups.delete("nightly"))  # type: ignore[misc]
+        repeat(lambda maker=maker: maker.backups.delete("nightly"))  # type: ignore[misc]
         assert meta(bucket).version().backups == {}
 
 
-def repeated(call: Callable[[], object]) -> None:
+def repeat(call: Callable[[], object]) -> None:
     """Call until it succeeds, as a caller does after `ObjectStoreUnavailable`; two calls must suffice."""
     try:
         call()

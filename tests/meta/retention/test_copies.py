@@ -125,13 +125,13 @@ def _restore_and_die(source: str, target: str, at: int) -> None:
     """Restore, and end as `kill -9` does once `at` SSTs are in place."""
     left = at
 
-    def told(_: int) -> None:
+    def give_up(_: int) -> None:
         nonlocal left
         left -= 1
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    restore(source, "nightly", target, on_bytes=told)
+    restore(source, "nightly", target, on_bytes=give_up)
 
 
 def test_a_killed_restore_can_be_repeated(store: StateStore, urls: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Pins and the low watermark: leases, clocks, and every interleaving of a pin with a compaction."""
 
 import threading
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -37,9 +38,9 @@ def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
     return made
 
 
-def test_a_pin_is_on_the_newest_or_the_given_epoch(store: MetaStore, system: FakeSystem) -> None:
+def test_a_pin_is_on_the_newest_or_the_given_epoch(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
     """The pin is listed with owner and times, smallest epoch first, until its release."""
-    keeper = meta(store._bucket, system, retention=100)  # type: ignore[arg-type]
+    keeper = meta(bucket, system, retention=100)
     newest, older = store.pins.pin(None), keeper.pins.pin(1)
     assert [pin.epoch for pin in store.live_pins()] == [1, 2]
     assert store.live_pins()[1] == replace(newest.info, seq=0)
@@ -186,13 +187,26 @@ def test_a_lease_shorter_than_two_renewals_is_refused(bucket: ModelBucket, syste
     PinKeeper(bucket, system, log, owner="a", retention_ms=0, lease_seconds=10, renew_seconds=5)
 
 
+class ThreadSystem(FakeSystem):
+    """It knows the threads that were started with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[threading.Thread] = []
+
+    def spawn(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        self.started.append(super().spawn(name, work))
+        return self.started[-1]
+
+
 def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system: FakeSystem) -> None:
     """It is a daemon thread, one for all pins; a later pin starts another one."""
-    keeper = PinKeeper(bucket, system, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
-    for _ in range(2):
+    threads = ThreadSystem()
+    keeper = PinKeeper(bucket, threads, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
+    for number in range(2):
         pins = [keeper.pin(None), keeper.pin(None)]
-        thread = keeper._thread
-        assert thread is not None
+        assert len(threads.started) == number + 1
+        thread = threads.started[number]
         assert thread.daemon
         keeper.release_all()
         thread.join(timeout=5)
@@ -213,19 +227,19 @@ def test_a_damaged_pin_holds_its_epoch_and_a_foreign_object_none(
     assert smallest_live_pin(bucket, system.now_ms() + 25 * 3_600_000, 0) is None
 
 
-def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: MetaStore) -> None:
+def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: MetaStore, system: FakeSystem) -> None:
     """Without an old enough epoch everything is kept."""
     version = store.version()
-    now = store._system.now_ms()
+    now = system.now_ms()
     assert low_watermark(version, now, 0, None) == 2
     assert low_watermark(version, now, 1000, None) == 1
     assert low_watermark(version, now, 0, 1) == 1
     assert low_watermark(version, now, 60_000, 7) == 0
 
 
-def four_runs(store: MetaStore) -> None:
+def four_runs(store: MetaStore, system: FakeSystem) -> None:
     for epoch in (3, 4):
-        store._system.sleep(1)
+        system.sleep(1)
         store.commit(CommitRequest(epoch=epoch, tables={1: (run(sst()),)}))
 
 
@@ -241,7 +255,7 @@ def test_no_interleaving_lets_a_compaction_drop_pinned_rows(outer: str, at: int)
     setup.commit(request(2))
     keeper = meta(bucket, system)
     keeper_pin = keeper.pins.pin(2)
-    four_runs(setup)
+    four_runs(setup, system)
     # The older pin makes epoch 2 eligible; it goes before the race is decided.
     reader_bucket, writer_bucket = FaultyBucket(bucket), FaultyBucket(bucket)
     reader, writer = meta(reader_bucket, system, retention=1000), meta(writer_bucket, system)
@@ -276,15 +290,16 @@ def test_no_interleaving_lets_a_compaction_drop_pinned_rows(outer: str, at: int)
         assert task.watermark == 4  # type: ignore[attr-defined]
 
 
-def test_a_compaction_that_ignored_a_pin_stops_its_holder(store: MetaStore, system: FakeSystem) -> None:
+def test_a_compaction_that_ignored_a_pin_stops_its_holder(
+    store: MetaStore, bucket: ModelBucket, system: FakeSystem
+) -> None:
     """A process with a clock far ahead saw the pin as expired: its holder gets an error instead of a wrong answer."""
     ahead = FakeSystem()
     ahead.wall_ms = system.wall_ms + 3_000_000
     ahead.drawn = 10**6
-    bucket = store._bucket
     pin = store.pins.pin(None)
-    four_runs(store)
-    other = meta(bucket, ahead)  # type: ignore[arg-type]
+    four_runs(store, system)
+    other = meta(bucket, ahead)
     task = other.own_tasks.claim("kv")
     assert task is not None
     assert task.watermark == 4

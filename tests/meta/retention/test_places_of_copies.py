@@ -40,11 +40,11 @@ def _keys(url: str) -> list[bytes]:
         return [key for batch in store.table("kv").scan() for key in batch.column("key").to_pylist()]
 
 
-def _restored(source: str, target: str) -> None:
+def _restore_backup(source: str, target: str) -> None:
     restore(source, "b", target)
 
 
-COPIES = pytest.mark.parametrize("copy", [_restored, clone], ids=["restore", "clone"])
+COPIES = pytest.mark.parametrize("copy", [_restore_backup, clone], ids=["restore", "clone"])
 Copy = Callable[[str, str], None]
 
 

@@ -123,7 +123,7 @@ def test_a_repeated_restore_does_nothing(source: ModelBucket, target: ModelBucke
 
 def calls_of(work: Callable[[FaultyBucket, FaultyBucket], object], source: ModelBucket, target: ModelBucket) -> int:
     """The number of requests to both buckets that `work` makes without interruption, on copies of them."""
-    shared = Shared(_copy(source), _copy(target), {})
+    shared = NumberedBuckets(_copy(source), _copy(target), {})
     work(shared.source, shared.target)
     return shared.count
 
@@ -134,7 +134,7 @@ def _copy(bucket: ModelBucket) -> ModelBucket:
     return copy
 
 
-class Shared:
+class NumberedBuckets:
     """Two faulty buckets whose calls are numbered together; a crash in one is the death of the process."""
 
     def __init__(self, source: ModelBucket, target: ModelBucket, fates: dict[int, Fate]) -> None:
@@ -162,7 +162,7 @@ def test_a_restore_interrupted_at_any_request_can_be_repeated(
     assert total > 10
     for at in range(1, total + 1):
         target.objects.clear()
-        shared = Shared(source, target, {at: fate})
+        shared = NumberedBuckets(source, target, {at: fate})
         try:
             do(shared.source, shared.target, system)
         except (Crash, ObjectStoreUnavailable):
@@ -291,7 +291,7 @@ def test_a_store_that_is_created_meanwhile_wins(source: ModelBucket, target: Mod
     outcomes = set()
     for at in range(1, total + 2):
         target.objects.clear()
-        shared = Shared(source, target, {})
+        shared = NumberedBuckets(source, target, {})
         began: list[str] = []
 
         def begin(began: list[str] = began) -> None:

@@ -44,7 +44,7 @@ def store(bucket: ModelBucket) -> MetaStore:
     return made
 
 
-def compacted(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], SstInfo]:
+def compact_two(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], SstInfo]:
     """Two commits merged into one SST; returns (inputs, output)."""
     inputs = [upload(bucket), upload(bucket)]
     for epoch, one in enumerate(inputs, start=store.version().max_committed_epoch + 1):
@@ -58,7 +58,7 @@ def compacted(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], Sst
 
 def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: MetaStore, bucket: ModelBucket) -> None:
     """One millisecond earlier it stays; live SSTs always stay."""
-    inputs, out = compacted(store, bucket)
+    inputs, out = compact_two(store, bucket)
     bucket.system.wall_ms += int(GRACE * 1000) - 1
     assert not any(path.startswith("sst/") for path, _ in store.vacuum().deleted)
     assert all(is_there(bucket, one) for one in [*inputs, out])
@@ -74,7 +74,7 @@ def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: Meta
 
 def test_an_id_that_was_in_the_store_is_never_committed_again(store: MetaStore, bucket: ModelBucket) -> None:
     """Dropped, then deleted, then forgotten: at each stage a late commit of it is refused."""
-    inputs, _ = compacted(store, bucket)
+    inputs, _ = compact_two(store, bucket)
     with pytest.raises(ValueError, match="compacted away"):
         store.commit(request(50, 1, inputs[0]))
     bucket.system.forward(GRACE + 1)
@@ -193,7 +193,7 @@ def test_ages_are_measured_by_the_buckets_clock(store: MetaStore, bucket: ModelB
 
 def test_a_dry_run_changes_nothing_and_reports_the_same(store: MetaStore, bucket: ModelBucket) -> None:
     """Not a byte of the bucket changes; the real run then deletes what the report lists."""
-    compacted(store, bucket)
+    compact_two(store, bucket)
     upload(bucket)
     bucket.system.forward(GRACE + 1)
     before = dict(bucket.objects)
@@ -244,8 +244,8 @@ def test_a_crash_at_any_request_leaves_garbage_only(fate: Fate) -> None:
         bucket = ModelBucket(FakeSystem())
         store = meta(bucket, snapshot_every=2)
         store.create_table(spec())
-        compacted(store, bucket)
-        compacted(store, bucket)
+        compact_two(store, bucket)
+        compact_two(store, bucket)
         upload(bucket)
         bucket.system.forward(GRACE + 100)
         faulty = FaultyBucket(bucket)

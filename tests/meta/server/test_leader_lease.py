@@ -43,7 +43,8 @@ class Node:
         self.bucket = FaultyBucket(bucket)
         self.system = OwnClock(bucket.system, name)
         self.log = VersionLog(self.bucket, self.system, owner=name)
-        self.lease = LeaderLease(self.bucket, self.system, self.log, address=f"{name}:7370", lease_seconds=lease)
+        self.address = f"{name}:7370"
+        self.lease = LeaderLease(self.bucket, self.system, self.log, address=self.address, lease_seconds=lease)
         self.due = 0.0
 
     def step(self) -> bool:
@@ -89,9 +90,9 @@ def test_an_empty_store_gets_one_leader_that_all_agree_on(nodes: list[Node]) -> 
     run(nodes, 20)
     leader = leader_of(nodes)
     assert {node.lease.term for node in nodes} == {1}
-    assert {node.lease.leader_address for node in nodes} == {leader.lease._address}
+    assert {node.lease.leader_address for node in nodes} == {leader.address}
     version = nodes[2].log.refresh()
-    assert (version.term, version.leader_address, version.seq) == (1, leader.lease._address, 1)
+    assert (version.term, version.leader_address, version.seq) == (1, leader.address, 1)
 
 
 def test_a_dead_leader_is_replaced_within_a_lease_and_one_look(nodes: list[Node]) -> None:
@@ -149,7 +150,7 @@ def test_a_leader_that_stood_still_stops_by_its_own_clock_and_is_fenced(bucket: 
     assert other.log.refresh().seq == seq
     run([old, new], 10)
     assert other.lease.is_held()
-    assert stopped.lease.leader_address == other.lease._address
+    assert stopped.lease.leader_address == other.address
 
 
 def test_a_lone_leader_that_stood_still_takes_a_new_term(bucket: ModelBucket) -> None:
@@ -361,7 +362,7 @@ def lease(term: int = 4, holder: str = "other", **fields: object) -> LeaseRecord
     return LeaseRecord(term=term, holder=holder, address="x:1", lease_ms=3000, **fields)  # type: ignore[arg-type]
 
 
-def seen(since: float, found: LeaseRecord | None) -> SeenLease:
+def lease_seen(since: float, found: LeaseRecord | None) -> SeenLease:
     return SeenLease(4, b"" if found is None else encode_lease(found), found, since)
 
 
@@ -372,14 +373,14 @@ MINE = HeldLease(lease(holder="me"), 100.0, True)
     ("newest", "looked", "held", "tried", "now", "expected"),
     [
         (0, None, None, None, 100.0, Action.TAKE),
-        (4, seen(100.0, lease()), None, None, 102.99, Action.FOLLOW),
-        (4, seen(100.0, lease()), None, None, 103.0, Action.TAKE),
-        (4, seen(100.0, None), None, None, 102.99, Action.FOLLOW),
-        (4, seen(100.0, None), None, None, 103.0, Action.TAKE),
-        (4, seen(100.0, lease(resigned=True)), None, None, 100.0, Action.TAKE),
-        (4, seen(100.0, MINE.lease), None, MINE, 102.4, Action.ADOPT),
-        (4, seen(100.0, MINE.lease), None, MINE, 102.5, Action.TAKE),
-        (4, seen(100.0, lease(holder="me", renewals=1)), None, MINE, 100.0, Action.TAKE),
+        (4, lease_seen(100.0, lease()), None, None, 102.99, Action.FOLLOW),
+        (4, lease_seen(100.0, lease()), None, None, 103.0, Action.TAKE),
+        (4, lease_seen(100.0, None), None, None, 102.99, Action.FOLLOW),
+        (4, lease_seen(100.0, None), None, None, 103.0, Action.TAKE),
+        (4, lease_seen(100.0, lease(resigned=True)), None, None, 100.0, Action.TAKE),
+        (4, lease_seen(100.0, MINE.lease), None, MINE, 102.4, Action.ADOPT),
+        (4, lease_seen(100.0, MINE.lease), None, MINE, 102.5, Action.TAKE),
+        (4, lease_seen(100.0, lease(holder="me", renewals=1)), None, MINE, 100.0, Action.TAKE),
         (4, None, MINE, None, 100.99, Action.KEEP),
         (4, None, MINE, None, 101.0, Action.RENEW),
         (4, None, MINE, None, 102.49, Action.RENEW),

@@ -97,11 +97,11 @@ def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever
     pin = old.pin()
     middle, new = Leader(bucket, system, term=2), Leader(bucket, system, term=3)
 
-    def replaced() -> None:
+    def replace_leader() -> None:
         middle.leadership.close("replaced")
         new.open(pin)
 
-    middle.bucket.stall(lambda call: call.operation == "put", replaced)
+    middle.bucket.stall(lambda call: call.operation == "put", replace_leader)
     middle.open(pin)
     new.leadership.call("Unpin", pb.UnpinRequest(session_id=SESSION, pin_id=pin.id), ANYONE)
     middle.meta.pins.renew()
@@ -124,14 +124,15 @@ def test_a_holder_that_stood_still_leaves_an_adopted_pin_alone(bucket: ModelBuck
 def test_a_pin_is_renewed_while_its_holder_still_reads_the_log(bucket: ModelBucket, system: FakeSystem) -> None:
     """Many appends of the same process come before the read, which can take longer than the lease."""
     slow = FaultyBucket(bucket)
-    keeper = PinKeeper(slow, system, VersionLog(slow, system, owner="a"), owner="a", retention_ms=0)
+    log = VersionLog(slow, system, owner="a")
+    keeper = PinKeeper(slow, system, log, owner="a", retention_ms=0)
 
     def two_leases() -> None:
         for _ in range(6):
             system.forward(20)
             keeper.renew()
 
-    keeper._log.refresh()
+    log.refresh()
     slow.stall(lambda call: reads_log(call) and any(one.operation == "put" for one in slow.calls), two_leases)
     keeper.pin(None).check()
 

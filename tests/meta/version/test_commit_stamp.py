@@ -24,7 +24,7 @@ from tussock.statestore.errors import (
 NOW = 1_700_000_000_000
 
 
-def committed(version: Version, req: CommitRequest, now_ms: int = NOW) -> Version:
+def commit(version: Version, req: CommitRequest, now_ms: int = NOW) -> Version:
     delta = stamp(version, req, now_ms)
     assert isinstance(delta, CommitEpoch)
     return advance(version, [delta])
@@ -38,8 +38,8 @@ def version() -> Version:
 def test_a_commit_goes_on_top_of_l0_newest_first(version: Version) -> None:
     """The runs of a request keep their order and stand above older runs."""
     first, newer, older = sst(), sst(), sst()
-    version = committed(version, request(5, 1, first))
-    version = committed(version, request(7, 1, newer, older))
+    version = commit(version, request(5, 1, first))
+    version = commit(version, request(7, 1, newer, older))
     assert [sub.ssts[0].id for sub in version.tables[1].levels.l0] == [newer.id, older.id, first.id]
     assert version.tables[1].last_epoch == version.max_committed_epoch == 7
     assert {one.epoch for one in version.tables[1].levels.ssts()} == {5, 7}
@@ -47,7 +47,7 @@ def test_a_commit_goes_on_top_of_l0_newest_first(version: Version) -> None:
 
 def test_a_commit_without_tables_is_legal(version: Version) -> None:
     """It advances the newest committed epoch and the ledger, and touches no table."""
-    after = committed(version, request(9, None, writer="w", batch_id=0))
+    after = commit(version, request(9, None, writer="w", batch_id=0))
     assert after.max_committed_epoch == 9
     assert after.ledger == {"w": ((0, 9),)}
     assert after.tables == version.tables
@@ -55,7 +55,7 @@ def test_a_commit_without_tables_is_legal(version: Version) -> None:
 
 def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -> None:
     """The commit gets a new epoch, which its SSTs carry."""
-    version = committed(version, request(50))
+    version = commit(version, request(50))
     delta = stamp(version, request(50), NOW)
     assert isinstance(delta, CommitEpoch)
     assert delta.epoch == NOW << 16
@@ -64,8 +64,8 @@ def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -
 
 def test_a_repeated_batch_gets_the_first_epoch(version: Version) -> None:
     """A batch that the writer has committed is a no-op, whatever its `expect` is now, or with fewer tables."""
-    version = committed(version, request(5, writer="w", batch_id=3))
-    version = committed(version, request(8, writer="w", batch_id=5))
+    version = commit(version, request(5, writer="w", batch_id=3))
+    version = commit(version, request(8, writer="w", batch_id=5))
     for batch, epoch in ((3, 5), (5, 8)):
         for table in (1, None):
             repeated = stamp(version, request(99, table, writer="w", batch_id=batch, expect={1: 0}), NOW)
@@ -78,8 +78,8 @@ def test_a_repeated_batch_gets_the_first_epoch(version: Version) -> None:
 @pytest.mark.parametrize("batch", [0, 4])
 def test_a_batch_that_was_skipped_is_refused(version: Version, batch: int) -> None:
     """Taking it as committed would lose its rows; the message names the writer and both batches."""
-    version = committed(version, request(5, writer="w", batch_id=3))
-    version = committed(version, request(8, writer="w", batch_id=5))
+    version = commit(version, request(5, writer="w", batch_id=3))
+    version = commit(version, request(8, writer="w", batch_id=5))
     with pytest.raises(Fenced, match=f"'w' has committed batch 5, and batch {batch} was never"):
         stamp(version, request(99, writer="w", batch_id=batch), NOW)
 
@@ -87,14 +87,14 @@ def test_a_batch_that_was_skipped_is_refused(version: Version, batch: int) -> No
 def test_the_ledger_keeps_sixteen_epochs_and_gives_the_oldest_for_older_batches(version: Version) -> None:
     """The ledger of a writer is bounded; for older batches it gives the oldest epoch that it has."""
     for batch in range(40):
-        version = committed(version, request(100 + batch, None, writer="w", batch_id=batch))
+        version = commit(version, request(100 + batch, None, writer="w", batch_id=batch))
     assert len(version.ledger["w"]) == 16
     assert stamp(version, request(999, None, writer="w", batch_id=2), NOW) == AlreadyCommitted(100 + 24)
 
 
 def test_a_failed_expect_refuses_the_commit_and_names_both_epochs(version: Version) -> None:
     """`Conflict` names table, read epoch and newer epoch; an equal epoch is no conflict."""
-    version = committed(version, request(5))
+    version = commit(version, request(5))
     with pytest.raises(Conflict, match=r"'kv' was read at epoch 4, but epoch 5"):
         stamp(version, request(6, expect={1: 4}), NOW)
     assert isinstance(stamp(version, request(6, expect={1: 5}), NOW), CommitEpoch)
@@ -112,52 +112,52 @@ def test_an_upload_below_the_horizon_is_refused_and_at_it_is_accepted(version: V
     """Ids from the horizon on are safe from vacuum, so equality is accepted."""
     version = advance(version, [AdvanceHorizon(horizon=make_id(NOW))])
     with pytest.raises(StaleUpload, match="upload again"):
-        committed(version, request(5, 1, sst(id=make_id(NOW - 1, 9))))
+        commit(version, request(5, 1, sst(id=make_id(NOW - 1, 9))))
     assert isinstance(stamp(version, request(5, 1, sst(id=make_id(NOW))), NOW), CommitEpoch)
 
 
 def test_an_sst_cannot_be_committed_twice(version: Version) -> None:
     """An SST that is or was in the store is refused: vacuum would delete under a living name."""
     one = sst()
-    version = committed(version, request(5, 1, one))
+    version = commit(version, request(5, 1, one))
     with pytest.raises(InvalidBatch, match="already, since epoch 5: it was committed before"):
-        committed(version, request(6, 1, one, sst(b"y", b"z")))
+        commit(version, request(6, 1, one, sst(b"y", b"z")))
     with pytest.raises(InvalidBatch, match="already, since epoch 5"):
-        committed(version, request(6, 1, one, writer="w", batch_id=1))
+        commit(version, request(6, 1, one, writer="w", batch_id=1))
     with pytest.raises(InvalidBatch, match="twice"):
-        committed(version, request(6, 1, (other := sst()), other))
+        commit(version, request(6, 1, (other := sst()), other))
 
 
 def test_a_commit_repeated_with_the_same_ssts_answers_the_first_epoch(version: Version) -> None:
     """Without a writer the SSTs themselves tell that it happened: all of them, of one epoch, as they were committed."""
     version = advance(version, [CreateTable(spec=spec("two", 2))])
     first = CommitRequest(epoch=5, tables={1: (run(sst(b"a", b"b"), sst(b"c", b"d")), run(sst())), 2: (run(sst()),)})
-    version = committed(version, request(5, 1, sst()))
+    version = commit(version, request(5, 1, sst()))
     held = NOW << 16
-    version = committed(version, first)
-    version = committed(version, later := request(held + 7))
+    version = commit(version, first)
+    version = commit(version, later := request(held + 7))
     assert stamp(version, first, NOW) == AlreadyCommitted(held)
     assert stamp(version, replace(first, epoch=999, expect={1: 1}), NOW) == AlreadyCommitted(held)
     both = CommitRequest(epoch=5, tables={1: (*later.tables[1], *first.tables[1])})
     with pytest.raises(InvalidBatch, match="committed before"):
-        committed(version, both)
+        commit(version, both)
     with pytest.raises(InvalidBatch, match="committed before"):
-        committed(version, replace(first, tables={1: (*first.tables[1], run(sst()))}))
+        commit(version, replace(first, tables={1: (*first.tables[1], run(sst()))}))
 
 
 def test_a_repeated_commit_whose_ssts_were_compacted_is_refused_by_name(version: Version) -> None:
     """The epoch is not known any more, but the commit is."""
-    version = committed(version, first := request(5))
+    version = commit(version, first := request(5))
     version = advance(version, [DropTable(table_id=1, at_ms=NOW), CreateTable(spec=spec("kv", 2))])
     again = replace(first, tables={2: first.tables[1]})
     with pytest.raises(InvalidBatch, match="was committed before, and has been compacted away since"):
-        committed(version, again)
+        commit(version, again)
 
 
 def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) -> None:
     """Also for a batch that the old one had committed, and on replay; commits without a generation are not affected."""
     version = advance(version, [OpenWriter(writer="w", generation=1)])
-    version = committed(version, request(5, writer="w", batch_id=1, generation=1))
+    version = commit(version, request(5, writer="w", batch_id=1, generation=1))
     stamped = stamp(version, request(6, writer="w", batch_id=2, generation=1), NOW)
     version = advance(version, [OpenWriter(writer="w", generation=2)])
     assert version.generations == {"w": 2}
@@ -168,9 +168,9 @@ def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) 
     assert isinstance(stamped, CommitEpoch)
     with pytest.raises(Fenced):
         advance(version, [stamped])
-    version = committed(version, request(8, writer="w", batch_id=2, generation=2))
-    version = committed(version, request(9, writer="w", batch_id=3))
-    assert committed(version, request(10, writer="x", batch_id=1)).generations == {"w": 2}
+    version = commit(version, request(8, writer="w", batch_id=2, generation=2))
+    version = commit(version, request(9, writer="w", batch_id=3))
+    assert commit(version, request(10, writer="x", batch_id=1)).generations == {"w": 2}
 
 
 def test_a_wrong_generation_of_a_writer_is_refused(version: Version) -> None:
@@ -193,7 +193,7 @@ def test_a_wrong_generation_of_a_writer_is_refused(version: Version) -> None:
 def test_runs_that_are_not_sorted_are_refused(version: Version, runs: tuple[object, ...]) -> None:
     """Each run has SSTs with ascending, separate ranges; touching bounds overlap."""
     with pytest.raises(InvalidBatch, match="nothing was committed"):
-        committed(version, CommitRequest(epoch=5, tables={1: runs}))  # type: ignore[dict-item]
+        commit(version, CommitRequest(epoch=5, tables={1: runs}))  # type: ignore[dict-item]
 
 
 def test_bad_arguments_are_named(version: Version) -> None:
@@ -202,8 +202,8 @@ def test_bad_arguments_are_named(version: Version) -> None:
         stamp(version, request(5, writer="w"), NOW)
     for epoch in (0, -1, MAX_EPOCH + 1):
         with pytest.raises(InvalidBatch):
-            committed(version, request(epoch))
-    full = committed(version, request(MAX_EPOCH))
+            commit(version, request(epoch))
+    full = commit(version, request(MAX_EPOCH))
     with pytest.raises(EpochTooOld, match="largest"):
         stamp(full, request(5), NOW)
 
@@ -211,7 +211,7 @@ def test_bad_arguments_are_named(version: Version) -> None:
 def test_retention_is_measured_by_commit_times_and_not_by_epochs(version: Version) -> None:
     """Epochs may be 1, 2, 3; the newest one committed at or before the edge counts."""
     for epoch in (1, 2, 3):
-        version = committed(version, request(epoch, None), NOW + epoch * 1000)
+        version = commit(version, request(epoch, None), NOW + epoch * 1000)
     assert version.retention_epoch(NOW + 3000, 0) == 3
     assert version.retention_epoch(NOW + 3000, 1) == 2
     assert version.retention_epoch(NOW + 3000, 2000) == 1
@@ -220,8 +220,8 @@ def test_retention_is_measured_by_commit_times_and_not_by_epochs(version: Versio
 
 def test_a_clock_that_lags_cannot_end_a_retention_early(version: Version) -> None:
     """A commit stamped an hour before the last one counts as of the last one's time."""
-    version = committed(version, request(1, None), NOW)
-    version = committed(version, request(2, None), NOW - 3_600_000)
+    version = commit(version, request(1, None), NOW)
+    version = commit(version, request(2, None), NOW - 3_600_000)
     assert version.retention_epoch(NOW, 1) == 0
     assert version.retention_epoch(NOW, 0) == 2
 
@@ -242,6 +242,6 @@ def test_validation_is_repeated_on_the_version_it_lands_on(version: Version) -> 
     delta = stamp(version, request(5), NOW)
     assert isinstance(delta, CommitEpoch)
     with pytest.raises(EpochTooOld):
-        advance(committed(version, request(6)), [delta])
+        advance(commit(version, request(6)), [delta])
     with pytest.raises(InvalidBatch, match="not of epoch"):
         advance(version, [replace(delta, epoch=7)])

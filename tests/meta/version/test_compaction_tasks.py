@@ -32,7 +32,7 @@ def task(*inputs: tuple[SstInfo, ...], target: int, bottom: bool = False, **fiel
     return CompactionTask(inputs=inputs, target_level=target, bottom=bottom, **values)  # type: ignore[arg-type]
 
 
-def claimed(version: Version, wanted: CompactionTask) -> Version:
+def claim(version: Version, wanted: CompactionTask) -> Version:
     after = advance(version, [ClaimCompaction(task=wanted)])
     assert problems(after) == []
     return after
@@ -85,12 +85,12 @@ def test_a_claim_needs_inputs_a_table_and_a_level(version: Version) -> None:
 
 def test_inputs_of_a_live_task_are_reserved(version: Version) -> None:
     """Of two tasks that overlap, the second claim is refused; after a release it goes through."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     other = task((N2,), (N1,), (OLD1, OLD2), target=0, id="u")
     with pytest.raises(Conflict, match="belongs to another task"):
         advance(version, [ClaimCompaction(task=other)])
     version = advance(version, [ReleaseCompaction(task_id="t", owner="me", at_ms=11)])
-    claimed(version, other)
+    claim(version, other)
 
 
 def test_two_tasks_may_not_write_into_one_range_of_a_level(version: Version) -> None:
@@ -98,14 +98,14 @@ def test_two_tasks_may_not_write_into_one_range_of_a_level(version: Version) -> 
     levels = TableLevels(l0=(run(sst(b"e", b"f", epoch=9)), run(sst(b"a", b"b", epoch=8), sst(b"y", b"z", epoch=8))))
     version = replace(version, tables={1: replace(version.tables[1], levels=levels)})
     older, newer = levels.l0[1].ssts, levels.l0[0].ssts
-    version = claimed(version, task(older, target=1))
+    version = claim(version, task(older, target=1))
     with pytest.raises(Conflict, match="about to write"):
         advance(version, [ClaimCompaction(task=task(newer, target=1, id="u"))])
 
 
 def test_a_report_replaces_inputs_by_outputs(version: Version) -> None:
     """Outputs stand in the target in key order; inputs are recorded as dropped with sequence and time."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     after = advance(version, [report((out,))])
     assert problems(after) == []
@@ -118,7 +118,7 @@ def test_a_report_replaces_inputs_by_outputs(version: Version) -> None:
 
 def test_a_merge_in_l0_keeps_its_place_below_later_commits(version: Version) -> None:
     """The position is found by the inputs' ids, not by a number that commits move."""
-    version = claimed(version, task((N1,), (OLD1, OLD2), target=0))
+    version = claim(version, task((N1,), (OLD1, OLD2), target=0))
     state = version.tables[1]
     top = sst(b"a", b"z", epoch=9)
     grown = replace(state, levels=replace(state.levels, l0=(run(top), *state.levels.l0)))
@@ -131,7 +131,7 @@ def test_a_merge_in_l0_keeps_its_place_below_later_commits(version: Version) -> 
 
 def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None:
     """Run and deepest level vanish when everything in the task was dropped."""
-    version = claimed(version, task((OLD2,), (L1C,), (L2A,), target=2, bottom=True))
+    version = claim(version, task((OLD2,), (L1C,), (L2A,), target=2, bottom=True))
     after = advance(version, [report(())])
     assert after.tables[1].levels.levels == ((L1A, L1B),)
     assert problems(after) == []
@@ -139,7 +139,7 @@ def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None
 
 def test_a_report_after_its_task_was_taken_back_is_fenced(version: Version) -> None:
     """The error names the present owner, and nothing changes; a second report of the same task is fenced, too."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     with pytest.raises(Fenced, match="'me' holds it"):
         advance(version, [report((out,), owner="you")])
@@ -148,14 +148,14 @@ def test_a_report_after_its_task_was_taken_back_is_fenced(version: Version) -> N
     taken = advance(version, [ReleaseCompaction(task_id="t", owner="you", at_ms=21)])
     with pytest.raises(Fenced, match="taken back"):
         advance(taken, [report((out,))])
-    again = claimed(taken, task((OLD1,), (L1A,), target=1, id="u", owner="you"))
+    again = claim(taken, task((OLD1,), (L1A,), target=1, id="u", owner="you"))
     with pytest.raises(Fenced):
         advance(again, [report((out,))])
 
 
 def test_only_an_expired_task_is_taken_back_by_others(version: Version) -> None:
     """At the very millisecond of its expiry it is still held; the owner may always give up."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     with pytest.raises(Fenced, match="holds it until 20"):
         advance(version, [ReleaseCompaction(task_id="t", owner="you", at_ms=20)])
     assert advance(version, [ReleaseCompaction(task_id="t", owner="me", at_ms=0)]).tasks == {}
@@ -176,14 +176,14 @@ def test_only_an_expired_task_is_taken_back_by_others(version: Version) -> None:
 )
 def test_outputs_that_cannot_come_of_the_inputs_are_refused(version: Version, outputs: tuple[SstInfo, ...]) -> None:
     """A compaction adds no keys and no newer epochs, and does not split a key's versions between files."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     with pytest.raises(InvalidBatch):
         advance(version, [report(outputs)])
 
 
 def test_outputs_below_the_horizon_and_watermarks_above_the_task_are_refused(version: Version) -> None:
     """Vacuum may have deleted such outputs; such a merge may have dropped what a pin holds."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     with pytest.raises(InvalidBatch, match="watermark 5"):
         advance(version, [report((out,), watermark=5)])
@@ -207,7 +207,7 @@ def test_a_trivial_move_claims_and_reports_in_one_entry(version: Version) -> Non
 
 def test_dropping_a_table_ends_its_tasks(version: Version) -> None:
     """Their reports are fenced; inputs are dropped with the table."""
-    version = claimed(version, task((OLD1,), (L1A,), target=1))
+    version = claim(version, task((OLD1,), (L1A,), target=1))
     version = advance(version, [DropTable(table_id=1, at_ms=12)])
     assert (version.tasks, len(version.dropped)) == ({}, 8)
     with pytest.raises(Fenced):

@@ -23,7 +23,7 @@ def version() -> Version:
     return advance(Version(), [CreateTable(spec=spec("a", 1)), CreateTable(spec=spec("b", 2))])
 
 
-def committed(version: Version, req: CommitRequest) -> Version:
+def commit(version: Version, req: CommitRequest) -> Version:
     delta = stamp(version, req, NOW)
     assert isinstance(delta, CommitEpoch)
     version = advance(version, [delta])
@@ -40,7 +40,7 @@ def from_source(source: str | None, batch_id: int, table: int | None = 1) -> Com
 def test_a_batch_below_the_first_one_is_refused_after_any_number_of_batches(version: Version, batches: int) -> None:
     """With sixteen batches remembered, an older number was once taken for committed, and its rows were lost."""
     for batch in range(batches):
-        version = committed(version, request(100 + batch, writer="w", batch_id=100 + 10 * batch))
+        version = commit(version, request(100 + batch, writer="w", batch_id=100 + 10 * batch))
     for never in (5, 99, 101, 109):
         with pytest.raises(Fenced, match=f"batch {never} was never committed"):
             stamp(version, request(999, writer="w", batch_id=never), NOW)
@@ -54,7 +54,7 @@ def test_committed_batches_are_distinguished_from_skipped_ones(version: Version,
     done: dict[int, int] = {}
     batch = chance.choice([0, 0, 7])
     for epoch in range(1, chance.choice([10, 120])):
-        version = committed(version, request(epoch, writer="w", batch_id=batch))
+        version = commit(version, request(epoch, writer="w", batch_id=batch))
         done[batch] = epoch
         batch += 1 if chance.random() >= gaps else chance.randint(2, 9)
     record = version.writers["w"]
@@ -81,7 +81,7 @@ def test_batches_of_older_releases_are_known_by_their_records(version: Version) 
         assert version.committed_epoch_of("w", 4) is not None
         with pytest.raises(Fenced, match="batch 3 is too old to know"):
             version.committed_epoch_of("w", 3)
-        version = committed(version, request(100, writer="w", batch_id=20 + len(version.writers)))
+        version = commit(version, request(100, writer="w", batch_id=20 + len(version.writers)))
     assert version.writers["w"].ranges == ((4, 21),)
     assert advance(version, [CommitEpoch(epoch=1 << 60, at_ms=NOW, writer="w", batch_id=22)]).writers == {}
 
@@ -89,7 +89,7 @@ def test_batches_of_older_releases_are_known_by_their_records(version: Version) 
 def test_batches_of_another_source_are_refused_at_any_number(version: Version) -> None:
     """A new checkpoint counts from 0 again: its batches are not those of the earlier query of that name."""
     for batch in range(3):
-        version = committed(version, from_source("query 1", batch))
+        version = commit(version, from_source("query 1", batch))
     for batch in (0, 2, 3, 17):
         with pytest.raises(Fenced, match=r"'w' belongs to query 1, .* is 2; batch \d+ comes from query"):
             stamp(version, from_source("query 2", batch), NOW)
@@ -99,9 +99,9 @@ def test_batches_of_another_source_are_refused_at_any_number(version: Version) -
 
 def test_a_source_may_be_named_later_and_stays(version: Version) -> None:
     """From then on the name belongs to that source."""
-    version = committed(version, from_source(None, 0))
-    version = committed(version, from_source("query 1", 1))
-    version = committed(version, from_source(None, 2))
+    version = commit(version, from_source(None, 0))
+    version = commit(version, from_source("query 1", 1))
+    version = commit(version, from_source(None, 2))
     with pytest.raises(Fenced, match="belongs to query 1"):
         stamp(version, from_source("query 2", 3), NOW)
 
@@ -110,7 +110,7 @@ def test_a_source_may_be_named_later_and_stays(version: Version) -> None:
 def test_a_source_named_later_repeats_no_earlier_batch(version: Version, batches: int) -> None:
     """A query that takes the name of a plain program may begin with a number that the program has used."""
     for batch in range(batches):
-        version = committed(version, from_source(None, batch))
+        version = commit(version, from_source(None, batch))
     with pytest.raises(Fenced, match="batch 0 of writer 'w' is committed and says of no source, and comes from query"):
         stamp(version, from_source("query 1", 0), NOW)
 
@@ -125,7 +125,7 @@ def test_a_source_named_first_by_this_release_may_repeat_the_last_batch(version:
 def test_an_old_batch_has_no_rows_in_a_table_that_its_writer_never_wrote(version: Version, batches: int) -> None:
     """The tables of batches before the newest sixteen are known together."""
     for batch in range(batches):
-        version = committed(version, from_source(None, batch, table=1))
+        version = commit(version, from_source(None, batch, table=1))
     with pytest.raises(Fenced, match=r"batch 0 of writer 'w' is committed without rows in \['b'\]"):
         stamp(version, from_source(None, 0, table=2), NOW)
     assert isinstance(stamp(version, from_source(None, 0, table=1), NOW), AlreadyCommitted)
@@ -133,7 +133,7 @@ def test_an_old_batch_has_no_rows_in_a_table_that_its_writer_never_wrote(version
 
 def test_rows_for_another_table_are_no_repeat_of_a_batch(version: Version) -> None:
     """Without a source the tables decide: rows in a table that the batch did not write would be lost."""
-    version = committed(version, from_source(None, 0, table=1))
+    version = commit(version, from_source(None, 0, table=1))
     with pytest.raises(Fenced, match=r"batch 0 of writer 'w' is committed without rows in \['b'\]"):
         stamp(version, from_source(None, 0, table=2), NOW)
     assert stamp(version, from_source(None, 0, table=None), NOW) == AlreadyCommitted(1)
@@ -144,7 +144,7 @@ def test_rows_for_another_table_are_no_repeat_of_a_batch(version: Version) -> No
 
 def test_with_a_source_a_repeat_may_have_rows_in_other_tables(version: Version) -> None:
     """A batch that Spark runs again is the same one, though its rows may depend on the clock."""
-    version = committed(version, from_source("query 1", 0, table=None))
+    version = commit(version, from_source("query 1", 0, table=None))
     assert stamp(version, from_source("query 1", 0, table=2), NOW) == AlreadyCommitted(1)
 
 

@@ -27,7 +27,7 @@ SMALL = PickerConfig(base_bytes=4000, l0_small_bytes=1, task_bytes_max=20_000, l
 NOW = 1_700_000_000_000
 
 
-def replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
+def replace_inputs(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
     """The levels after a report, computed in the plainest way: look at every SST."""
     gone = {one.id for one in task.ssts()}
     l0 = []
@@ -155,7 +155,7 @@ class History:
         if self.random.random() < 0.1:
             outputs = ()
         self.done["report"] += 1
-        expected = replaced(self.version.tables[task.table_id].levels, task, outputs)
+        expected = replace_inputs(self.version.tables[task.table_id].levels, task, outputs)
         self.take(
             ReportCompaction(task_id=task.id, owner="me", outputs=outputs, watermark=task.watermark, at_ms=self.clock)
         )

@@ -78,10 +78,10 @@ def test_cert_manager_issues_the_certificates_of_a_store(kubectl: Kubectl, minio
             seen = eventually("a stamp of what the pod has", lambda: _stamp(objects, pod))
             objects.delete("Secret", "s-meta-tls")
 
-            def renewed() -> bool:
+            def is_renewed() -> bool:
                 return _stamp(objects, pod) not in ("", seen) and bool(_secret(objects, "meta"))
 
-            eventually("another stamp", renewed, PUT_RIGHT_SECONDS)
+            eventually("another stamp", is_renewed, PUT_RIGHT_SECONDS)
             assert _secret(objects, "meta")["data"]["tls.key"] != former["data"]["tls.key"]
         assert process.stop() == 0, process.log()[-2000:]
     finally:

@@ -206,7 +206,7 @@ def test_a_certificate_of_another_store_of_the_issuer_is_refused(tmp_path: Path,
     store = store_with({"managed": {}}, tls=tls)
     authority = new_authority("the issuer of all", datetime.now(UTC), CA_SECONDS)
 
-    def issued(wanted: Certificate) -> dict[str, str]:
+    def issue_secret(wanted: Certificate) -> dict[str, str]:
         pair = issue(authority, wanted, datetime.now(UTC))
         return secret_data({"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate})
 
@@ -219,15 +219,15 @@ def test_a_certificate_of_another_store_of_the_issuer_is_refused(tmp_path: Path,
     }
     stolen["a name that begins so"] = shown._replace(uris=(f"{shown.uris[0]}2",))
     stolen["a common name alone"] = shown._replace(uris=(), dns_names=(shown.common_name,))
-    secrets = {name: issued(one) for name, one in wanted.items()}
+    secrets = {name: issue_secret(one) for name, one in wanted.items()}
     own = shown._replace(uris=(f"{shown.uris[0]}/of-one-client",))
     with meta_with(secrets, store, tmp_path) as opened:
         opened(identity, deadline=5).close()
-        for file, content in issued(own).items():
+        for file, content in issue_secret(own).items():
             (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
         opened(identity, deadline=5).close()
         for certificate in stolen.values():
-            for file, content in issued(certificate).items():
+            for file, content in issue_secret(certificate).items():
                 (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
             with pytest.raises(AccessDenied, match=r"has no role"):
                 opened(identity, deadline=5)

@@ -42,7 +42,7 @@ async def take(*leases: Lease) -> None:
 
 async def is_refused(lease: Lease) -> bool:
     """Make one attempt; returns whether it failed."""
-    return not await lease._try()
+    return not await lease.attempt()
 
 
 def holder(objects: Objects) -> Any:

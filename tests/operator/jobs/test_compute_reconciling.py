@@ -71,7 +71,7 @@ class Kubelet:
         phase = "Failed" if code else "Succeeded"
         self._status({"phase": phase, "conditions": ready, "containerStatuses": [container]})
 
-    def gone(self) -> None:
+    def delete_pod(self) -> None:
         """Delete the pod as a user would. It goes at once, because no node has it."""
         self._objects.delete("Pod", self.pod_name)
 
@@ -119,7 +119,7 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     first = kubelet.uid()
     kubelet.runs()
     shared.await_reason("Compute", name, "Ready")
-    kubelet.gone()
+    kubelet.delete_pod()
     kubelet.another(first)
     eventually("a restart", lambda: status_of(shared, name).get("restarts") == 1)
     assert status_of(shared, name)["failures"] == 0
@@ -184,7 +184,7 @@ def test_a_batch_that_ends_well_is_completed(platform: str, name: str, shared: O
     kubelet.uid()
     kubelet.ends(0)
     assert shared.await_reason("Compute", name, "Completed")["status"] == "True"
-    kubelet.gone()
+    kubelet.delete_pod()
     eventually("a status without a pod", lambda: "driverPod" not in (shared.get("Compute", name) or {})["status"])
     assert kubelet.pod() is None
     assert shared.ready("Compute", name)["reason"] == "Completed"

@@ -13,13 +13,13 @@ from tussock.operator.manifests.store import store_manifests
 STORE = store_with({"managed": {}})
 
 
-def rendered(template: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def render(template: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The pod template of a `Meta` merged with the user's, and the overruled paths."""
     found = meta_manifests(meta_with(podTemplate=template), STORE, DEFAULTS)
     return found.manifests[-1]["spec"]["template"], found.kept
 
 
-OURS, _ = rendered({})
+OURS, _ = render({})
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_a_value_equal_to_the_operators_is_not_reported() -> None:
 )
 def test_values_of_the_operator_win_and_the_path_is_reported(template: dict[str, Any], path: str) -> None:
     """A probe, a port, security, the command, volumes, labels: each is as without the user's template."""
-    found, kept = rendered(template)
+    found, kept = render(template)
     assert kept == (path,)
     if template != {"spec": {"containers": None}}:
         assert found == OURS
@@ -104,7 +104,7 @@ def test_values_of_the_operator_win_and_the_path_is_reported(template: dict[str,
 )
 def test_other_fields_are_the_users(template: dict[str, Any]) -> None:
     """The user's value is there, nothing is reported, and fields that it does not mention stay."""
-    found, kept = rendered(template)
+    found, kept = render(template)
     assert kept == ()
     assert found != OURS
     assert strategic_merge(found, template) == found
@@ -113,7 +113,7 @@ def test_other_fields_are_the_users(template: dict[str, Any]) -> None:
 def test_a_template_never_changes_other_manifests() -> None:
     """Manifests share no parts that a merge could change."""
     before = meta_manifests(meta_with(), STORE, DEFAULTS)
-    rendered(container(env=[{"name": "MINE", "value": "1"}], livenessProbe=None))
+    render(container(env=[{"name": "MINE", "value": "1"}], livenessProbe=None))
     assert meta_manifests(meta_with(), STORE, DEFAULTS) == before
 
 

@@ -37,11 +37,11 @@ class Case:
 
     def plan(self) -> Plan:
         others = {Ref("StateStore", "s"): self.store} if self.store else {}
-        tended = None if self.held is None and not self.problem else self._tended()
+        tended = None if self.held is None and not self.problem else self._tend()
         facts = BackupFacts(parse_store(self.store) if self.store else None, self.serves, tended)
         return plan_backup(parse_backup(self.body), Observed(facts, {}, others), self.now)
 
-    def _tended(self) -> BackupsFact:
+    def _tend(self) -> BackupsFact:
         return BackupsFact(None if self.held is None else tuple(self.held), self.problem, self.leaving)
 
     def work(self, plan: Plan) -> dict[str, Any] | None:
@@ -60,7 +60,7 @@ class Case:
             for name, id_, _ in wanted["make"]:
                 if all(found.name != name for found in self.held):
                     self.made.append(name)
-                    self.held.append(held(name, id_, self.now))
+                    self.held.append(held_backup(name, id_, self.now))
         self.body["status"] = plan.status
         return plan
 
@@ -81,7 +81,7 @@ class Case:
         return backup_name(parse_backup(self.body), scheduled)
 
 
-def held(name: str, id_: str, made: datetime) -> HeldBackup:
+def held_backup(name: str, id_: str, made: datetime) -> HeldBackup:
     return HeldBackup(name, id_, 7, 1000, int(made.timestamp() * 1000))
 
 
@@ -174,7 +174,7 @@ def test_only_the_newest_missed_time_is_made_up_for() -> None:
 @pytest.mark.parametrize("there", [0, 1, 5])
 def test_retention_keeps_backups_that_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
     """An hour lies between two backups; each rule keeps the newest, and foreign ones are ignored."""
-    all_of_them = [held(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
+    all_of_them = [held_backup(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
     gone = expired_backups(all_of_them, Retention(count=count, seconds=seconds), NOW)
     by_count = count or 0
     by_age = 0 if seconds is None else len([age for age in range(there) if age * 3600 + 90 < seconds])
@@ -185,7 +185,7 @@ def test_retention_keeps_backups_that_either_rule_keeps(count: int | None, secon
 def test_retention_deletes_backups_of_a_schedule() -> None:
     """Only its own backups; foreign ones stay, even with such a name."""
     case = Case(schedule="*/10 * * * *", retention={"count": 2})
-    foreign = [held("mine", "0" * 32, NOW), held(f"{case.name()}-20200101-0000", "1" * 32, NOW)]
+    foreign = [held_backup("mine", "0" * 32, NOW), held_backup(f"{case.name()}-20200101-0000", "1" * 32, NOW)]
     assert case.held is not None
     case.held += foreign
     for _ in range(4):
@@ -299,7 +299,7 @@ def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
     """With `Retain` all stay; the object is released once a list younger than its deletion shows no backup of it."""
     case = Case(deletionPolicy=policy, **({"schedule": schedule} if schedule else {}))
     assert case.held is not None
-    case.held.append(held("foreign", "0" * 32, NOW))
+    case.held.append(held_backup("foreign", "0" * 32, NOW))
     for _ in range(2):
         case.settle()
         case.after(600)
@@ -317,7 +317,7 @@ def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
     plan = case.plan()
     assert case.work(plan) == {"make": [], "drop": [], "leaving": True}
     assert case.held is not None
-    case.held.append(held(case.name(), backup_id(parse_backup(case.body), case.name()), NOW))
+    case.held.append(held_backup(case.name(), backup_id(parse_backup(case.body), case.name()), NOW))
     case.leaving = True
     assert case.work(case.plan()) == {"make": [], "drop": [case.name()], "leaving": True}
     assert [isinstance(action, Release) for action in case.settle().actions] == [True]

@@ -43,15 +43,15 @@ def test_nothing_is_missing_once_all_are_issued() -> None:
 def test_without_cert_manager_the_store_reports_it_and_makes_no_request() -> None:
     """An object of a missing kind would be refused; running nodes go on."""
 
-    def planned(*, has_cert_manager: bool) -> Plan:
+    def plan_again(*, has_cert_manager: bool) -> Plan:
         facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), has_cert_manager=has_cert_manager)
         return plan_store(STORE, Observed(facts, {}, {}), NOW)
 
     def kinds(plan: Plan) -> set[str]:
         return {action.manifest["kind"] for action in plan.actions if isinstance(action, Apply)}
 
-    without = planned(has_cert_manager=False)
-    assert "Certificate" in kinds(planned(has_cert_manager=True))
+    without = plan_again(has_cert_manager=False)
+    assert "Certificate" in kinds(plan_again(has_cert_manager=True))
     assert "Certificate" not in kinds(without)
     condition = without.status["conditions"][0]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", "CertificatesNotIssued")

@@ -67,7 +67,7 @@ def plan_of_compactor(
     return plan_compactor(parse_compactor(resource("Compactor", **spec)), observed, NOW)
 
 
-def made(found: Plan, ready_replicas: int | None = None) -> dict[Ref, Any]:
+def children_of(found: Plan, ready_replicas: int | None = None) -> dict[Ref, Any]:
     """The children that a plan applies, as they would be observed; the Deployment has rolled out."""
     children: dict[Ref, Any] = {}
     for action in found.actions:
@@ -93,12 +93,12 @@ def pods(*ips: str, **annotations: str) -> dict[Ref, Any]:
     }
 
 
-def told(found: Plan) -> tuple[str, str]:
+def conditions_of(found: Plan) -> tuple[str, str]:
     held = found.status["conditions"]
     return held[0]["reason"], "".join(condition["status"][0] for condition in held)
 
 
-def applied(found: Plan) -> list[str]:
+def applied_kinds(found: Plan) -> list[str]:
     return [action.manifest["kind"] for action in found.actions if isinstance(action, Apply)]
 
 
@@ -116,18 +116,18 @@ def test_no_component_starts_on_an_unusable_store(plan: Any, verdict: Verdict | 
     """The message repeats the store's own."""
     found = plan(store_body(verdict))
     assert found.actions == ()
-    assert told(found) == ("WaitingForStore", "FTF")
+    assert conditions_of(found) == ("WaitingForStore", "FTF")
     assert (verdict.message if verdict else "first time") in found.status["conditions"][0]["message"]
 
 
 @pytest.mark.parametrize("verdict", NOT_USABLE.values(), ids=NOT_USABLE)
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_running_components_are_kept_in_any_state_of_the_store(plan: Any, verdict: Verdict | None) -> None:
-    children = made(plan())
+    children = children_of(plan())
     gone = children.pop(Ref("ServiceAccount", "m-meta" if plan is plan_of_meta else "m-compactor"))
     found = plan(store_body(verdict), children)
-    assert applied(found) == [gone["kind"]]
-    assert told(found) == ("Ready", "TFF")
+    assert applied_kinds(found) == [gone["kind"]]
+    assert conditions_of(found) == ("Ready", "TFF")
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
@@ -135,8 +135,8 @@ def test_a_problem_of_a_part_is_no_obstacle_to_the_parts(plan: Any) -> None:
     """Once Meta reported a Service refused by a quota, the store repeated it, Meta waited for the store, and so on."""
     body = store_body(problem_verdict(Reason.APPLY_REFUSED, "Meta m: The API server refused a request."))
     body["status"]["obstacle"] = ""
-    assert told(plan(body))[0] != "WaitingForStore"
-    assert applied(plan(body)) == applied(plan())
+    assert conditions_of(plan(body))[0] != "WaitingForStore"
+    assert applied_kinds(plan(body)) == applied_kinds(plan())
 
 
 ASKED: dict[str, tuple[PlatformFact, bool, str, str]] = {
@@ -156,13 +156,13 @@ def test_meta_nodes_serve_when_one_leads_and_answers(
     platform: PlatformFact, has_led: bool, reason: str, statuses: str
 ) -> None:
     """Story: with all gRPC down, or a wrong name in the certificate, pods were ready and so was the Meta."""
-    children = made(plan_of_meta())
+    children = children_of(plan_of_meta())
     body = resource("Meta", replicas=2)
     if has_led:
         body["status"] = plan_of_meta(children=children, platform=LED).status
     facts = MetaFacts(parse_store(store_body()), DEFAULTS, platform)
     found = plan_meta(parse_meta(body), Observed(facts, children, others_of(store_body())), NOW)
-    assert told(found) == (reason, statuses)
+    assert conditions_of(found) == (reason, statuses)
 
 
 AWAY = problem_verdict(Reason.BUCKET_UNREACHABLE, "s3://b does not answer.")
@@ -191,19 +191,19 @@ def test_an_outage_of_the_bucket_changes_ready_once_each_way() -> None:
     for verdict, ready_replicas, platform, reason, statuses in OUTAGE:
         body = store_body(verdict)
         facts = MetaFacts(parse_store(body), DEFAULTS, platform)
-        observed = Observed(facts, made(plan_of_meta(), ready_replicas), others_of(body))
+        observed = Observed(facts, children_of(plan_of_meta(), ready_replicas), others_of(body))
         found = plan_meta(parse_meta({**resource("Meta", replicas=2), "status": status}), observed, NOW)
-        assert told(found) == (reason, statuses)
+        assert conditions_of(found) == (reason, statuses)
         status = found.status
 
 
 def test_pods_that_cannot_run_are_reported_before_a_missing_leader() -> None:
     """No earlier pod serves."""
-    children = made(plan_of_meta(), 1)
+    children = children_of(plan_of_meta(), 1)
     container = {"name": "meta", "image": "node:2", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     pod = {"kind": "Pod", "metadata": {"name": "m-1"}, "status": {"containerStatuses": [container]}}
     found = plan_of_meta(children={**children, Ref("Pod", "m-1"): pod}, platform=PlatformFact("", times=3))
-    assert told(found) == ("ImagePullFailed", "FTT")
+    assert conditions_of(found) == ("ImagePullFailed", "FTT")
     assert "serve" not in found.status["conditions"][0]["message"]
 
 
@@ -215,25 +215,25 @@ def test_a_meta_without_its_bucket_reports_the_bucket(
 ) -> None:
     """Story: a full bucket was reported as `elect a leader`; in an outage `Ready` went up and down with the pods."""
     body = store_body(problem_verdict(reason, "s3://b is what it is: it is full."))
-    found = plan_of_meta(body, made(plan_of_meta(), ready_replicas), platform)
+    found = plan_of_meta(body, children_of(plan_of_meta(), ready_replicas), platform)
     if platform is None and ready_replicas:
-        assert told(found)[0] in ("Ready", "RollingOut"), "nobody has asked them yet"
+        assert conditions_of(found)[0] in ("Ready", "RollingOut"), "nobody has asked them yet"
         return
-    assert told(found) == (reason, "FFT")
+    assert conditions_of(found) == (reason, "FFT")
     assert "it is full" in found.status["conditions"][0]["message"]
 
 
 def test_a_leading_node_proves_that_the_bucket_is_reachable() -> None:
     body = store_body(problem_verdict(Reason.BUCKET_UNREACHABLE, "s3://b does not answer."))
-    assert told(plan_of_meta(body, made(plan_of_meta()), LED)) == ("Ready", "TFF")
+    assert conditions_of(plan_of_meta(body, children_of(plan_of_meta()), LED)) == ("Ready", "TFF")
 
 
 def test_a_leader_whose_pod_is_gone_is_not_shown() -> None:
     """Neither under its old address, nor while no node can be asked."""
-    children = {**made(plan_of_meta()), **pods("1", "2")}
+    children = {**children_of(plan_of_meta()), **pods("1", "2")}
     shown = plan_of_meta(children=children, platform=LED).status
     assert shown["leader"] in {ref.name for ref in children}
-    assert "leader" not in plan_of_meta(children=made(plan_of_meta()), platform=LED).status
+    assert "leader" not in plan_of_meta(children=children_of(plan_of_meta()), platform=LED).status
     body = {**resource("Meta", replicas=2), "status": shown}
     facts = MetaFacts(parse_store(store_body()), DEFAULTS, PlatformFact("away.", is_blind=True))
     gone = {ref: child for ref, child in children.items() if ref.name != shown["leader"]}
@@ -244,7 +244,7 @@ def test_a_leader_whose_pod_is_gone_is_not_shown() -> None:
 
 def test_a_new_operator_keeps_what_the_status_knows() -> None:
     """Story: each change of the operator's leader wrote every status twice, with an event each time."""
-    children = made(plan_of_meta())
+    children = children_of(plan_of_meta())
     for platform in (LED, PlatformFact("", times=3), PlatformFact("refused.", times=3)):
         body = resource("Meta", replicas=2)
         body["status"] = plan_of_meta(children=children, platform=platform).status
@@ -254,9 +254,9 @@ def test_a_new_operator_keeps_what_the_status_knows() -> None:
 
 
 def test_scaling_is_no_change_of_image() -> None:
-    children = made(plan_of_meta())
+    children = children_of(plan_of_meta())
     before = plan_of_meta(children=children, platform=LED)
-    assert told(before) == ("Ready", "TFF")
+    assert conditions_of(before) == ("Ready", "TFF")
     children[Ref("Deployment", "m-meta")]["spec"]["replicas"] = 1
     children[Ref("Deployment", "m-meta")]["status"].update(replicas=1, updatedReplicas=1, readyReplicas=1)
     message = plan_of_meta(children=children, platform=LED).status["conditions"][0]["message"]
@@ -266,20 +266,20 @@ def test_scaling_is_no_change_of_image() -> None:
 def test_a_component_without_its_store_says_so() -> None:
     observed = Observed(MetaFacts(None, DEFAULTS, None), {}, others_of(None))
     found = plan_meta(parse_meta(resource("Meta")), observed, NOW)
-    assert told(found) == ("WaitingForStore", "FTF")
+    assert conditions_of(found) == ("WaitingForStore", "FTF")
     assert "There is no StateStore s" in found.status["conditions"][0]["message"]
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_a_second_pass_does_nothing(plan: Any) -> None:
-    found = plan(store_body(), made(plan()))
+    found = plan(store_body(), children_of(plan()))
     assert found.actions == ()
-    assert told(found) == ("Ready", "TFF")
+    assert conditions_of(found) == ("Ready", "TFF")
     assert found.status["observedGeneration"] == 5
 
 
 def test_the_status_has_the_facts_of_the_platform() -> None:
-    children = {**made(plan_of_meta()), **pods("1", "2")}
+    children = {**children_of(plan_of_meta()), **pods("1", "2")}
     status = plan_of_meta(children=children, platform=LED).status
     told_of = {name: status[name] for name in ("leader", "term", "version", "committedEpoch", "committedTime")}
     assert told_of == {
@@ -293,14 +293,14 @@ def test_the_status_has_the_facts_of_the_platform() -> None:
 
 
 def test_meta_nodes_without_a_leader_do_not_serve() -> None:
-    found = plan_of_meta(children=made(plan_of_meta()), platform=LED._replace(leader=""))
-    assert told(found) == ("RollingOut", "FTF")
+    found = plan_of_meta(children=children_of(plan_of_meta()), platform=LED._replace(leader=""))
+    assert conditions_of(found) == ("RollingOut", "FTF")
 
 
 def test_meta_nodes_that_the_operator_cannot_reach_may_serve() -> None:
     """A network policy may be the cause, or an operator outside the cluster: the kubelet's probes know better."""
-    found = plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("no route.", is_blind=True))
-    assert told(found) == ("Ready", "TFF")
+    found = plan_of_meta(children=children_of(plan_of_meta()), platform=PlatformFact("no route.", is_blind=True))
+    assert conditions_of(found) == ("Ready", "TFF")
     assert "no route" in found.status["conditions"][0]["message"]
 
 
@@ -317,13 +317,13 @@ def test_meta_nodes_that_the_operator_cannot_reach_may_serve() -> None:
 def test_the_leaders_pod_is_deleted_last(
     before: dict[str, str], ips: tuple[str, ...], platform: PlatformFact | None, expected: dict[str, str | None]
 ) -> None:
-    found = plan_of_meta(children={**made(plan_of_meta()), **pods(*ips, **before)}, platform=platform)
+    found = plan_of_meta(children={**children_of(plan_of_meta()), **pods(*ips, **before)}, platform=platform)
     costs = [action for action in found.actions if isinstance(action, Annotate) and DELETION_COST in action.annotations]
     assert {action.ref.name: action.annotations[DELETION_COST] for action in costs} == expected
 
 
 def test_pods_are_stamped_once_for_each_version_of_a_secret() -> None:
-    children = {**made(plan_of_meta()), **pods("1")}
+    children = {**children_of(plan_of_meta()), **pods("1")}
     [first] = [action for action in plan_of_meta(children=children).actions if isinstance(action, Annotate)]
     children[Ref("Pod", "m-1")]["metadata"]["annotations"] = first.annotations
     assert plan_of_meta(children=children).actions == ()
@@ -339,7 +339,7 @@ def test_overruled_parts_of_a_pod_template_are_reported_once() -> None:
     [event] = [action for action in found.actions if isinstance(action, Emit)]
     assert (event.type, event.reason) == ("Warning", "PodTemplateKept")
     assert "hostNetwork" in event.message
-    assert plan_of_meta(children=made(found), podTemplate=template).actions == ()
+    assert plan_of_meta(children=children_of(found), podTemplate=template).actions == ()
 
 
 METAS: dict[str, tuple[dict[str, bool], str]] = {
@@ -353,14 +353,14 @@ METAS: dict[str, tuple[dict[str, bool], str]] = {
 def test_compactors_wait_for_all_meta_nodes(metas: dict[str, bool], words: str) -> None:
     found = plan_of_compactor(metas=metas)
     assert found.actions == ()
-    assert told(found) == ("WaitingForMeta", "FTF")
+    assert conditions_of(found) == ("WaitingForMeta", "FTF")
     assert words in found.status["conditions"][0]["message"]
 
 
 def test_compactors_say_that_the_meta_of_the_store_is_on_its_way() -> None:
     """A user who gave the store a meta section was told to create one."""
     found = plan_of_compactor(store_body(meta={}), metas={})
-    assert told(found) == ("WaitingForMeta", "FTF")
+    assert conditions_of(found) == ("WaitingForMeta", "FTF")
     assert found.status["conditions"][0]["message"] == "The operator is creating Meta s of StateStore s."
     found = plan_of_compactor(metas={})
     advice = "There is no Meta of StateStore s; create one, or set spec.meta of the store."
@@ -368,46 +368,49 @@ def test_compactors_say_that_the_meta_of_the_store_is_on_its_way() -> None:
 
 
 def test_a_new_template_waits_for_meta_nodes_and_a_new_number_does_not() -> None:
-    children = made(plan_of_compactor())
+    children = children_of(plan_of_compactor())
     waits = plan_of_compactor(children=children, metas={"s": False}, image="node:2")
-    assert applied(waits) == []
-    assert told(waits) == ("WaitingForMeta", "TTF")
+    assert applied_kinds(waits) == []
+    assert conditions_of(waits) == ("WaitingForMeta", "TTF")
     scaled = plan_of_compactor(children=children, metas={"s": False}, replicas=3)
-    assert applied(scaled) == ["Deployment"]
-    assert applied(plan_of_compactor(children=children, image="node:2")) == ["Deployment"]
+    assert applied_kinds(scaled) == ["Deployment"]
+    assert applied_kinds(plan_of_compactor(children=children, image="node:2")) == ["Deployment"]
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_a_roll_is_checked_often_without_events(plan: Any) -> None:
     """No event comes after the half minute in which a pod found no node."""
-    assert plan(children=made(plan(), ready_replicas=0)).again_seconds == 15.0
+    assert plan(children=children_of(plan(), ready_replicas=0)).again_seconds == 15.0
     assert (
-        plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.", is_blind=True)).again_seconds is None
+        plan_of_meta(children=children_of(plan_of_meta()), platform=PlatformFact("away.", is_blind=True)).again_seconds
+        is None
     )
-    assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("", leader="")).again_seconds == 15.0
+    assert (
+        plan_of_meta(children=children_of(plan_of_meta()), platform=PlatformFact("", leader="")).again_seconds == 15.0
+    )
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_a_paused_store_changes_nothing(plan: Any) -> None:
-    children = made(plan())
+    children = children_of(plan())
     children.popitem()
     found = plan(store_body(paused=True), {**children, **pods("1")})
     assert found.actions == ()
-    assert told(found)[0] == "Paused"
+    assert conditions_of(found)[0] == "Paused"
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 @pytest.mark.parametrize(("reason", "goes"), [(Reason.DRAINING, False), (Reason.DELETING, True)])
 def test_nodes_are_deleted_once_the_jobs_of_a_deleted_store_have_drained(plan: Any, reason: Reason, goes: bool) -> None:
     body = store_body(progress_verdict(reason, "x"), metadata={"deletionTimestamp": LATER})
-    found = plan(body, made(plan()))
+    found = plan(body, children_of(plan()))
     name = "m-meta" if plan is plan_of_meta else "m-compactor"
     assert found.actions == ((Delete(Ref("Deployment", name)),) if goes else ())
-    assert told(found) == ("Deleting", "FTF")
+    assert conditions_of(found) == ("Deleting", "FTF")
 
 
 def test_the_last_known_facts_stay_while_no_node_answers() -> None:
-    children = made(plan_of_meta())
+    children = children_of(plan_of_meta())
     known = plan_of_meta(children=children, platform=LED).status
     body = {**resource("Meta", replicas=2), "status": known}
     facts = MetaFacts(parse_store(store_body()), DEFAULTS, PlatformFact("away."))

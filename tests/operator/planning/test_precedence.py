@@ -23,7 +23,7 @@ OLD, NEW = "2026-11-21T11:00:00Z", "2026-11-21T12:00:00Z"
 DELETED = {"deletionTimestamp": "2026-11-21T12:30:00Z"}
 
 
-def degraded(reason: str) -> dict[str, Any]:
+def degraded_status(reason: str) -> dict[str, Any]:
     held = [("Ready", "False"), ("Progressing", "False"), ("Degraded", "True")]
     return {"conditions": [{"type": type_, "status": status, "reason": reason} for type_, status in held]}
 
@@ -31,14 +31,14 @@ def degraded(reason: str) -> dict[str, Any]:
 STATES: dict[str, tuple[bool, dict[str, Any]]] = {
     # Whether a store in this state holds its prefix, and what of its body makes the state.
     "never probed": (False, {}),
-    "without a key": (False, {"status": degraded("SecretNotFound")}),
-    "refused": (False, {"status": degraded("PrefixInUse")}),
-    "readers may write": (False, {"status": degraded("ReadersMayWrite")}),
+    "without a key": (False, {"status": degraded_status("SecretNotFound")}),
+    "refused": (False, {"status": degraded_status("PrefixInUse")}),
+    "readers may write": (False, {"status": degraded_status("ReadersMayWrite")}),
     "paused": (False, {"spec": {"paused": True}}),
     "deleted": (False, {"metadata": DELETED}),
     "holding": (True, {"status": {"prefixHeld": True}}),
     "of an earlier operator": (True, {"status": {"version": "0.1.0"}}),
-    "holding without a key": (True, {"status": {"prefixHeld": True, **degraded("SecretNotFound")}}),
+    "holding without a key": (True, {"status": {"prefixHeld": True, **degraded_status("SecretNotFound")}}),
     "holding and paused": (True, {"status": {"prefixHeld": True}, "spec": {"paused": True}}),
     "holding and deleted": (True, {"status": {"prefixHeld": True}, "metadata": DELETED}),
     "let go": (False, {"status": {"prefixHeld": True}, "metadata": {**DELETED, "finalizers": ["theirs"]}}),

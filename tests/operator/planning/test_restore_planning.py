@@ -47,12 +47,12 @@ class Case:
         return list(self.children[POD]["spec"]["containers"][0]["args"])
 
 
-def told(plan: Plan) -> tuple[str, str, str]:
+def conditions_of(plan: Plan) -> tuple[str, str, str]:
     held = {condition["type"]: condition for condition in plan.status["conditions"]}
     return held["Ready"]["reason"], held["Degraded"]["status"], held["Ready"]["message"]
 
 
-def ended(code: int, message: str = "") -> dict[str, Any]:
+def ended_pod(code: int, message: str = "") -> dict[str, Any]:
     container = {
         "name": "restore",
         "restartCount": 1,
@@ -74,13 +74,13 @@ def test_no_file_is_left_over() -> None:
 def test_the_backup_is_there_before_anything_starts() -> None:
     """Pod, then Meta; then the pod and its settings are deleted, and never come back."""
     case = Case({"backup": "nightly"})
-    assert told(case.pass_())[:2] == ("Restoring", "False")
+    assert conditions_of(case.pass_())[:2] == ("Restoring", "False")
     assert set(case.children) == {POD, CONFIG}
     assert case.arguments()[:6] == ["backup", "restore", "nightly-1", "s3://b/new", "--store", "s3://b/old"]
     for phase in ("Pending", "Running"):
         case.pod_is(phase)
         plan = case.pass_()
-        assert told(plan)[:2] == ("Restoring", "False")
+        assert conditions_of(plan)[:2] == ("Restoring", "False")
         assert "restoredFrom" not in plan.status
         assert not any(ref.kind == "Meta" for ref in case.children)
     case.pod_is("Succeeded")
@@ -99,7 +99,7 @@ def test_a_lost_pod_is_replaced_and_restores_the_same_backup() -> None:
     case.pass_()
     case.others[Ref("StateStoreBackup", "nightly")]["status"]["backupName"] = "nightly-2"
     case.pod_is("Failed", reason="Evicted")
-    assert told(case.pass_())[0] == "Restoring"
+    assert conditions_of(case.pass_())[0] == "Restoring"
     assert POD not in case.children
     case.pass_()
     assert case.arguments()[2] == "nightly-1"
@@ -129,7 +129,7 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
         del case.others[Ref("StateStoreBackup", "nightly")]
     elif gap == "store":
         del case.others[Ref("StateStore", "s")]
-    found = told(case.pass_())
+    found = conditions_of(case.pass_())
     assert found[:2] == (reason, degraded)
     assert said in found[2]
     assert case.children == {}
@@ -138,7 +138,7 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
 def test_existing_data_are_served_without_a_restore() -> None:
     """For example after a deletion with `Retain` and a second apply of the manifest: no restore, no obstacle."""
     case = Case({"backup": "nightly"})
-    found = told(case.pass_(BucketFact(None, has_store=True)))
+    found = conditions_of(case.pass_(BucketFact(None, has_store=True)))
     assert found[:2] == ("WaitingForMeta", "False")
     assert POD not in case.children
     assert Ref("Meta", "new") in case.children
@@ -148,17 +148,17 @@ def test_the_secret_of_the_source_is_checked_first() -> None:
     """A pod would wait for a missing one without a word."""
     s3 = {"bucket": "old", "endpoint": "https://old", "credentialsSecret": {"name": "old-keys"}}
     case = Case({"backupName": "old-7", "objectStore": {"s3": s3}})
-    found = told(case.pass_())
+    found = conditions_of(case.pass_())
     assert found[:2] == ("SecretNotFound", "True")
     assert "no Secret old-keys in namespace team" in found[2]
     secret: Manifest = {"kind": "Secret", "metadata": {"name": "old-keys"}, "data": {"access-key-id": ""}}
     case.others[Ref("Secret", "old-keys")] = secret
-    found = told(case.pass_())
+    found = conditions_of(case.pass_())
     assert found[:2] == ("SecretKeyMissing", "True")
     assert "has no key secret-access-key" in found[2]
     assert POD not in case.children
     secret["data"]["secret-access-key"] = ""
-    assert told(case.pass_())[0] == "Restoring"
+    assert conditions_of(case.pass_())[0] == "Restoring"
     assert POD in case.children
 
 
@@ -166,15 +166,15 @@ def test_the_message_of_the_pod_is_reported() -> None:
     """The message has the words of the failed attempt, or those of Kubernetes for a pod that cannot begin."""
     case = Case({"backup": "nightly"})
     case.pass_()
-    case.pod_is("Running", **ended(1, "StoreNotEmpty: s3://b/new holds another store\n"))
-    found = told(case.pass_())
+    case.pod_is("Running", **ended_pod(1, "StoreNotEmpty: s3://b/new holds another store\n"))
+    found = conditions_of(case.pass_())
     assert found[:2] == ("RestoreFailed", "True")
     assert "StoreNotEmpty: s3://b/new holds another store. Pod new-restore tries again." in found[2]
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     case.pod_is("Pending", containerStatuses=[{"name": "restore", "image": "i", "state": {"waiting": waiting}}])
-    found = told(case.pass_())
+    found = conditions_of(case.pass_())
     assert found[:2] == ("ImagePullFailed", "True")
-    case.pod_is("Succeeded", **ended(1, "before"))
+    case.pod_is("Succeeded", **ended_pod(1, "before"))
     assert case.pass_().status["restoredFrom"] == "nightly-1"
 
 
@@ -187,4 +187,4 @@ def test_the_deletion_of_a_store_ends_its_restore_first() -> None:
     facts = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": None}, pods=[pod])
     plan = plan_store(parse_store(case.store), Observed(facts, case.children, case.others), NOW)
     assert Delete(POD) in plan.actions
-    assert "new-restore" in told(plan)[2]
+    assert "new-restore" in conditions_of(plan)[2]

@@ -34,7 +34,7 @@ LED = PlatformFact("", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, 
 Status = Mapping[str, Any]
 
 
-def declared(kind: str) -> dict[str, Any]:
+def status_schema(kind: str) -> dict[str, Any]:
     """The schema of a kind's status."""
     crd = yaml.safe_load((CRDS / f"{kind.lower()}s.yaml").read_text(encoding="utf-8"))
     (version,) = crd["spec"]["versions"]
@@ -127,7 +127,7 @@ WRITTEN = {
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_plans_write_exactly_the_keys_of_the_schema(kind: str) -> None:
     written = {key for status in WRITTEN[kind]() for key in keys_of(status)}
-    assert written == set(keys_of_schema(declared(kind)))
+    assert written == set(keys_of_schema(status_schema(kind)))
 
 
 def test_a_status_with_an_unknown_key_is_refused(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,13 +60,13 @@ def plan(one: StoreResource, facts: StoreFacts = GOOD, others: Any = None, child
     return plan_store(one, Observed(facts, children or {}, secret() if others is None else others), NOW)
 
 
-def told(found: Plan) -> tuple[str, str]:
+def conditions_of(found: Plan) -> tuple[str, str]:
     """The reason, and the statuses of Ready, Progressing and Degraded by their first letters."""
     held = found.status["conditions"]
     return held[0]["reason"], "".join(condition["status"][0] for condition in held)
 
 
-def applied(found: Plan) -> set[str]:
+def applied_kinds(found: Plan) -> set[str]:
     return {action.manifest["kind"] for action in found.actions if isinstance(action, Apply)}
 
 
@@ -111,8 +111,8 @@ def test_an_obstacle_is_reported_and_nothing_is_started(
     spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
 ) -> None:
     found = plan(store(**spec), facts, others)
-    assert told(found) == (reason, statuses)
-    assert not applied(found) & {"Meta", "Compactor"}
+    assert conditions_of(found) == (reason, statuses)
+    assert not applied_kinds(found) & {"Meta", "Compactor"}
     assert found.again_seconds == 10.0
 
 
@@ -120,12 +120,12 @@ def test_nothing_is_started_before_the_status_says_that_the_prefix_is_held() -> 
     """An operator that dies in between must not forget the owner of the prefix; the next pass starts the parts."""
     new = replace_status(store(), {})
     first = plan(new, replace(GOOD, holds_prefix=True))
-    assert told(first) == ("Reconciling", "FTF")
-    assert not applied(first) & {"Meta", "Compactor"}
+    assert conditions_of(first) == ("Reconciling", "FTF")
+    assert not applied_kinds(first) & {"Meta", "Compactor"}
     assert first.status["prefixHeld"] is True
     assert first.status["obstacle"]
     second = plan(replace_status(new, first.status), replace(GOOD, holds_prefix=True))
-    assert {"Meta", "Compactor"} <= applied(second)
+    assert {"Meta", "Compactor"} <= applied_kinds(second)
     assert second.status["obstacle"] == ""
     assert "prefixHeld" not in plan(new, replace(GOOD, bucket=None)).status
 
@@ -152,7 +152,7 @@ def test_a_store_that_was_let_go_keeps_its_last_word() -> None:
 def test_a_store_of_an_earlier_operator_holds_its_prefix() -> None:
     """Its status has no such field; the version that its meta nodes reported shows the same."""
     found = plan(replace_status(store(), {"version": "0.1.0"}))
-    assert {"Meta", "Compactor"} <= applied(found)
+    assert {"Meta", "Compactor"} <= applied_kinds(found)
     assert found.status["prefixHeld"] is True
 
 
@@ -162,10 +162,10 @@ def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
     reference = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "name": "s", "uid": "0"}
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = [reference]
     found = plan(store(tls={"mode": "managed"}), others={**secret(), **former})
-    assert told(found)[0] == "Reconciling"
+    assert conditions_of(found)[0] == "Reconciling"
     assert "what a former resource of this name owned: Secret s-ca" in found.status["conditions"][0]["message"]
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = []
-    assert told(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
+    assert conditions_of(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
 
 
 def test_a_new_operator_takes_the_status_of_a_store_as_it_was() -> None:
@@ -178,7 +178,7 @@ def test_a_new_operator_takes_the_status_of_a_store_as_it_was() -> None:
             replace_status(store(), before.status), Observed(replace(GOOD, bucket=None), meta, others), NOW
         )
         assert again.status == before.status
-        assert ("Compactor" in applied(again)) == (bucket.reason is None)
+        assert ("Compactor" in applied_kinds(again)) == (bucket.reason is None)
 
 
 def replace_status(one: StoreResource, status: dict[str, Any]) -> StoreResource:
@@ -192,14 +192,14 @@ def test_running_components_are_kept_in_spite_of_an_obstacle(
     """The store serves as long as its meta nodes do; their objects are still corrected."""
     meta = component("Meta", ready_verdict("x"))
     found = plan(store(**spec), facts, {**others, **meta}, meta)
-    assert told(found) == (reason, "T" + statuses[1:])
+    assert conditions_of(found) == (reason, "T" + statuses[1:])
     assert not any(isinstance(action, Delete) and action.ref.kind == "Meta" for action in found.actions)
 
 
 def test_a_store_without_obstacles_gets_its_components() -> None:
     """As the user wrote them: fields that a section leaves out stay with the API server and autoscalers."""
     found = plan(store())
-    assert told(found) == ("WaitingForMeta", "FTF")
+    assert conditions_of(found) == ("WaitingForMeta", "FTF")
     made = {action.manifest["kind"]: action.manifest for action in found.actions if isinstance(action, Apply)}
     assert made["Compactor"]["spec"] == {"storeRef": {"name": "s"}, "slots": 2}
     assert made["Meta"]["metadata"]["ownerReferences"][0]["uid"] == "1"
@@ -266,7 +266,7 @@ def test_the_status_of_a_store_follows_its_parts(
 ) -> None:
     others = {**secret(), **component("Meta", meta), **component("Compactor", compactor)}
     found = plan(store(), GOOD, others)
-    assert told(found) == (reason, statuses)
+    assert conditions_of(found) == (reason, statuses)
     assert found.status["observedGeneration"] == 3
 
 
@@ -287,14 +287,14 @@ def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
         **component("Compactor", ready_verdict("x")),
     }
     found = plan(store(), GOOD, others)
-    assert told(found) == ("WaitingForMeta", "TTF")
+    assert conditions_of(found) == ("WaitingForMeta", "TTF")
     assert found.status["conditions"][0]["message"] == "Meta s has changed; the operator is checking it."
 
 
 def test_a_meta_of_the_section_is_waited_for() -> None:
     """The operator does not report it as missing: the user has written the section."""
     found = plan(store(meta={}), GOOD)
-    assert told(found) == ("WaitingForMeta", "FTF")
+    assert conditions_of(found) == ("WaitingForMeta", "FTF")
     assert found.status["conditions"][0]["message"] == "The operator is creating Meta s."
 
 
@@ -304,16 +304,16 @@ def test_a_status_of_another_release_keeps_its_obstacle() -> None:
     for condition in before["conditions"]:
         condition["reason"] = "OfTheNextRelease"
     again = plan(replace_status(store(), before), replace(GOOD, bucket=None))
-    assert told(again) == ("Reconciling", "FTF")
+    assert conditions_of(again) == ("Reconciling", "FTF")
     assert again.status["obstacle"] == "away."
-    assert not applied(again) & {"Meta", "Compactor"}
+    assert not applied_kinds(again) & {"Meta", "Compactor"}
 
 
 def test_a_paused_store_changes_nothing() -> None:
     """No difference and no obstacle changes that; the status still shows whether the store serves."""
     found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready_verdict("x")))
     assert found.actions == (Hold(),)
-    assert told(found) == ("Paused", "TFF")
+    assert conditions_of(found) == ("Paused", "TFF")
 
 
 def test_a_managed_object_store_comes_first() -> None:
@@ -321,13 +321,13 @@ def test_a_managed_object_store_comes_first() -> None:
     one = store(objectStore={"managed": {}})
     found = plan(one, replace(GOOD, bucket=None), {})
     assert Work(MAKE_MINIO_SECRET, {}) in found.actions
-    assert {"PersistentVolumeClaim", "Service"} <= applied(found)
-    assert "StatefulSet" not in applied(found)
-    assert told(found) == ("RollingOut", "FTF")
+    assert {"PersistentVolumeClaim", "Service"} <= applied_kinds(found)
+    assert "StatefulSet" not in applied_kinds(found)
+    assert conditions_of(found) == ("RollingOut", "FTF")
     assert found.again_seconds == 2.0
     again = plan(one, replace(GOOD, bucket=None), own_secret("s-minio"))
     assert not any(isinstance(action, Work) for action in again.actions)
-    assert "StatefulSet" in applied(again)
+    assert "StatefulSet" in applied_kinds(again)
 
 
 def test_a_managed_object_store_restarts_with_another_secret() -> None:

@@ -64,7 +64,7 @@ META = parse_meta(
 STORE = store_with({"managed": {}})
 
 
-def made(image: str, generation: int = 1, **edited: Any) -> dict[Ref, Manifest]:
+def make_nodes(image: str, generation: int = 1, **edited: Any) -> dict[Ref, Manifest]:
     """The objects of nodes that were made with that image."""
     store = replace(STORE, metadata=replace(STORE.metadata, generation=generation))
     manifests = meta_manifests(META, store, DEFAULTS._replace(node_image=image)).manifests
@@ -77,12 +77,12 @@ def test_only_changes_by_the_upgrade_wait() -> None:
     """Another image by the operator's settings waits; a change of a spec, a manual edit and the first start do not."""
     wanted = meta_manifests(META, STORE, DEFAULTS).manifests
     generation = STORE.metadata.generation
-    assert is_asked_by_operator(wanted, made("former", generation))
-    assert not is_asked_by_operator(wanted, made(DEFAULTS.node_image, generation))
-    assert not is_asked_by_operator(wanted, made("former", generation + 1))
-    assert not is_asked_by_operator(wanted, made(DEFAULTS.node_image, generation, spec={"replicas": 0}))
+    assert is_asked_by_operator(wanted, make_nodes("former", generation))
+    assert not is_asked_by_operator(wanted, make_nodes(DEFAULTS.node_image, generation))
+    assert not is_asked_by_operator(wanted, make_nodes("former", generation + 1))
+    assert not is_asked_by_operator(wanted, make_nodes(DEFAULTS.node_image, generation, spec={"replicas": 0}))
     assert not is_asked_by_operator(wanted, {})
-    earlier = made("former", generation)
+    earlier = make_nodes("former", generation)
     earlier[Ref("ConfigMap", "shop-meta")]["metadata"].pop("annotations")
     assert is_asked_by_operator(wanted, earlier)
 

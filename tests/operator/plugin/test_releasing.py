@@ -37,7 +37,7 @@ def release(objects: Objects, *arguments: str) -> str:
     ).stdout
 
 
-def left(objects: Objects) -> set[tuple[str, str]]:
+def objects_left(objects: Objects) -> set[tuple[str, str]]:
     return {(kind, body["metadata"]["name"]) for kind in BODIES for body in objects.list(kind)}
 
 
@@ -50,14 +50,14 @@ def test_only_deleted_resources_are_released(objects: Objects) -> None:
     make(objects, "StateStore", "held", "example.com/mine")
     for kind, name in [*((kind, "s") for kind in BODIES), ("Compute", "elsewhere"), ("StateStore", "held")]:
         objects.delete(kind, name)
-    assert len(left(objects)) == 6
+    assert len(objects_left(objects)) == 6
     told = release(objects, "s", "--namespace", objects.namespace)
     assert told.splitlines()[-1] == "3 objects were released."
     assert f"Compute {objects.namespace}/s is released." in told
-    assert left(objects) == {("Compute", "stays"), ("Compute", "elsewhere"), ("StateStore", "held")}
+    assert objects_left(objects) == {("Compute", "stays"), ("Compute", "elsewhere"), ("StateStore", "held")}
     told = release(objects, "--namespace", objects.namespace)
     assert told.splitlines()[-1] == "2 objects were released."
-    assert left(objects) == {("Compute", "stays"), ("StateStore", "held")}
+    assert objects_left(objects) == {("Compute", "stays"), ("StateStore", "held")}
     held = objects.get("StateStore", "held")
     assert held is not None
     assert held["metadata"]["finalizers"] == ["example.com/mine"]
@@ -76,4 +76,4 @@ def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
     told = release(objects, "--all-namespaces")
     assert f"StateStore {objects.namespace}/s is released; s3://b/p stays as it is" in told
     assert f'spec.adopt: "{uid}"' in told
-    assert left(objects) == set()
+    assert objects_left(objects) == set()

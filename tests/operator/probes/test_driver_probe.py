@@ -57,14 +57,14 @@ def test_the_newest_commit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert commits.latest_commit() is None
     commits.note_commit("w", 3, 12)
     commits.note_commit("w", 2, 9)
-    assert told(commits.latest_commit()) == ("w", 3, 12)
+    assert commit_fields(commits.latest_commit()) == ("w", 3, 12)
     commits.note_commit("v", 0, 11)
-    assert told(commits.latest_commit()) == ("w", 3, 12)
+    assert commit_fields(commits.latest_commit()) == ("w", 3, 12)
     commits.note_commit("v", 1, 13)
-    assert told(commits.latest_commit()) == ("v", 1, 13)
+    assert commit_fields(commits.latest_commit()) == ("v", 1, 13)
 
 
-def told(commit: commits.Commit | None) -> tuple[str, int, int] | None:
+def commit_fields(commit: commits.Commit | None) -> tuple[str, int, int] | None:
     return commit and commit[:3]
 
 
@@ -85,7 +85,7 @@ def test_without_a_folder_for_notes_nothing_is_noted(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-class Asked:
+class FakeProbes:
     """Stands in for `Probes`: notes which drivers it was asked about."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Asked:
 
 def test_of_two_drivers_the_one_on_a_living_node_is_asked() -> None:
     """A pod on a lost node stays `Running`, and does not answer."""
-    seen, probes = Seen(), Asked()
+    seen, probes = Seen(), FakeProbes()
     job = compute()
     labels = {"tussock.dev/owner-kind": "Compute", "tussock.dev/owner": "x", "tussock.dev/role": "driver"}
     for name, gone in (("x-driver", {"deletionTimestamp": at(-600)}), ("x-driver-2", {})):

@@ -113,7 +113,7 @@ def _at_epoch(platform: Platform, address: str, epoch: int) -> object:
 def test_after_the_death_of_a_leader_the_facts_are_a_followers(platform: Platform) -> None:
     """Story: for 40 s the status had the dead leader, and the age of its last commit."""
     shown = platform.certificates("reader")
-    fact = eventually("a leader", lambda: _led(platform, shown))
+    fact = eventually("a leader", lambda: _fact_of_leader(platform, shown))
     leading = platform.addresses.index(fact.leader)
     other = platform.addresses[1 - leading]
     platform.processes[leading].process.kill()
@@ -127,7 +127,7 @@ def test_after_the_death_of_a_leader_the_facts_are_a_followers(platform: Platfor
     platform.addresses[leading] = other
 
 
-def _led(platform: Platform, shown: Certificates) -> PlatformFact | None:
+def _fact_of_leader(platform: Platform, shown: Certificates) -> PlatformFact | None:
     fact = ask(platform.addresses[0], shown, server_name(STORE))
     return fact if fact.leader else None
 

@@ -73,12 +73,12 @@ def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path:
     # Other namespaces have their leases in the same one.
     leases = Objects(objects.kubeconfig, "default")
 
-    def ended() -> bool:
+    def has_lost_lease() -> bool:
         # It may renew at the same moment, and so take the Lease back.
         leases.patch("Lease", objects.namespace, {"spec": {"holderIdentity": "another"}})
         return "lost_lease" in process.log()
 
-    eventually("the end", ended)
+    eventually("the end", has_lost_lease)
     assert process.stop() == 1
     last = [json.loads(line)["event"] for line in process.log().splitlines()][-2:]
     assert last == ["lost the lease", "stopped"]

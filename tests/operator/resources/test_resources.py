@@ -89,12 +89,12 @@ def test_types_match_the_schema(plural: str) -> None:
     assert found == {known for known in ONLY_IN_TYPES if known.startswith(plural)}
 
 
-def accepted() -> list[Any]:
+def accepted_cases() -> list[Any]:
     entries = yaml.safe_load((ROOT / "tests/crds/accepted.yaml").read_text(encoding="utf-8"))
     return [pytest.param(entry, id=entry["name"]) for entry in entries]
 
 
-@pytest.mark.parametrize("entry", accepted())
+@pytest.mark.parametrize("entry", accepted_cases())
 def test_a_users_body_parses_like_the_servers(entry: dict[str, Any]) -> None:
     """With and without defaults, as a plain dict and as the body that kopf passes."""
     parse = KINDS[f"{entry['kind'].lower()}s"][1]

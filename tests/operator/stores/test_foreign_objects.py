@@ -33,7 +33,7 @@ def service(name: str) -> Body:
     return body("v1", "Service", name, spec={"selector": {"app": "web"}, "ports": [{"port": 80}]})
 
 
-def made(shared: Objects, found: Body) -> Body:
+def make(shared: Objects, found: Body) -> Body:
     """Create the object; returns it as the API server has it."""
     shared.apply(found, "alice")
     return current(shared, found)
@@ -62,7 +62,7 @@ HELD_BY = {"ConfigMap": {"Deployment"}, "ServiceAccount": {"Deployment"}}
 def test_a_foreign_child_of_a_meta_is_left_alone(kind: str, store: Body, shared: Objects) -> None:
     """It stays as it is; the condition names it; the other children are made, but for those that would use it."""
     name = f"{store['metadata']['name']}-meta"
-    before = made(shared, OF_META[kind](name))
+    before = make(shared, OF_META[kind](name))
     shared.apply(store)
     found = shared.await_reason("Meta", store["metadata"]["name"], "NameInUse")
     assert f"There is a {kind} {name} in namespace {shared.namespace}" in found["message"]
@@ -122,7 +122,7 @@ def test_a_foreign_secret_is_neither_read_nor_written(secret: str, store: Body, 
     """No certificate is issued, so nothing starts; the deletion of the store leaves the secret."""
     name = store["metadata"]["name"]
     keys = {"tls.key": "alice's own", "note": "keep"}
-    before = made(shared, body("v1", "Secret", f"{name}-{secret}", stringData=keys))
+    before = make(shared, body("v1", "Secret", f"{name}-{secret}", stringData=keys))
     store["spec"]["tls"] = {}
     shared.apply(store)
     assert f"Secret {name}-{secret}" in shared.await_reason("StateStore", name, "NameInUse")["message"]
@@ -145,7 +145,7 @@ OF_MINIO = {
 @pytest.mark.parametrize("kind", OF_MINIO)
 def test_a_foreign_minio_is_left_alone(kind: str, name: str, shared: Objects) -> None:
     """The names are those of a well-known chart. The operator starts no server on a foreign disk or password."""
-    before = made(shared, OF_MINIO[kind](f"{name}-minio"))
+    before = make(shared, OF_MINIO[kind](f"{name}-minio"))
     spec = {"objectStore": {"managed": {}}, "deletionPolicy": "Delete", "tls": {"mode": "none"}, "meta": {}}
     shared.apply(body("tussock.dev/v1alpha1", "StateStore", name, spec=spec))
     assert f"{kind} {name}-minio" in shared.await_reason("StateStore", name, "NameInUse")["message"]
@@ -162,7 +162,7 @@ def test_a_foreign_minio_is_left_alone(kind: str, name: str, shared: Objects) ->
 
 def test_no_node_mounts_a_foreign_volume(name: str, shared: Objects) -> None:
     """A claim with the name of a store's volume: with `Delete` it would even go with the store."""
-    before = made(shared, claim(f"{name}-store"))
+    before = make(shared, claim(f"{name}-store"))
     volume = {"objectStore": {"volume": {"size": "1Gi"}}, "deletionPolicy": "Delete"}
     spec = {**volume, "tls": {"mode": "none"}, "meta": {}}
     shared.apply(body("tussock.dev/v1alpha1", "StateStore", name, spec=spec))
@@ -198,7 +198,7 @@ OF_JOB = {
 def test_a_foreign_child_of_a_job_is_left_alone(kind: str, store: Body, shared: Objects) -> None:
     """No account gets rights from a foreign Role, and no foreign account gets the driver's."""
     job = f"{store['metadata']['name']}-job"
-    before = made(shared, OF_JOB[kind](f"{job}-driver"))
+    before = make(shared, OF_JOB[kind](f"{job}-driver"))
     serving(shared, store)
     spec = {"storeRef": {"name": store["metadata"]["name"]}, "application": {"file": "/opt/app.py"}}
     shared.apply(body("tussock.dev/v1alpha1", "Compute", job, spec={**spec, "image": "localhost/spark:1"}))

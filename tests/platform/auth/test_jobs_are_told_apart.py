@@ -24,7 +24,7 @@ STORE = store_with({"managed": {}})
 CALLERS = {job: f"tussock://data/shop/writer/{job}" for job in ("totals", "alarms")}
 
 
-def issued() -> dict[str, dict[str, bytes]]:
+def issue_secrets() -> dict[str, dict[str, bytes]]:
     """The files of all secrets, of the store and of two jobs."""
     now, wanted = datetime.now(UTC), desired_certificates(STORE, ("shop",), DEFAULTS)
     secrets = {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, wanted, {}, now)}
@@ -40,7 +40,7 @@ class Service:
     """A node with the store's certificate, and calls to it with each job's."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self._secrets = issued()
+        self._secrets = issue_secrets()
         for file, content in self._secrets["shop-meta-tls"].items():
             (folder / file).write_bytes(content)
         roles = [

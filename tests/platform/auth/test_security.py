@@ -30,7 +30,6 @@ from tussock.statestore.errors import (
     InvalidOption,
     MessageTooLarge,
     MetaUnavailable,
-    TussockError,
     Unauthenticated,
 )
 
@@ -169,7 +168,7 @@ def test_records_of_credentials_do_not_print_secrets() -> None:
 # --- A real service --------------------------------------------------------------------------------------------------
 
 
-class Guarded(NamedTuple):
+class GuardedService(NamedTuple):
     """A service with TLS, certificates of clients and tokens, and the credentials of its callers."""
 
     process: MetaProcess
@@ -197,7 +196,7 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedService]:
     folder = tmp_path_factory.mktemp("guarded")
     authority = Authority(folder)
     server, client = authority.sign("meta-0"), authority.sign("worker-1")
@@ -211,7 +210,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         f'[tls.roles]\nadmin = ["CN:worker-*"]\n[tokens]\nfile = "{folder / "tokens"}"\n[log]\nlevel = "debug"'
     )
     with MetaProcess((folder / "store").as_uri(), "--config", str(folder / "meta.toml")) as process:
-        yield Guarded(process.wait_until_it_leads(), authority, tokens, client)
+        yield GuardedService(process.wait_until_it_leads(), authority, tokens, client)
         process.terminate()
         assert process.wait() == 0
         # Of everything that this module did, at the most talkative level.
@@ -239,11 +238,11 @@ def call(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_method_is_refused_to_all_but_its_roles(guarded: Guarded, role: str) -> None:
+def test_each_method_is_refused_to_all_but_its_roles(service: GuardedService, role: str) -> None:
     """Every method, called by every role with an empty request: refused exactly where the table says so."""
-    with guarded.channel() as channel:
+    with service.channel() as channel:
         denied = {
-            name for name in METHODS if call(channel, name, guarded.tokens[role]) == grpc.StatusCode.PERMISSION_DENIED
+            name for name in METHODS if call(channel, name, service.tokens[role]) == grpc.StatusCode.PERMISSION_DENIED
         }
     assert denied == {name for name, method in METHODS.items() if not method.roles & ROLES[role]}
 
@@ -263,52 +262,52 @@ def test_table_of_roles_is_the_intended_one() -> None:
 
 
 @pytest.mark.parametrize("token", [None, "", "tussock_wrong", "x y", "x" * 5000])
-def test_unknown_token_is_refused(guarded: Guarded, token: str | None) -> None:
+def test_unknown_token_is_refused(service: GuardedService, token: str | None) -> None:
     """Without a token, with an unknown one, and with malformed ones: all are refused, nothing breaks."""
-    with guarded.channel() as channel:
+    with service.channel() as channel:
         assert call(channel, "GetStatus", token) == grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("value", ["", "Bearer", "Basic eDp5", "bearer"])
-def test_other_schemes_are_refused(guarded: Guarded, value: str) -> None:
+def test_other_schemes_are_refused(service: GuardedService, value: str) -> None:
     """Only `Bearer` and a token are understood."""
-    with guarded.channel() as channel:
+    with service.channel() as channel:
         assert call(channel, "GetStatus", None, authorization=value) == grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_client_without_certificate_gets_no_connection(guarded: Guarded) -> None:
+def test_client_without_certificate_gets_no_connection(service: GuardedService) -> None:
     """TLS ends before any call is read, and the client's error names the service."""
-    with pytest.raises(MetaUnavailable, match=guarded.process.address):
+    with pytest.raises(MetaUnavailable, match=service.process.address):
         connect(
-            guarded.process.url,
-            token=guarded.tokens["admin"],
-            tls_ca=str(guarded.authority.certificate),
+            service.process.url,
+            token=service.tokens["admin"],
+            tls_ca=str(service.authority.certificate),
             deadline=1.0,
         )
 
 
-def test_certificate_of_another_authority_gets_no_connection(guarded: Guarded, tmp_path: Path) -> None:
+def test_certificate_of_another_authority_gets_no_connection(service: GuardedService, tmp_path: Path) -> None:
     """A CA of the same name is another CA."""
     other = Authority(tmp_path, "ca")
     pair = other.sign("worker-1")
     with pytest.raises(MetaUnavailable):
-        guarded._replace(pair=pair).connect("admin")
+        service._replace(pair=pair).connect("admin")
     with pytest.raises(MetaUnavailable):
-        guarded._replace(authority=other).connect("admin")
+        service._replace(authority=other).connect("admin")
 
 
-def test_certificate_without_a_role_leaves_the_token_none(guarded: Guarded) -> None:
+def test_certificate_without_a_role_leaves_the_token_none(service: GuardedService) -> None:
     """The token alone would be an administrator's."""
-    pair = guarded.authority.sign("stranger")
+    pair = service.authority.sign("stranger")
     with pytest.raises(AccessDenied, match="'the-admin' has no role, and"):
-        guarded._replace(pair=pair).connect("admin")
+        service._replace(pair=pair).connect("admin")
 
 
-def test_client_gets_typed_errors(guarded: Guarded) -> None:
+def test_client_gets_typed_errors(service: GuardedService) -> None:
     """Tussock's client raises the classes, and a refused call changes nothing."""
     with pytest.raises(Unauthenticated, match="not known here"):
-        guarded.connect("tussock_wrong")
-    with guarded.connect("writer") as writer, guarded.connect("reader") as reader:
+        service.connect("tussock_wrong")
+    with service.connect("writer") as writer, service.connect("reader") as reader:
         kv = writer.create_table("kv")
         epoch = writer.new_epoch()
         kv.ingest_batch([(b"a", b"1")], epoch)
@@ -323,9 +322,9 @@ def test_client_gets_typed_errors(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "compactor"])
-def test_only_an_admin_changes_the_settings_of_the_store(guarded: Guarded, role: str) -> None:
+def test_only_an_admin_changes_the_settings_of_the_store(service: GuardedService, role: str) -> None:
     """Every role may open a session and name the present settings; a change would shorten the history of others."""
-    with guarded.connect(role) as store:
+    with service.connect(role) as store:
         retention, grace = store.version().retention_ms // 1000, store.version().gc_grace_ms // 1000
     of_retention, of_grace = f"retention from {retention} to 0 seconds", f"gc_grace from {grace} to 1.5 seconds"
     for asked, said in (
@@ -335,20 +334,20 @@ def test_only_an_admin_changes_the_settings_of_the_store(guarded: Guarded, role:
         ({"retention": 0, "gc_grace": 1.5}, f"{of_retention} and {of_grace}, which needs"),
     ):
         with pytest.raises(AccessDenied, match=f"'the-{role}' may not change the store's {said}"):
-            guarded.connect(role, **asked)
-    with guarded.connect("admin", retention=3700, gc_grace=950) as admin:
+            service.connect(role, **asked)
+    with service.connect("admin", retention=3700, gc_grace=950) as admin:
         assert (admin.version().retention_ms, admin.version().gc_grace_ms) == (3_700_000, 950_000)
-    with guarded.connect(role, retention=3700, gc_grace=950) as same:
+    with service.connect(role, retention=3700, gc_grace=950) as same:
         assert same.version().retention_ms == 3_700_000
-    guarded.connect("admin", retention=3600, gc_grace=900).close()
+    service.connect("admin", retention=3600, gc_grace=900).close()
 
 
-def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path: Path) -> None:
+def test_a_failed_connection_says_which_option_to_set(service: GuardedService, tmp_path: Path) -> None:
     """Without TLS to a service that has it, without the certificate that it needs, with the wrong CA, or reversed."""
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
-    ca, pair = str(guarded.authority.certificate), {"tls_cert": str(guarded.pair.certificate)}
-    pair["tls_key"] = str(guarded.pair.key)
+    ca, pair = str(service.authority.certificate), {"tls_cert": str(service.pair.certificate)}
+    pair["tls_key"] = str(service.pair.key)
     strange = other.sign("worker-1")
     foreign = {"tls_cert": str(strange.certificate), "tls_key": str(strange.key)}
     asked: list[tuple[dict[str, str], str]] = [
@@ -363,7 +362,7 @@ def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path
     ]
     for given, hint in asked:
         with pytest.raises(MetaUnavailable, match=hint):
-            connect(guarded.process.url, deadline=1.0, **given)
+            connect(service.process.url, deadline=1.0, **given)
     for given, words in (
         (
             {"tls_ca": ca, **pair, "tls_key": foreign["tls_key"]},
@@ -372,7 +371,7 @@ def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path
         ({"tls_ca": pair["tls_key"]}, "holds no PEM certificates"),
     ):
         with pytest.raises(InvalidOption, match=words):
-            connect(guarded.process.url, deadline=1.0, **given)
+            connect(service.process.url, deadline=1.0, **given)
     with MetaProcess((tmp_path / "store").as_uri()) as plain:
         url = plain.wait_until_it_leads().url
         with pytest.raises(MetaUnavailable, match="speaks no TLS: leave tls_ca"):
@@ -380,11 +379,11 @@ def test_a_failed_connection_says_which_option_to_set(guarded: Guarded, tmp_path
 
 
 def test_a_token_that_cannot_be_one_is_reported_as_such(
-    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: GuardedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that no call can carry, and a file that holds none."""
     with pytest.raises(MessageTooLarge, match="the token, or what else goes with each call, is too long"):
-        guarded.connect("x" * 100_000)
+        service.connect("x" * 100_000)
     monkeypatch.setenv("TUSSOCK_TOKEN_FILE", str(tmp_path / "token"))
     for content, said in (
         (None, "the file that TUSSOCK_TOKEN_FILE names cannot be read: No such file or directory; it should hold the"),
@@ -397,15 +396,28 @@ def test_a_token_that_cannot_be_one_is_reported_as_such(
         if content is not None:
             (tmp_path / "token").write_text(content)
         with pytest.raises(InvalidOption, match=said):
-            connect(guarded.process.url, tls_ca=str(guarded.authority.certificate), deadline=1.0)
+            connect(service.process.url, tls_ca=str(service.authority.certificate), deadline=1.0)
 
 
 def test_status_says_that_a_token_is_wrong(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    service: GuardedService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It does not say that the service did not answer."""
-    given = ("--tls-ca", str(guarded.authority.certificate), "--tls-cert", str(guarded.pair.certificate))
-    arguments = ["tussock", "status", "--meta", guarded.process.address, *given, "--tls-key", str(guarded.pair.key)]
+    given = (
+        "--tls-ca",
+        str(service.authority.certificate),
+        "--tls-cert",
+        str(service.pair.certificate),
+    )
+    arguments = [
+        "tussock",
+        "status",
+        "--meta",
+        service.process.address,
+        *given,
+        "--tls-key",
+        str(service.pair.key),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     monkeypatch.setenv("TUSSOCK_TOKEN", "tussock_wrong")
     with pytest.raises(SystemExit) as ended:
@@ -427,23 +439,23 @@ def test_settings_of_the_service_cannot_be_changed_by_clients(tmp_path: Path) ->
             assert (store.version().retention_ms, store.version().gc_grace_ms) == (60_000, 70_000)
 
 
-def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:
+def test_reader_may_not_pose_as_a_compactor(service: GuardedService) -> None:
     """It would get tasks, and could keep tables from being compacted."""
     request = pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c", slots=4)
-    with guarded.channel() as channel:
-        refused = call(channel, "OpenSession", guarded.tokens["reader"], request.SerializeToString())
+    with service.channel() as channel:
+        refused = call(channel, "OpenSession", service.tokens["reader"], request.SerializeToString())
         assert refused == grpc.StatusCode.PERMISSION_DENIED
         assert (
-            call(channel, "OpenSession", guarded.tokens["compactor"], request.SerializeToString()) == grpc.StatusCode.OK
+            call(channel, "OpenSession", service.tokens["compactor"], request.SerializeToString()) == grpc.StatusCode.OK
         )
 
 
-def test_a_session_belongs_to_the_caller_that_opened_it(guarded: Guarded) -> None:
+def test_a_session_belongs_to_the_caller_that_opened_it(service: GuardedService) -> None:
     """Another caller that learns a session's id can neither keep, end, use nor read it."""
     session = "b" * 32
-    with guarded.channel() as channel:
+    with service.channel() as channel:
         opened = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="w").SerializeToString()
-        assert call(channel, "OpenSession", guarded.tokens["writer"], opened) == grpc.StatusCode.OK
+        assert call(channel, "OpenSession", service.tokens["writer"], opened) == grpc.StatusCode.OK
         for method in (
             "OpenSession",
             "Heartbeat",
@@ -455,25 +467,25 @@ def test_a_session_belongs_to_the_caller_that_opened_it(guarded: Guarded) -> Non
             "GetCredentials",
         ):
             request = METHODS[method].request(session_id=session).SerializeToString()
-            assert call(channel, method, guarded.tokens["admin"], request) == grpc.StatusCode.PERMISSION_DENIED, method
+            assert call(channel, method, service.tokens["admin"], request) == grpc.StatusCode.PERMISSION_DENIED, method
         request = pb.HeartbeatRequest(session_id=session).SerializeToString()
-        assert call(channel, "Heartbeat", guarded.tokens["writer"], request) == grpc.StatusCode.OK
+        assert call(channel, "Heartbeat", service.tokens["writer"], request) == grpc.StatusCode.OK
 
 
-def test_refusal_is_logged_with_names_and_without_secret(guarded: Guarded) -> None:
+def test_refusal_is_logged_with_names_and_without_secret(service: GuardedService) -> None:
     """Caller, method, address and reason; the fixture searches all lines for the secrets themselves."""
-    with guarded.channel() as channel:
-        call(channel, "Vacuum", guarded.tokens["writer"], tussock_request_id="req-17")
-    line = guarded.process.wait_for(request_id="req-17")
+    with service.channel() as channel:
+        call(channel, "Vacuum", service.tokens["writer"], tussock_request_id="req-17")
+    line = service.process.wait_for(request_id="req-17")
     assert (line["level"], line["caller"], line["method"]) == ("warning", "the-writer", "Vacuum")
     assert line["code"] == "PERMISSION_DENIED"
     assert line["error"].startswith("AccessDenied: 'the-writer'")
     assert line["peer"].startswith("ipv4:127.0.0.1:")
 
 
-def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
+def test_refusal_carries_no_detail_of_others(service: GuardedService) -> None:
     """The error's bytes on the wire hold neither token nor hash."""
-    with guarded.channel() as channel, pytest.raises(grpc.RpcError) as raised:
+    with service.channel() as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(METHODS["GetStatus"].path)(
             b"", metadata=[("tussock-protocol", "1"), ("authorization", "Bearer tussock_wrong")], timeout=20
         )
@@ -482,14 +494,14 @@ def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
     assert pb.ErrorDetail.FromString(sent[ERROR_METADATA]).kind == "Unauthenticated"
 
 
-def test_http_port_authenticates_like_the_grpc_port(guarded: Guarded) -> None:
+def test_http_port_authenticates_like_the_grpc_port(service: GuardedService) -> None:
     """Metrics and status are for readers, over TLS; probes and the empty console are for all."""
-    context = ssl.create_default_context(cafile=str(guarded.authority.certificate))
+    context = ssl.create_default_context(cafile=str(service.authority.certificate))
 
     def status(path: str, token: str | None, *, shown: bool = True) -> int:
         if shown:
-            context.load_cert_chain(guarded.pair.certificate, guarded.pair.key)
-        request = urllib.request.Request(f"https://{guarded.process.http}{path}")
+            context.load_cert_chain(service.pair.certificate, service.pair.key)
+        request = urllib.request.Request(f"https://{service.process.http}{path}")
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
         try:
@@ -499,10 +511,10 @@ def test_http_port_authenticates_like_the_grpc_port(guarded: Guarded) -> None:
             return error.code
 
     for path in ("/metrics", "/api/status"):
-        assert status(path, guarded.tokens["reader"], shown=False) == 401
+        assert status(path, service.tokens["reader"], shown=False) == 401
     assert status("/healthz", None, shown=False) == 200
     for path in ("/metrics", "/api/status"):
-        assert status(path, guarded.tokens["reader"]) == 200
+        assert status(path, service.tokens["reader"]) == 200
         assert status(path, "tussock_wrong") == 401
         assert status(path, None) == 401
 
@@ -556,41 +568,12 @@ def test_tokens_and_certificates_work_alone(tmp_path: Path) -> None:
 # --- Clients ---------------------------------------------------------------------------------------------------------
 
 
-def test_environment_has_credentials_for_connect(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_has_credentials_for_connect(service: GuardedService, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job on a cluster has no secret in its code."""
-    monkeypatch.setenv("TUSSOCK_TOKEN", guarded.tokens["reader"])
-    monkeypatch.setenv("TUSSOCK_TLS_CA", str(guarded.authority.certificate))
-    monkeypatch.setenv("TUSSOCK_TLS_CERT", str(guarded.pair.certificate))
-    monkeypatch.setenv("TUSSOCK_TLS_KEY", str(guarded.pair.key))
-    with connect(guarded.process.url) as store:
+    monkeypatch.setenv("TUSSOCK_TOKEN", service.tokens["reader"])
+    monkeypatch.setenv("TUSSOCK_TLS_CA", str(service.authority.certificate))
+    monkeypatch.setenv("TUSSOCK_TLS_CERT", str(service.pair.certificate))
+    monkeypatch.setenv("TUSSOCK_TLS_KEY", str(service.pair.key))
+    with connect(service.process.url) as store:
         assert store.committed_epoch >= 0
-        assert guarded.tokens["reader"] not in f"{store!r} {store.url} {vars(store)} {inside.parts(store)}"
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"tls_cert": "c"}, "belong together"),
-        ({"tls_cert": "c", "tls_key": "k"}, "tls_ca"),
-        ({"tls_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be read"),
-        ({"token": "a\nb"}, "not shown"),
-    ],
-)
-def test_malformed_options_of_a_client_are_refused(options: dict[str, str], text: str) -> None:
-    """The refusal comes before anything is sent."""
-    with pytest.raises(InvalidOption, match=text):
-        connect("tussock://127.0.0.1:1", **options)
-
-
-def test_embedded_store_refuses_a_token() -> None:
-    """A token that is never checked is a misunderstanding."""
-    with pytest.raises(InvalidOption, match="token: only a meta service"):
-        connect("memory://", token="x")
-
-
-def test_errors_of_access_are_not_retried() -> None:
-    """A client does not repeat a call that will be refused again."""
-    for kind in (Unauthenticated, AccessDenied):
-        assert issubclass(kind, TussockError)
-        assert issubclass(kind, PermissionError)
-        assert not issubclass(kind, MetaUnavailable)
+        assert service.tokens["reader"] not in f"{store!r} {store.url} {vars(store)} {inside.parts(store)}"

@@ -104,19 +104,19 @@ def test_revoked_token_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:
     file.write_text(old_line)
     authenticator = Authenticator(system, tokens_file=str(file))
 
-    def known(token: str) -> bool:
+    def is_known(token: str) -> bool:
         try:
             return authenticator.authenticate(Presented(f"Bearer {token}", ())).identity == "spark"
         except Unauthenticated:
             return False
 
-    assert (known(old), known(new)) == (True, False)
+    assert (is_known(old), is_known(new)) == (True, False)
     file.write_text(f"{old_line}\n{new_line}")
     later(system)
-    assert (known(old), known(new)) == (True, True)
+    assert (is_known(old), is_known(new)) == (True, True)
     file.write_text(new_line)
     later(system)
-    assert (known(old), known(new)) == (False, True)
+    assert (is_known(old), is_known(new)) == (False, True)
     assert [token.name for token in read_tokens([str(file)])] == ["spark"]
 
 

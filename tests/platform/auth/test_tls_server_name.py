@@ -52,33 +52,35 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 
 
 @pytest.fixture
-def opened(replicas: Replicas) -> Callable[..., StateStore]:
+def connect_to(replicas: Replicas) -> Callable[..., StateStore]:
     """A store opened through the follower, so that the client is redirected to the leader."""
     return lambda **options: connect(
         f"tussock://{replicas.follower().address}", tls_ca=str(replicas.authority.certificate), deadline=10.0, **options
     )
 
 
-def test_one_name_is_good_for_all_replicas(opened: Callable[..., StateStore]) -> None:
+def test_one_name_is_good_for_all_replicas(connect_to: Callable[..., StateStore]) -> None:
     """Clients reach them by IP address, the first by its URL and the second by a redirect."""
-    with opened(tls_server_name=NAME) as store:
+    with connect_to(tls_server_name=NAME) as store:
         store.create_table("option")
         assert "option" in store.tables()
 
 
-def test_name_comes_from_the_environment(opened: Callable[..., StateStore], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_comes_from_the_environment(
+    connect_to: Callable[..., StateStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TUSSOCK_TLS_SERVER_NAME", NAME)
-    with opened() as store:
+    with connect_to() as store:
         store.create_table("environment")
 
 
 @pytest.mark.parametrize("given", [{}, {"tls_server_name": "tussock-meta.other.svc"}], ids=["none", "another"])
 def test_replica_whose_certificate_lacks_the_name_is_not_trusted(
-    opened: Callable[..., StateStore], given: dict[str, str]
+    connect_to: Callable[..., StateStore], given: dict[str, str]
 ) -> None:
     """The certificate is of the right CA, but for another address and another service."""
     with pytest.raises(MetaUnavailable, match=r"(?i)hostname verification"):
-        opened(**given)
+        connect_to(**given)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

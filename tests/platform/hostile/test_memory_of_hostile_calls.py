@@ -33,13 +33,13 @@ def meta(tmp_path: Path) -> Iterator[GuardedMeta]:
 def at_once(count: int, work: Callable[[int], object]) -> None:
     """Do the work in `count` threads and wait for them; errors are expected."""
 
-    def tried(number: int) -> None:
+    def try_call(number: int) -> None:
         try:
             work(number)
         except Exception:
             return
 
-    threads = [threading.Thread(target=tried, args=(number,), daemon=True) for number in range(count)]
+    threads = [threading.Thread(target=try_call, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

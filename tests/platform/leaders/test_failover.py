@@ -160,7 +160,7 @@ def test_a_wrong_url_of_a_service_is_refused(url: str) -> None:
     assert "u@h" not in str(raised.value)
 
 
-def _lapsed(snapshot: Snapshot) -> bool:
+def _has_lapsed(snapshot: Snapshot) -> bool:
     try:
         snapshot.table("kv").get(b"a")
     except SnapshotExpired:
@@ -180,7 +180,7 @@ def test_without_a_leader_reads_continue_and_pins_end_with_their_lease() -> None
         assert snapshot.table("kv").get(b"a") == b"1"
         with pytest.raises(MetaUnavailable):
             commit(store, [(b"a", b"2")])
-        eventually(lambda: _lapsed(snapshot))
+        eventually(lambda: _has_lapsed(snapshot))
         with pytest.raises(SnapshotExpired, match="lease"):
             snapshot.table("kv").get(b"a")
         assert store.table("kv").get(b"a") in (b"1", b"2")

@@ -143,7 +143,7 @@ def test_a_scrape_makes_one_listing_at_most(replica: MetaProcess) -> None:
     assert listings(after) - listings(before) <= 5
 
 
-def rendered(status: ServiceStatus) -> dict[str, Metric]:
+def render(status: ServiceStatus) -> dict[str, Metric]:
     metrics = ReplicaMetrics()
     metrics.register(StatusCollector(lambda: status, dict))
     return {family.name: family for family in text_string_to_metric_families(metrics.render().decode())}
@@ -173,7 +173,7 @@ def test_number_of_tables_does_not_grow_the_labels() -> None:
     """Only the largest tables have lines; all others share one line, and no row of them is lost."""
     count = TABLES_MAX + 50
     tables = tuple(table_status(f"t{at}", bytes=100 + at, stall="x" * (at == 0)) for at in range(count))
-    families = rendered(bare_status(tables=tables))
+    families = render(bare_status(tables=tables))
     rows = families["tussock_meta_table_rows"].samples
     assert len(rows) == TABLES_MAX + 1
     assert sum(sample.value for sample in rows) == 10 * count
@@ -185,7 +185,7 @@ def test_number_of_tables_does_not_grow_the_labels() -> None:
 def test_names_of_tables_are_escaped() -> None:
     """A table may have any name; the text stays readable, and the name can be read back."""
     name = 'a"b\\c\nd{e="f"} é'
-    assert value(rendered(bare_status(tables=(table_status(name),))), "tussock_meta_table_rows", table=name) == 10
+    assert value(render(bare_status(tables=(table_status(name),))), "tussock_meta_table_rows", table=name) == 10
 
 
 def test_two_servers_of_a_process_do_not_mix() -> None:

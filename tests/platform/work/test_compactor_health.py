@@ -20,7 +20,7 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption
 
 
-def asked(address: str, path: str) -> tuple[int, str]:
+def ask(address: str, path: str) -> tuple[int, str]:
     """Status and text of a probe's answer."""
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
@@ -36,7 +36,7 @@ def wait_for(address: str, path: str, status: int) -> str:
     deadline = system.monotonic() + WAIT_SECONDS
     while system.monotonic() < deadline:
         try:
-            found, text = asked(address, path)
+            found, text = ask(address, path)
         except OSError:
             found, text = 0, "nobody listens"
         if found == status:
@@ -49,12 +49,12 @@ def test_answers_have_the_reason() -> None:
     """200 while all is well, 503 with the reason, 404 for other paths."""
     wrong = {"alive": "", "ready": "no session"}
     address = start_health("127.0.0.1:0", lambda: wrong["alive"], lambda: wrong["ready"])
-    assert asked(address, "/healthz") == (200, "ok\n")
-    assert asked(address, "/readyz") == (503, "no session\n")
+    assert ask(address, "/healthz") == (200, "ok\n")
+    assert ask(address, "/readyz") == (503, "no session\n")
     wrong.update(alive="a thread has ended", ready="")
-    assert asked(address, "/healthz") == (503, "a thread has ended\n")
-    assert asked(address, "/readyz") == (200, "ok\n")
-    assert asked(address, "/etc/passwd")[0] == 404
+    assert ask(address, "/healthz") == (503, "a thread has ended\n")
+    assert ask(address, "/readyz") == (200, "ok\n")
+    assert ask(address, "/etc/passwd")[0] == 404
 
 
 def test_unusable_address_is_reported() -> None:
@@ -88,12 +88,12 @@ def test_node_is_ready_only_while_its_service_is_reachable(tmp_path: Path) -> No
     node = ("compactor", "--meta", f"127.0.0.1:{meta_port}", "--name", "one", "--deadline", "1")
     with ServiceProcess(*node, "--health-listen", health) as compactor:
         assert wait_for(health, "/healthz", 200) == "ok\n"
-        assert asked(health, "/readyz") == (503, "the node has no session at the meta service\n")
+        assert ask(health, "/readyz") == (503, "the node has no session at the meta service\n")
         compactor.wait_for(event="waiting for the meta service")
         with MetaProcess(tmp_path.as_uri(), *service):
             assert wait_for(health, "/readyz", 200) == "ok\n"
         assert "no session" in wait_for(health, "/readyz", 503)
-        assert asked(health, "/healthz")[0] == 200
+        assert ask(health, "/healthz")[0] == 200
         with MetaProcess(tmp_path.as_uri(), *service) as meta:
             wait_for(health, "/readyz", 200)
             meta.terminate()
@@ -117,4 +117,4 @@ def test_port_is_logged(tmp_path: Path) -> None:
         CompactorProcess(meta, "one", "--health-listen", "127.0.0.1:0") as node,
     ):
         health = node.wait_for(event="compacting")["health"]
-        assert asked(str(health), "/readyz") == (200, "ok\n")
+        assert ask(str(health), "/readyz") == (200, "ok\n")

@@ -41,7 +41,7 @@ def do(state: Participant) -> Participant:
     return done(caught_up(state) if todo.what in ("start", "committed", "aborted") else state)
 
 
-def finished(state: Participant) -> Participant:
+def finish(state: Participant) -> Participant:
     """The participant whose todos are done; its worker has asked for its epoch and is in no step."""
     state = ask(state)
     while next_todo(state):
@@ -55,7 +55,7 @@ def after(*events: BarrierEvent) -> tuple[Participant, list[tuple[str, tuple[int
     for one in events:
         state = react(state, one)
         todos = state.todos
-        state = finished(state)
+        state = finish(state)
     return state, [(todo.what, todo.epochs) for todo in todos]
 
 
@@ -182,7 +182,7 @@ def test_the_number_seen_is_the_largest_one() -> None:
 ABORTED = event("aborted", 1, epoch=10, next_epoch=40, reason="b is gone")
 
 
-def begun(*, restores: bool = False, phase: Phase = "working") -> Participant:
+def begin(*, restores: bool = False, phase: Phase = "working") -> Participant:
     """A participant that writes at epoch 10, or is about to."""
     state = do(react(Participant(restores=restores), START))
     return replace(state, phase=phase)
@@ -206,10 +206,10 @@ def test_start(restores: bool, phase: str) -> None:
 def test_barrier_waits_for_a_worker_that_is_not_ready() -> None:
     """Nothing is held meanwhile, and events are heard; the barrier goes on when the worker asks for its epoch."""
     for phase in ("restoring", "aborted", "recalled"):
-        state = react(begun(phase=phase), FIRST)
+        state = react(begin(phase=phase), FIRST)
         assert (next_todo(state), can_hear(state), is_held(state)) == (None, True, False), phase
         assert (state.epoch, state.open_epoch) == (20, 10)
-    state = react(begun(phase="restoring"), FIRST)
+    state = react(begin(phase="restoring"), FIRST)
     assert react(state, FIRST) == state, "there is nothing to collect yet"
     assert what(next_todo(ask(state))) == "barrier"
     assert what(next_todo(begin_leaving(state))) == "barrier"
@@ -219,14 +219,14 @@ def test_barrier_waits_for_a_worker_that_is_not_ready() -> None:
 
 def test_abort_takes_the_place_of_a_barrier_that_waits() -> None:
     """The worker saves nothing for it, and writes at the epoch that the abort tells."""
-    state = react(react(begun(phase="restoring"), FIRST), ABORTED)
+    state = react(react(begin(phase="restoring"), FIRST), ABORTED)
     assert [(todo.what, todo.epochs) for todo in state.todos] == [("aborted", (10, 20))]
     assert (do(state).open_epoch, do(state).phase) == (40, "restoring")
 
 
 def test_barrier_waits_for_the_step_under_way() -> None:
     """No other begins, no event is heard, and the step writes at the epoch that it began with."""
-    state = react(begin_step(begun()), FIRST)
+    state = react(begin_step(begin()), FIRST)
     assert (next_todo(state), can_hear(state), is_held(state), state.open_epoch) == (None, False, True, 10)
     with pytest.raises(AssertionError, match="no step begins"):
         begin_step(state)
@@ -236,7 +236,7 @@ def test_barrier_waits_for_the_step_under_way() -> None:
 
 def test_sealed_epoch_is_collected_next() -> None:
     """The worker goes on at the next epoch once the old one is sealed, while that is uploaded."""
-    state = take(react(begun(), FIRST))
+    state = take(react(begin(), FIRST))
     assert (is_held(state), state.open_epoch) == (True, 10)
     state = done(state)
     assert (is_held(state), state.open_epoch, state.todos) == (False, 20, (Todo("collect", FIRST, (10,)),))
@@ -247,7 +247,7 @@ def test_sealed_epoch_is_collected_next() -> None:
 
 def test_commit_holds_nobody() -> None:
     """The version here has the checkpoint before the worker is told."""
-    state = react(begin_step(do(do(react(begun(), FIRST)))), HELD)
+    state = react(begin_step(do(do(react(begin(), FIRST)))), HELD)
     assert (what(next_todo(state)), is_held(state), state.committed_epoch) == ("committed", False, 0)
     state = caught_up(take(state))
     assert (state.committed_epoch, what(next_todo(state))) == (10, "committed")
@@ -256,7 +256,7 @@ def test_commit_holds_nobody() -> None:
 
 def test_barrier_that_implies_a_commit_comes_after_it() -> None:
     """The event that told the commit got lost; the worker is held for the barrier only."""
-    state = react(do(do(react(begun(), FIRST))), SECOND)
+    state = react(do(do(react(begin(), FIRST))), SECOND)
     assert [todo.what for todo in state.todos] == ["committed", "barrier"]
     assert not is_held(state)
     assert is_held(do(state))
@@ -264,7 +264,7 @@ def test_barrier_that_implies_a_commit_comes_after_it() -> None:
 
 def test_abort_is_told_when_the_worker_asks() -> None:
     """Once; then it reads its state back, and barriers wait for that."""
-    state = react(begin_step(begun()), ABORTED)
+    state = react(begin_step(begin()), ABORTED)
     assert (next_todo(state), is_held(state)) == (None, True)
     state = do(end_step(state))
     assert (state.phase, state.open_epoch, is_held(state)) == ("aborted", 40, False)
@@ -279,16 +279,16 @@ def test_abort_is_told_when_the_worker_asks() -> None:
 
 def test_abort_with_a_callback_is_not_told_again() -> None:
     """It has read the state back by the time that the todo is done."""
-    state = do(react(begun(restores=True), ABORTED))
+    state = do(react(begin(restores=True), ABORTED))
     assert (state.phase, state.open_epoch, state.abort) == ("working", 40, None)
 
 
 def test_abort_of_a_worker_that_has_written_nothing_is_not_told() -> None:
     """It is reading its state back, and of a second abort it hears what the first one said."""
     again = event("aborted", next_epoch=50, reason="c is gone")
-    state = do(react(begun(phase="restoring"), ABORTED))
+    state = do(react(begin(phase="restoring"), ABORTED))
     assert (state.phase, state.open_epoch, state.abort) == ("restoring", 40, None)
-    state = do(react(do(react(begun(), ABORTED)), again))
+    state = do(react(do(react(begin(), ABORTED)), again))
     assert (state.phase, state.open_epoch) == ("aborted", 50)
     assert state.abort is not None
     assert state.abort.reason == "b is gone"
@@ -296,7 +296,7 @@ def test_abort_of_a_worker_that_has_written_nothing_is_not_told() -> None:
 
 def test_leaving_with_the_first_barrier_from_now_on() -> None:
     """What was written before it is in the checkpoint that it makes."""
-    state = react(begin_leaving(begun()), FIRST)
+    state = react(begin_leaving(begin()), FIRST)
     assert (state.phase, state.leaves_with) == ("leaving", 0)
     state = take(state)
     assert state.leaves_with == 1
@@ -307,19 +307,19 @@ def test_leaving_with_the_first_barrier_from_now_on() -> None:
 
 def test_barrier_under_way_does_not_let_leave() -> None:
     """Its epoch may lack what the worker wrote since; the next one holds all."""
-    state = begin_leaving(take(react(begun(), FIRST)))
-    state = finished(react(finished(done(state)), HELD))
+    state = begin_leaving(take(react(begin(), FIRST)))
+    state = finish(react(finish(done(state)), HELD))
     assert (state.phase, state.leaves_with, state.committed_epoch) == ("leaving", 0, 10)
-    state = finished(react(state, SECOND))
+    state = finish(react(state, SECOND))
     assert (state.phase, state.leaves_with) == ("leaving", 2)
     assert begin_leaving(stay(state)).leaves_with == 0, "who asks again wants the next one again"
-    assert finished(react(state, event("committed", 2, epoch=20, committed_epoch=20))).phase == "saved"
+    assert finish(react(state, event("committed", 2, epoch=20, committed_epoch=20))).phase == "saved"
 
 
 @pytest.mark.parametrize(("restores", "phase"), [(False, "restoring"), (True, "working")])
 def test_abort_recalls_who_leaves(restores: bool, phase: str) -> None:
     """Also a worker with a callback hears of it: it has input to work on again. The newest abort counts."""
-    state = do(react(begin_leaving(begun(restores=restores)), ABORTED))
+    state = do(react(begin_leaving(begin(restores=restores)), ABORTED))
     assert state.phase == "recalled"
     assert stay(state).phase == "aborted"
     assert hear_abort(stay(state)).phase == phase
@@ -331,21 +331,21 @@ def test_abort_recalls_who_leaves(restores: bool, phase: str) -> None:
 
 def test_who_is_saved_holds_nobody_up() -> None:
     """Everything is in a checkpoint, which no abort takes back; a barrier that comes before it has left is passed."""
-    assert what(next_todo(react(begun(phase="saved"), FIRST))) == "barrier"
-    assert do(react(begun(phase="saved"), ABORTED)).phase == "saved"
+    assert what(next_todo(react(begin(phase="saved"), FIRST))) == "barrier"
+    assert do(react(begin(phase="saved"), ABORTED)).phase == "saved"
 
 
 def test_worker_that_stays_works_on() -> None:
     """The one that waited in vain, and the one that was interrupted."""
-    assert stay(begin_leaving(begun())).phase == stay(begun(phase="saved")).phase == "working"
+    assert stay(begin_leaving(begin())).phase == stay(begin(phase="saved")).phase == "working"
     for phase in ("restoring", "working", "aborted", "over"):
-        assert stay(begun(phase=phase)).phase == phase
+        assert stay(begin(phase=phase)).phase == phase
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
 def test_end(phase: Phase) -> None:
     """Nothing is to be done any more and nobody is held; of two failures the first counts."""
-    state = react(begin_step(begun()), FIRST)
+    state = react(begin_step(begin()), FIRST)
     first, second = ValueError("first"), ValueError("second")
     for over in (end(replace(state, phase=phase)), failed(replace(state, phase=phase), first)):
         assert (over.phase, next_todo(end_step(over)), is_held(over)) == ("over", None, False)
@@ -356,5 +356,5 @@ def test_end(phase: Phase) -> None:
 
 def test_answer_to_joining_says_whose_events_follow() -> None:
     """The generation itself changes with the first of these events."""
-    state = joined(begun(), GENERATION + 1)
+    state = joined(begin(), GENERATION + 1)
     assert (state.answered, state.generation) == (GENERATION + 1, GENERATION)

@@ -28,7 +28,7 @@ def test_chunks_equal_a_tuple(data: DataObject, length: int) -> None:
         end = data.draw(st.one_of(st.integers(start, len(model)), st.just(min(start + 3, len(model)))), "end")
         new = tuple(range(step * 10_000, step * 10_000 + data.draw(LENGTHS, "new")))
         model, before = model[:start] + new + model[end:], tuple(chunked)
-        old, chunked = chunked, chunked.replaced(start, end, new)
+        old, chunked = chunked, chunked.replace_items(start, end, new)
         assert tuple(old) == before
         assert tuple(chunked) == model
         assert max(sizes(chunked), default=0) <= CHUNK_MAX
@@ -58,7 +58,7 @@ def test_bounds_are_those_of_bisection(length: int) -> None:
 def test_chunks_that_are_not_replaced_are_shared() -> None:
     """A few of a hundred thousand items touch one or two chunks."""
     before = Chunked(range(100_000))
-    after = before.replaced(50_000, 50_010, [1, 2, 3])
+    after = before.replace_items(50_000, 50_010, [1, 2, 3])
     shared = {id(chunk) for chunk in inside.chunks(before)} & {id(chunk) for chunk in inside.chunks(after)}
     assert len(shared) >= len(inside.chunks(before)) - 2
     assert Chunked.of(before) is before

@@ -15,7 +15,7 @@ from tussock.statestore.sst.cached import CachedBlock
 ADDRESSES = range(8)
 
 
-def moved(array: pa.Array, by: int) -> pa.Array:
+def move(array: pa.Array, by: int) -> pa.Array:
     """The same values in buffers that begin `by` bytes behind a multiple of 8."""
     buffers = []
     for buffer in array.buffers():
@@ -61,7 +61,7 @@ def test_a_block_is_decoded_at_any_address(codec: str, by: int) -> None:
         (pa.array(values, pa.binary()), pa.array(range(len(keys)), pa.int64())),
     )
     data, _, crc = encode_block(rows, CODECS[codec])
-    (placed,) = (buffer for buffer in moved(pa.array([data], pa.binary()), by).buffers()[2:] if buffer is not None)
+    (placed,) = (buffer for buffer in move(pa.array([data], pa.binary()), by).buffers()[2:] if buffer is not None)
     found = decode_block(memoryview(placed)[: len(data)], crc, 9, [pa.binary(), pa.int64()], None, "here")
     assert memoryview(found.epoch_array()).tolist() == list(range(len(keys)))
     block = CachedBlock(found)
@@ -77,8 +77,8 @@ def test_own_rows_are_read_from_arrow_data_at_any_address(by: int) -> None:
     """Raw and typed, before their commit and after it."""
     keys = [b"%0*d" % (2 + at % 3, at) for at in range(100)]
     values = [b"v" * (at % 7) for at in range(100)]
-    raw = [moved(pa.array(data, pa.binary()), by) for data in (keys, values)]
-    numbers = [moved(pa.array(range(start, start + 100), pa.int64()), by) for start in (0, 1000)]
+    raw = [move(pa.array(data, pa.binary()), by) for data in (keys, values)]
+    numbers = [move(pa.array(range(start, start + 100), pa.int64()), by) for start in (0, 1000)]
     with connect("memory://", compaction=False) as store:
         kv = store.create_table("kv")
         schema = pa.schema([("k", pa.int64()), ("s", pa.binary()), ("v", pa.int64())])
@@ -93,7 +93,7 @@ def test_own_rows_are_read_from_arrow_data_at_any_address(by: int) -> None:
             assert kv.multi_get(keys).to_pylist() == values
             rows = [{"k": at, "s": values[at], "v": 1000 + at} for at in range(100)]
             assert [typed.get(at) for at in range(100)] == rows
-            assert typed.multi_get(moved(pa.array(range(100)), by)).to_pylist() == rows
+            assert typed.multi_get(move(pa.array(range(100)), by)).to_pylist() == rows
             assert (
                 sorted((row for batch in typed.read() for row in batch.to_pylist()), key=lambda row: row["k"]) == rows
             )
@@ -102,7 +102,7 @@ def test_own_rows_are_read_from_arrow_data_at_any_address(by: int) -> None:
 @pytest.mark.parametrize("by", ADDRESSES)
 def test_offsets_can_be_indexed_at_any_address(by: int) -> None:
     """`memoryview` refuses numbers that are not aligned."""
-    array = moved(pa.array([b"a", b"bcd", b"", b"ef"], pa.binary()), by)
+    array = move(pa.array([b"a", b"bcd", b"", b"ef"], pa.binary()), by)
     offsets, data = binary_buffers(array)
     view = memoryview(offsets)  # type: ignore[arg-type]
     ends = [view[at] for at in range(5)]

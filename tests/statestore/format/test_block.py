@@ -301,7 +301,7 @@ def test_a_block_of_another_sst_is_found() -> None:
         decode_block(memoryview(other), crc, 0, types, None, "here")
 
 
-def resealed(data: bytes) -> tuple[memoryview, int]:
+def reseal(data: bytes) -> tuple[memoryview, int]:
     """The bytes with a matching checksum, as a defective or a newer writer would write them."""
     crc = crc32c(data[:-4])
     return memoryview(data[:-4] + struct.pack("<I", crc)), crc
@@ -328,7 +328,7 @@ def test_a_block_of_another_format_is_refused(offset: int, value: bytes, why: st
     """The checksum is right, the layout is not: never a crash, and never rows."""
     data, _, types = small_block("none")
     offset %= len(data)
-    changed, crc = resealed(data[:offset] + value + data[offset + len(value) :])
+    changed, crc = reseal(data[:offset] + value + data[offset + len(value) :])
     with pytest.raises(CorruptSst, match=f"here: not a block of this format: .*({why})"):
         decode_block(changed, crc, 0, types, None, "here")
 
@@ -339,6 +339,6 @@ def test_buffers_too_short_for_their_rows_are_refused() -> None:
     # Keys, epochs, delete marks; offsets and bytes of the strings; the integers (an empty validity means no nulls).
     for index in (0, 1, 2, 4, 5, 7, 8):
         size_at = 16 + 8 * index + 4
-        changed, crc = resealed(data[:size_at] + struct.pack("<I", 0) + data[size_at + 4 :])
+        changed, crc = reseal(data[:size_at] + struct.pack("<I", 0) + data[size_at + 4 :])
         with pytest.raises(CorruptSst, match="not a block of this format"):
             decode_block(changed, crc, 0, types, None, "here")

@@ -74,7 +74,7 @@ def make(kind: pa.DataType, values: list[Any]) -> pa.Array:
     return pa.array(values, kind)
 
 
-def stored(array: pa.Array) -> list[Any]:
+def stored_values(array: pa.Array) -> list[Any]:
     """Python values, times as the numbers that Arrow stores."""
     if pa.types.is_temporal(array.type):
         return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).to_pylist()
@@ -118,7 +118,7 @@ def test_order_of_bytes_is_order_of_values(table: tuple[pa.RecordBatch, list[str
     batch, nullable, _ = table
     encoder = KeyEncoder(batch.schema, batch.schema.names, nullable=nullable)
     keys = encoder.encode(batch).to_pylist()
-    ranks = [tuple(map(rank, row)) for row in zip(*(stored(column) for column in batch.columns), strict=True)]
+    ranks = [tuple(map(rank, row)) for row in zip(*(stored_values(column) for column in batch.columns), strict=True)]
     for one, other in itertools.product(range(len(keys)), repeat=2):
         assert (keys[one] < keys[other]) == (ranks[one] < ranks[other])
         assert (keys[one] == keys[other]) == (ranks[one] == ranks[other])
@@ -138,10 +138,10 @@ def test_decode_undoes_encode(table: tuple[pa.RecordBatch, list[str], int], coun
     for column, decoded in zip(sliced.columns, encoder.decode(keys), strict=True):
         assert decoded.type == column.type
         decoded.validate(full=True)
-        assert list(map(rank, stored(decoded))) == list(map(rank, stored(column)))
+        assert list(map(rank, stored_values(decoded))) == list(map(rank, stored_values(column)))
     tail = keys.slice(min(2, len(keys)))
     for column, decoded in zip(sliced.slice(2).columns, encoder.decode(tail), strict=True):
-        assert list(map(rank, stored(decoded))) == list(map(rank, stored(column)))
+        assert list(map(rank, stored_values(decoded))) == list(map(rank, stored_values(column)))
 
 
 @settings(max_examples=400, deadline=None)
@@ -154,7 +154,7 @@ def test_one_row_and_a_batch_agree_byte_for_byte(table: tuple[pa.RecordBatch, li
     nodes = vnodes(batch.columns[:1], count).tolist() if count else []
     skip = 2 if count else 0
     for at, key in enumerate(encoder.encode(batch).to_pylist()):
-        row = tuple(stored(column)[at] for column in batch.columns)
+        row = tuple(stored_values(column)[at] for column in batch.columns)
         given = tuple(values_of(column)[at] for column in batch.columns)
         assert encoder.encode_row(given) == key
         for length in range(len(row) + 1):
@@ -194,7 +194,7 @@ def test_a_prefix_finds_the_rows_with_these_values_and_no_others(
     if batch.num_rows == 0 or batch.num_columns < 2:
         return
     encoder = KeyEncoder(batch.schema, batch.schema.names, nullable=nullable)
-    rows = list(zip(*(stored(column) for column in batch.columns), strict=True))
+    rows = list(zip(*(stored_values(column) for column in batch.columns), strict=True))
     at = data.draw(st.integers(0, len(rows) - 1))
     length = data.draw(st.integers(1, batch.num_columns - 1))
     values = rows[at][:length]

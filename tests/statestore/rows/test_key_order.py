@@ -19,7 +19,7 @@ def tied(width: int) -> list[bytes]:
     return [key[:8] + bytes([1 - at % 2]) * (width - 8) for key in random_keys(width, ROWS // 2) for at in (0, 1)]
 
 
-def shuffled(keys: list[bytes]) -> list[bytes]:
+def shuffle(keys: list[bytes]) -> list[bytes]:
     return [keys[at] for at in np.random.default_rng(5).permutation(len(keys))]
 
 
@@ -29,12 +29,12 @@ CASES = {
     "one word": random_keys(8),
     "runs": [key for run in range(4) for key in sorted(random_keys(16)[run::4])],
     "runs of the same keys": 4 * sorted(random_keys(16)),
-    "shuffled with repeats": shuffled(2 * random_keys(16)),
+    "shuffled with repeats": shuffle(2 * random_keys(16)),
     "tied words in runs": tied(12),
-    "tied words, shuffled": shuffled(tied(12)),
-    "same first bytes": shuffled([b"prefix--" + key for key in random_keys(4)]),
-    "zero bytes at the end": shuffled([key + bytes(8) for key in random_keys(8)] + [bytes(16), bytes(15) + b"\1"]),
-    "several widths": shuffled(random_keys(16) + random_keys(9)),
+    "tied words, shuffled": shuffle(tied(12)),
+    "same first bytes": shuffle([b"prefix--" + key for key in random_keys(4)]),
+    "zero bytes at the end": shuffle([key + bytes(8) for key in random_keys(8)] + [bytes(16), bytes(15) + b"\1"]),
+    "several widths": shuffle(random_keys(16) + random_keys(9)),
     "sorted": sorted(random_keys(16)),
     "reversed": sorted(random_keys(16), reverse=True),
     "one": [b"only"],

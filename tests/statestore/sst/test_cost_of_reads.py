@@ -21,12 +21,12 @@ def calls(work: Callable[[], object]) -> int:
     """The number of functions that `work` calls, in Python and in C."""
     count = 0
 
-    def seen(frame: object, event: str, argument: object) -> None:
+    def note_call(frame: object, event: str, argument: object) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
-    sys.setprofile(seen)
+    sys.setprofile(note_call)
     try:
         work()
     finally:
@@ -40,7 +40,7 @@ def run_of(bucket: ObjectStore, ssts: int) -> tuple[SstInfo, ...]:
     return run
 
 
-def wanted(count: int) -> pa.BinaryArray:
+def wanted_keys(count: int) -> pa.BinaryArray:
     return pa.array([b"%05d" % at for at in range(count)], pa.binary())
 
 
@@ -50,7 +50,7 @@ def test_looking_up_keys_takes_the_same_steps_in_any_run(bucket: ObjectStore, ss
     counts = []
     for ssts in (50, 1000):
         runs = [RunIndex(run_of(bucket, ssts))]
-        asked = wanted(keys)
+        asked = wanted_keys(keys)
         assert len(find_many(sstables, runs, asked, 1).points) == keys
         counts.append(calls(lambda runs=runs, asked=asked: find_many(sstables, runs, asked, 1)))
     assert counts[1] <= counts[0] + 5

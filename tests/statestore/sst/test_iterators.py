@@ -76,7 +76,7 @@ class Reader:
     def keys(self, *bounds: str | None, epoch: int = EVERYTHING, reverse: bool = False) -> str:
         return " ".join(seen.partition("@")[0] for seen in self.scan(*bounds, epoch=epoch, reverse=reverse))
 
-    def merged(self, start: str | None = None, *, reverse: bool = False) -> list[str]:
+    def merge(self, start: str | None = None, *, reverse: bool = False) -> list[str]:
         """All versions of all keys."""
         want = ReadRange(None if start is None else start.encode(), None, reverse)
         batches = [to_puts(rows) for rows in MergeIterator(self.sources(want), reverse=reverse)]
@@ -95,7 +95,7 @@ def in_memory(request: pytest.FixtureRequest) -> bool:
 def test_merge_orders_by_key_then_newest_first(in_memory: bool) -> None:
     """Runs (a@3, b@2) and (a@1, c@1): the full order, and what a reader at 1, 2 and 3 sees of it."""
     reader = Reader(["a:3 b:2", "a:1 c:1"], in_memory=in_memory)
-    assert reader.merged() == ["a@3", "a@1", "b@2", "c@1"]
+    assert reader.merge() == ["a@3", "a@1", "b@2", "c@1"]
     assert reader.scan(epoch=2) == ["a@1", "b@2", "c@1"]
     assert reader.scan(epoch=3) == ["a@3", "b@2", "c@1"]
     assert reader.scan(epoch=1) == ["a@1", "c@1"]
@@ -192,9 +192,9 @@ def test_newest_wins_over_three_runs(in_memory: bool) -> None:
     reader = Reader(["a:6,5 c:5", "b:3 c:3 x:3", "c:1 x:2"], in_memory=in_memory)
     assert reader.scan() == ["a@6", "b@3", "c@5", "x@3"]
     assert reader.scan(reverse=True) == ["x@3", "c@5", "b@3", "a@6"]
-    assert reader.merged() == ["a@6", "a@5", "b@3", "c@5", "c@3", "c@1", "x@3", "x@2"]
-    assert reader.merged(reverse=True) == reader.merged()
-    assert reader.merged("b") == ["b@3", "c@5", "c@3", "c@1", "x@3", "x@2"]
+    assert reader.merge() == ["a@6", "a@5", "b@3", "c@5", "c@3", "c@1", "x@3", "x@2"]
+    assert reader.merge(reverse=True) == reader.merge()
+    assert reader.merge("b") == ["b@3", "c@5", "c@3", "c@1", "x@3", "x@2"]
 
 
 def test_of_equal_keys_and_epochs_the_newer_run_wins() -> None:
@@ -212,7 +212,7 @@ def test_a_merge_may_start_in_the_middle(in_memory: bool) -> None:
     """A start bound is a seek: all versions from there on, from every run."""
     reader = Reader(["aa:4 bb:5 cc:6,5 ee:7", "aa:1 bb:2,1 dd:3"], in_memory=in_memory)
     assert reader.scan("b") == ["bb@5", "cc@6", "dd@3", "ee@7"]
-    assert reader.merged("b") == ["bb@5", "bb@2", "bb@1", "cc@6", "cc@5", "dd@3", "ee@7"]
+    assert reader.merge("b") == ["bb@5", "bb@2", "bb@1", "cc@6", "cc@5", "dd@3", "ee@7"]
 
 
 @pytest.mark.parametrize("few", [False, True])

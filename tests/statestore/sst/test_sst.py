@@ -447,7 +447,7 @@ def test_a_meta_of_the_right_id_but_other_rows_is_found(bucket: ObjectStore) -> 
             read_everything(bucket, (changed,))
 
 
-def edited(data: bytes, **fields: object) -> bytes:
+def edit(data: bytes, **fields: object) -> bytes:
     """A meta with other fields, or other columns of its block index (`index_...`), and a matching checksum."""
     meta = msgspec.msgpack.decode(data[12:-4], type=sst_meta.SstMeta)
     index = {name.removeprefix("index_"): fields.pop(name) for name in list(fields) if name.startswith("index_")}
@@ -481,7 +481,7 @@ def test_an_inconsistent_meta_with_a_right_checksum_is_refused(bucket: ObjectSto
     """A defective writer causes an error, too, not an index out of range in the middle of a read."""
     run = store_run(bucket, puts(30), block_bytes=200)
     path = meta_path(run[0].id)
-    bucket.put(path, edited(bucket.get(path), **fields))
+    bucket.put(path, edit(bucket.get(path), **fields))
     sstables = Sstables(bucket, 0, RealSystem())
     with pytest.raises(CorruptSst, match=f"{path}: not a meta of this format"):
         sstables.meta(run[0])
@@ -495,20 +495,20 @@ def test_unknown_fields_of_a_meta_are_skipped_and_a_newer_version_refused(bucket
     fields = msgspec.msgpack.decode(data[12:-4])
     payload = msgspec.msgpack.encode(fields | {"from_the_future": [1, 2]})
 
-    def framed(version: int) -> bytes:
+    def frame(version: int) -> bytes:
         body = struct.pack("<4sHHI", b"TSKM", version, 0, len(payload)) + payload
         return body + struct.pack("<I", crc32c(body))
 
-    assert isinstance(sst_meta.decode_meta(framed(1), run[0].id, "here"), LoadedMeta)
+    assert isinstance(sst_meta.decode_meta(frame(1), run[0].id, "here"), LoadedMeta)
     for version in (0, 3):
         with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 2\.0"):
-            sst_meta.decode_meta(framed(version), run[0].id, "here")
+            sst_meta.decode_meta(frame(version), run[0].id, "here")
 
 
 # --- Uploads. -----------------------------------------------------------------------------------------------------
 
 
-def encoded(count: int) -> list[Put]:
+def make_puts(count: int) -> list[Put]:
     return [Put(b"%05d" % n, 1, b"v" * 50) for n in range(count)]
 
 
@@ -517,14 +517,14 @@ def test_an_upload_puts_both_objects_of_each_sst() -> None:
     bucket, system = open_bucket("memory://"), FakeSystem()
     uploader = Uploader(bucket, system)
     writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False, one_object_bytes=0)
-    infos = uploader.upload(writer.write([to_rows(encoded(500))]))
+    infos = uploader.upload(writer.write([to_rows(make_puts(500))]))
     uploader.close()
     assert len(infos) > 5
     assert [info.smallest for info in infos] == sorted(info.smallest for info in infos)
     assert sorted(info.path for info in bucket.list("sst/")) == sorted(
         path for info in infos for path in (data_path(info.id), meta_path(info.id))
     )
-    assert read_everything(bucket, infos) == encoded(500)
+    assert read_everything(bucket, infos) == make_puts(500)
 
 
 @pytest.mark.parametrize("part", ["data", "meta"])
@@ -551,7 +551,7 @@ def test_no_put_is_in_flight_after_a_failed_upload(part: str, failing: int) -> N
     uploader = Uploader(bucket, FakeSystem())
     writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False, one_object_bytes=0)
     with pytest.raises(ObjectStoreUnavailable):
-        uploader.upload(writer.write([to_rows(encoded(500))]))
+        uploader.upload(writer.write([to_rows(make_puts(500))]))
     landed = [info.path for info in bucket.inner.list("sst/")]
     uploader.close()
     assert [info.path for info in bucket.inner.list("sst/")] == landed

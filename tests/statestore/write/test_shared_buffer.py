@@ -30,7 +30,7 @@ def level(smallest: str = "a") -> Run:
     return run(sst(smallest.encode(), b"z"))
 
 
-def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> list[str]:
+def visible_runs(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> list[str]:
     """The runs that a reader finds: `epoch:keys`, or `epoch:spilled`."""
     return [
         f"{held.epoch}:" + ("spilled" if held.block is None else b"".join(held.block.rows.keys.to_pylist()).decode())
@@ -44,7 +44,7 @@ def spill(buffer: SharedBuffer, spilled: Run | None = None) -> tuple[int, int] |
     if candidate is None:
         return None
     table, epoch, runs = candidate
-    assert buffer.spilled(table, epoch, runs, spilled or level())
+    assert buffer.replace_by_ssts(table, epoch, runs, spilled or level())
     return table, epoch
 
 
@@ -55,12 +55,12 @@ def test_rows_are_seen_at_once_newest_first() -> None:
     buffer.add(1, 3, rows("b", 3))
     buffer.add(1, 5, rows("c", 5))
     buffer.add(2, 9, rows("d", 9))
-    assert shown(buffer) == ["5:c", "5:a", "3:b"]
-    assert shown(buffer, epoch=4) == ["3:b"]
-    assert shown(buffer, epoch=5) == ["5:c", "5:a", "3:b"]
-    assert shown(buffer, epoch=2) == []
-    assert shown(buffer, 2) == ["9:d"]
-    assert shown(buffer, 3) == []
+    assert visible_runs(buffer) == ["5:c", "5:a", "3:b"]
+    assert visible_runs(buffer, epoch=4) == ["3:b"]
+    assert visible_runs(buffer, epoch=5) == ["5:c", "5:a", "3:b"]
+    assert visible_runs(buffer, epoch=2) == []
+    assert visible_runs(buffer, 2) == ["9:d"]
+    assert visible_runs(buffer, 3) == []
 
 
 def test_the_runs_of_a_reader_do_not_change() -> None:
@@ -72,14 +72,14 @@ def test_the_runs_of_a_reader_do_not_change() -> None:
     buffer.seal(5)
     buffer.drop(5)
     assert [to_puts(each.block.rows) for each in held if each.block] == [[Put(b"a", 5, b"5")]]
-    assert shown(buffer) == []
+    assert visible_runs(buffer) == []
 
 
 def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
     """The commit of such an epoch is empty."""
     buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows(""))
-    assert shown(buffer) == []
+    assert visible_runs(buffer) == []
     assert buffer.nbytes == 0
     assert buffer.spill_candidate(TABLES) is None
     assert buffer.seal(5).runs == {}
@@ -97,7 +97,7 @@ def test_a_sealed_epoch_takes_no_more_rows() -> None:
         assert caught.value.args[1:] == (epoch, 5)
         with pytest.raises(EpochTooOld):
             buffer.check_open(epoch)
-    assert shown(buffer) == ["5:a"]
+    assert visible_runs(buffer) == ["5:a"]
     buffer.check_open(6)
 
 
@@ -108,7 +108,7 @@ def test_sealing_again_gives_the_same_runs() -> None:
     sealed = buffer.seal(5)
     sealed.uploaded[1] = (level(),)
     assert buffer.seal(5) is sealed
-    assert shown(buffer) == ["5:a"]
+    assert visible_runs(buffer) == ["5:a"]
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["committed", "given up"])
@@ -122,7 +122,7 @@ def test_a_dropped_epoch_is_gone_for_good(sealed: bool) -> None:
         buffer.seal(5)
     for _ in range(2):
         buffer.drop(5)
-        assert shown(buffer) == shown(buffer, 2) == []
+        assert visible_runs(buffer) == visible_runs(buffer, 2) == []
         assert buffer.nbytes == 0
     with pytest.raises(EpochTooOld):
         buffer.add(1, 5, rows("a", 5))
@@ -138,7 +138,7 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
     buffer.seal(9)
     buffer.drop(9)
     buffer.add(1, 5, rows("b", 5))
-    assert shown(buffer) == ["5:b"]
+    assert visible_runs(buffer) == ["5:b"]
     with pytest.raises(EpochTooOld):
         buffer.add(1, 6, rows("b", 6))
     buffer.seal(5)
@@ -188,7 +188,7 @@ def test_a_dropped_older_epoch_blocks_no_newer_one(order: Sequence[tuple[int, in
         buffer.add(table, epoch, rows("a", epoch))
     buffer.drop(3)
     buffer.seal(5)
-    assert shown(buffer) == ["5:a"]
+    assert visible_runs(buffer) == ["5:a"]
 
 
 def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
@@ -204,8 +204,8 @@ def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
     assert candidate is not None
     table, epoch, runs = candidate
     assert (table, epoch, [each.block and len(each.block.rows) for each in runs]) == (2, 3, [1, 4])
-    assert buffer.spilled(table, epoch, runs, level())
-    assert shown(buffer, 2) == ["4:ef", "3:spilled"]
+    assert buffer.replace_by_ssts(table, epoch, runs, level())
+    assert visible_runs(buffer, 2) == ["4:ef", "3:spilled"]
     assert buffer.nbytes == before - sum(each.nbytes for each in runs)
     assert spill(buffer) == (2, 4)
     buffer.seal(3)
@@ -227,14 +227,14 @@ def test_spills_keep_the_order_of_batches() -> None:
     assert candidate is not None
     buffer.add(1, 5, rows("d", 5))
     second = level("s")
-    assert buffer.spilled(*candidate, second)
-    assert shown(buffer) == ["5:d", "5:spilled", "5:spilled"]
+    assert buffer.replace_by_ssts(*candidate, second)
+    assert visible_runs(buffer) == ["5:d", "5:spilled", "5:spilled"]
     assert [held.spilled_to for held in buffer.runs(1)] == [None, second, first]
     assert buffer.spilled_ids() == [second.ssts[0].id, first.ssts[0].id]
     runs = buffer.seal(5).runs[1]
     # A sealed epoch whose SSTs got too old has them replaced in place.
     third = level("t")
-    assert buffer.spilled(1, 5, (runs[2],), third)
+    assert buffer.replace_by_ssts(1, 5, (runs[2],), third)
     assert [held.spilled_to for held in buffer.runs(1)] == [None, second, third]
 
 
@@ -247,9 +247,9 @@ def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
     assert candidate is not None
     buffer.drop(candidate[1])
     left = buffer.nbytes
-    assert not buffer.spilled(*candidate, level())
+    assert not buffer.replace_by_ssts(*candidate, level())
     assert buffer.nbytes == left
-    assert len(shown(buffer)) == 1
+    assert len(visible_runs(buffer)) == 1
 
 
 def test_uploads_are_noted_until_the_epoch_is_dropped() -> None:

@@ -7,7 +7,7 @@ from support.store.stores import pairs
 from tussock.statestore import EpochTooOld, InvalidOption, StateStore
 
 
-def _stamped(store: StateStore, other: StateStore) -> tuple[int, int]:
+def _stamp(store: StateStore, other: StateStore) -> tuple[int, int]:
     """An epoch of the client, and the one that its commit got because another writer was faster."""
     mine = store.new_epoch()
     store.table("kv").ingest_batch([(b"a", b"mine")], mine)
@@ -20,7 +20,7 @@ def _stamped(store: StateStore, other: StateStore) -> tuple[int, int]:
 def test_the_final_epoch_of_a_commit_takes_no_writes(store: StateStore, other: StateStore) -> None:
     """Neither the client's number nor the final one; nothing of such a write is kept."""
     kv = store.create_table("kv")
-    mine, held = _stamped(store, other)
+    mine, held = _stamp(store, other)
     assert held > mine
     for epoch in (mine, held):
         with pytest.raises(EpochTooOld, match=str(epoch)):

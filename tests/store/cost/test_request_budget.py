@@ -19,7 +19,7 @@ def bucket() -> FaultyBucket:
 
 
 @pytest.fixture
-def counted(bucket: FaultyBucket) -> StateStore:
+def cold_store(bucket: FaultyBucket) -> StateStore:
     """A store with a table of two commits and nothing in its caches."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     writer = open_on(bucket.inner, system)
@@ -37,22 +37,24 @@ def cost(bucket: FaultyBucket, work: Callable[[], object]) -> dict[str, int]:
     return dict(Counter(call.operation for call in bucket.calls[before:]))
 
 
-def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """For an hour, also with a background thread that waits for work; reading the counts is free."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     busy = open_on(bucket, system, compaction=True)
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     kv.get(b"001")
-    assert cost(bucket, lambda: (system.forward(3600), counted.requests(), counted.url)) == {}
+    assert cost(bucket, lambda: (system.forward(3600), cold_store.requests(), cold_store.url)) == {}
     busy.close()
-    counted.close()
+    cold_store.close()
     assert cost(bucket, lambda: system.forward(3600)) == {}
 
 
-def test_a_pin_costs_one_put_for_each_renewal_and_none_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_pin_costs_one_put_for_each_renewal_and_none_after_its_end(
+    bucket: FaultyBucket, cold_store: StateStore
+) -> None:
     """No pin writes to the log."""
-    with counted.pin_snapshot() as snapshot:
-        keeper = inside.pin_keeper(inside.backend(counted))
+    with cold_store.pin_snapshot() as snapshot:
+        keeper = inside.pin_keeper(inside.backend(cold_store))
         assert cost(bucket, keeper.renew) == {"put": 1}
         assert cost(bucket, snapshot.close) == {"delete": 1}
         assert cost(bucket, keeper.renew) == {}
@@ -60,10 +62,10 @@ def test_a_pin_costs_one_put_for_each_renewal_and_none_after_its_end(bucket: Fau
 
 
 def test_a_cold_get_reads_a_small_sst_in_one_request_and_a_warm_get_makes_none(
-    bucket: FaultyBucket, counted: StateStore
+    bucket: FaultyBucket, cold_store: StateStore
 ) -> None:
     """Newest run first: the second run is not read for a key that the first one has."""
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1}
     for read in (
         lambda: kv.get(b"050"),
@@ -78,9 +80,9 @@ def test_a_cold_get_reads_a_small_sst_in_one_request_and_a_warm_get_makes_none(
     assert cost(bucket, lambda: pairs(kv.scan())) == {}
 
 
-def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """A key within the range of two small runs: each comes whole, with the filter that denies the key."""
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2}
 
 
@@ -98,10 +100,10 @@ def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> No
     assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2, "get_range": 1}
 
 
-def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """One GET of the missing next log entry; every ten seconds one LIST of the markers, too."""
     system = bucket.inner.system  # type: ignore[attr-defined]
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     kv.get(b"050")
     system.forward(1)
     assert cost(bucket, lambda: [kv.get(b"050") for _ in range(100)]) == {"get": 1}
@@ -109,58 +111,58 @@ def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket
     assert cost(bucket, lambda: [kv.get(b"050") for _ in range(100)]) == {"get": 1, "list": 1}
 
 
-def test_a_small_commit_is_a_put_and_a_create(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_small_commit_is_a_put_and_a_create(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """An SST of one object and the log entry, every ten seconds a look at the markers; a second table adds its put."""
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     system = bucket.inner.system  # type: ignore[attr-defined]
     for pause, looks in ((11, {"list": 1}), (9, {})):
         system.forward(pause)
-        epoch = counted.new_epoch()
+        epoch = cold_store.new_epoch()
         kv.ingest_batch([(b"a", b"1")], epoch)
-        assert cost(bucket, lambda epoch=epoch: counted.commit_epoch(epoch)) == {"put": 1, "create": 1, **looks}
-    other = counted.create_table("other")
-    epoch = counted.new_epoch()
+        assert cost(bucket, lambda epoch=epoch: cold_store.commit_epoch(epoch)) == {"put": 1, "create": 1, **looks}
+    other = cold_store.create_table("other")
+    epoch = cold_store.new_epoch()
     kv.ingest_batch([(b"a", b"2")], epoch)
     other.ingest_batch([(b"a", b"2")], epoch)
     name = {"writer": "w", "batch_id": 1}
-    spent = cost(bucket, lambda: counted.commit_epoch(epoch, **name))  # type: ignore[arg-type]
+    spent = cost(bucket, lambda: cold_store.commit_epoch(epoch, **name))  # type: ignore[arg-type]
     assert spent == {"put": 2, "create": 1}
-    again = counted.new_epoch()
-    repeated = cost(bucket, lambda: counted.commit_epoch(again, **name))  # type: ignore[arg-type]
+    again = cold_store.new_epoch()
+    repeated = cost(bucket, lambda: cold_store.commit_epoch(again, **name))  # type: ignore[arg-type]
     assert repeated == {}, "a batch that is known to be committed is free"
 
 
-def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """Epochs, own reads from the caches, and an abort are free, too."""
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
 
     def work() -> None:
-        epoch = counted.new_epoch()
+        epoch = cold_store.new_epoch()
         kv.ingest_batch([(b"zzz", b"1")], epoch)
         assert kv.get(b"zzz") == b"1"
-        counted.abort_epoch(epoch)
+        cold_store.abort_epoch(epoch)
 
     assert cost(bucket, work) == {}
 
 
-def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """Two small inputs and a small output; claim and report are a create and a list each; two listings of pins."""
-    spent = cost(bucket, lambda: counted.compact("kv"))
+    spent = cost(bucket, lambda: cold_store.compact("kv"))
     assert "get_range" not in spent
     assert spent["put"] == 1
     assert spent["create"] == 2
     assert sum(spent.values()) <= 20
 
 
-def test_requests_are_counted_by_caller(counted: StateStore) -> None:
+def test_requests_are_counted_by_caller(cold_store: StateStore) -> None:
     """Flush, read, compaction and meta are counted apart, with bytes."""
-    kv = counted.table("kv")
+    kv = cold_store.table("kv")
     kv.get(b"050")
-    epoch = counted.new_epoch()
+    epoch = cold_store.new_epoch()
     kv.ingest_batch([(b"a", b"1")], epoch)
-    counted.commit_epoch(epoch)
-    counted.compact("kv")
-    requests = counted.requests()
+    cold_store.commit_epoch(epoch)
+    cold_store.compact("kv")
+    requests = cold_store.requests()
     assert set(requests) == {"meta", "read", "flush", "compaction"}
     assert requests["flush"]["put"][0] == 1
     assert requests["flush"]["put"][1] > 0

@@ -155,7 +155,7 @@ def test_repeated_refusals_read_the_time_of_the_bucket_once(bucket: ModelBucket,
         _commit(store, b"1")
     counted = FaultyBucket(bucket)
 
-    def asked() -> int:
+    def clock_requests() -> int:
         return len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")})
 
     with open_on(counted, system) as store:
@@ -163,11 +163,11 @@ def test_repeated_refusals_read_the_time_of_the_bucket_once(bucket: ModelBucket,
         for _ in range(100):
             with pytest.raises(ClockAhead):
                 store.commit_epoch(MAX_EPOCH)
-        assert asked() == 1
+        assert clock_requests() == 1
         system.forward(60)
         with pytest.raises(ClockAhead):
             store.commit_epoch(MAX_EPOCH)
-        assert asked() == 2
+        assert clock_requests() == 2
 
 
 def test_the_limit_is_a_number_of_seconds() -> None:

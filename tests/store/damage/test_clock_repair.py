@@ -58,7 +58,7 @@ def old(bucket: ModelBucket, system: TickingSystem) -> Iterator[StateStore]:
         yield store
 
 
-def repaired(bucket: ModelBucket | FaultyBucket, *, dry_run: bool = False) -> ClockRepair:
+def repair(bucket: ModelBucket | FaultyBucket, *, dry_run: bool = False) -> ClockRepair:
     system = TickingSystem()
     inner = bucket if isinstance(bucket, ModelBucket) else bucket.inner
     system.wall_ms = inner.system.now_ms()
@@ -92,7 +92,7 @@ def test_a_store_at_the_largest_epoch_takes_commits_again(
         commit(old, b"3")
     with open_on(bucket, system) as other, pytest.raises(EpochTooOld, match="tussock repair clock"):
         commit(other, b"3", small + 1)
-    done = repaired(bucket)
+    done = repair(bucket)
     assert (done.epochs, done.old, done.rewritten) == (1, (MAX_EPOCH, MAX_EPOCH), 0)
     with open_on(bucket, system) as store:
         kv = store.table("kv")
@@ -117,7 +117,7 @@ def test_retention_works_after_a_repair(old: StateStore, bucket: ModelBucket, sy
             assert commit(store, b"%d" % number) > ahead
         store.compact("kv")
         assert sum(sst.rows for sst in version_of(bucket).ssts()) > 20
-        done = repaired(bucket)
+        done = repair(bucket)
         assert (done.epochs, done.rewritten, done.times) == (21, 1, True)
         system.forward(2)
         store.version()
@@ -136,7 +136,7 @@ def test_the_ledger_has_the_new_epochs_of_repeated_batches(old: StateStore, buck
     """A committed batch is not committed again."""
     commit(old, b"0", writer="w", batch_id=0)
     far = [commit(old, b"%d" % batch, MAX_EPOCH - 10 + batch, writer="w", batch_id=batch) for batch in (1, 2, 3)]
-    done = repaired(bucket)
+    done = repair(bucket)
     old.version()
     assert [old.committed_batch("w", batch) for batch in (1, 2, 3)] == [done.new[0], done.new[0] + 1, done.new[1]]
     epoch = old.new_epoch()
@@ -151,11 +151,11 @@ def test_a_dry_run_changes_nothing(old: StateStore, bucket: ModelBucket) -> None
     commit(old, b"1", MAX_EPOCH - 1)
     commit(old, b"2", MAX_EPOCH)
     before = dict(bucket.objects)
-    said = repaired(bucket, dry_run=True)
+    said = repair(bucket, dry_run=True)
     assert bucket.objects == before
-    assert repaired(bucket) == said
+    assert repair(bucket) == said
     assert said.is_needed
-    again = repaired(bucket)
+    again = repair(bucket)
     assert not again.is_needed
 
 
@@ -166,7 +166,7 @@ def test_a_store_that_is_not_ahead_is_left_alone(bucket: ModelBucket, system: Ti
         commit(store, b"1", 1)
         commit(store, b"2", epoch_at_ms(system.now_ms() + HOUR_MS - 1000))
     before = version_of(bucket)
-    assert not repaired(bucket).is_needed
+    assert not repair(bucket).is_needed
     assert version_of(bucket) == before
 
 
@@ -176,7 +176,7 @@ def test_times_of_small_epochs_are_repaired_too(old: StateStore, bucket: ModelBu
     system.wall_ms += YEARS_MS
     commit(old, b"2", 2)
     system.wall_ms -= YEARS_MS
-    done = repaired(bucket)
+    done = repair(bucket)
     assert (done.epochs, done.times) == (0, True)
     assert old.version().renumbered is None
     system.forward(2)
@@ -192,14 +192,14 @@ def test_a_repair_is_refused_while_the_store_is_used(
     commit(old, b"1", MAX_EPOCH)
     before = version_of(bucket)
     with old.pin_snapshot(), pytest.raises(InvalidOption, match=r"holds a snapshot at epoch .*nothing changed"):
-        repaired(bucket)
+        repair(bucket)
     lease = LeaseRecord(term=1, holder="h", address="meta-0:7370", lease_ms=3000)
     bucket.put(lease_path(1), encode_lease(lease))
     with pytest.raises(InvalidOption, match="the meta service at meta-0:7370 leads it"):
-        repaired(bucket)
+        repair(bucket)
     assert version_of(bucket) == before
     system.forward(10)
-    repaired(bucket)
+    repair(bucket)
 
 
 def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBucket, system: TickingSystem) -> None:
@@ -211,10 +211,10 @@ def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBuck
     system.wall_ms -= YEARS_MS
     bucket.objects[pin] = bucket.objects[pin][0], system.now_ms()
     with pytest.raises(InvalidOption, match="holds a snapshot"):
-        repaired(bucket)
+        repair(bucket)
     inside.backend(old).meta.pins.abandon_all()
     system.forward(200)
-    repaired(bucket)
+    repair(bucket)
     assert [one.id for one in old.pins()] == [pin.removeprefix("pins/")]
     system.forward(2 * 86400)
     assert old.pins() == []
@@ -229,7 +229,7 @@ def test_epochs_from_before_a_repair_are_refused(old: StateStore, bucket: ModelB
         assert kv.get(b"k", epoch=MAX_EPOCH - 3) == b"2"
         scan = kv.scan()
         snapshot = _unseen_pin(other, bucket)
-        repaired(bucket)
+        repair(bucket)
         assert pairs(scan) == [(b"k", b"2")]
         old.version()
         newest = commit(old, b"3")
@@ -273,7 +273,7 @@ def test_epochs_issued_before_a_repair_are_refused_and_new_ones_work(
         assert other.new_epoch() > MAX_EPOCH >> 1
         stale = other.new_epoch()
         other.table("kv").ingest_batch([(b"k", b"2")], stale)
-        repaired(bucket)
+        repair(bucket)
         with pytest.raises(ClockAhead):
             other.commit_epoch(stale)
         other.abort_epoch(stale)
@@ -286,7 +286,7 @@ def test_a_repair_gives_up_running_compactions(old: StateStore, bucket: ModelBuc
         commit(old, b"%d" % number, MAX_EPOCH - 10 + number)
     backend: Any = inside.backend(old)
     task = backend.meta.own_tasks.claim("kv", manual=True)
-    repaired(bucket)
+    repair(bucket)
     with pytest.raises(Fenced):
         backend.meta.own_tasks.report(task, task.inputs[0])
     old.compact("kv")
@@ -301,9 +301,9 @@ def test_a_crash_before_the_append_changes_nothing(old: StateStore, bucket: Mode
     before = version_of(bucket)
     for fate, error in ((Fate.CRASH, Crash), (Fate.LOSE_REQUEST, ObjectStoreUnavailable)):
         with pytest.raises(error):
-            repaired(FaultyBucket(bucket, where("create", "log/", fate)))
+            repair(FaultyBucket(bucket, where("create", "log/", fate)))
         assert version_of(bucket) == before
-    done = repaired(bucket)
+    done = repair(bucket)
     assert done.rewritten == 1
     assert old.table("kv").get(b"k") == b"2"
 
@@ -315,9 +315,9 @@ def test_a_commit_in_between_is_noticed(old: StateStore, bucket: ModelBucket, mo
     append = lambda call: call.operation == "create" and call.path.startswith("log/")  # noqa: E731
     faulty.stall(append, lambda: commit(old, b"2", MAX_EPOCH - 2))
     with pytest.raises(Conflict, match="stop its"):
-        repaired(faulty)
+        repair(faulty)
     assert version_of(bucket).max_committed_epoch == MAX_EPOCH - 2
-    repaired(bucket)
+    repair(bucket)
     assert old.table("kv").get(b"k") == b"2"
 
 
@@ -342,18 +342,18 @@ def test_a_repair_covers_altered_tables_clones_and_backups() -> None:
         for url in ("memory://repair-from", "memory://repair-clone"):
             assert repair_clock(url).rewritten == 1
             with connect(url, **options) as mended:
-                assert _typed(mended) == rows
+                assert _typed_rows(mended) == rows
                 mended.vacuum()
-                assert _typed(mended) == rows
+                assert _typed_rows(mended) == rows
         restore("memory://repair-from", "before", "memory://repair-to")
         with connect("memory://repair-to", **options) as again:
             assert again.committed_epoch == far - 7
-            assert _typed(again) == rows
+            assert _typed_rows(again) == rows
             assert repair_clock("memory://repair-to").old[1] == far - 7
             assert again.committed_epoch < far - 7
 
 
-def _typed(store: StateStore) -> list[dict[str, Any]]:
+def _typed_rows(store: StateStore) -> list[dict[str, Any]]:
     rows = [row for batch in store.table("t").read() for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: row["id"])
 
@@ -391,13 +391,13 @@ def test_every_kept_epoch_reads_as_before(steps: list[Any], kept: bool) -> None:
         epochs = sorted({epoch for epoch in committed if epoch and epoch >= oldest})
         before = {epoch: _content(store, epoch) for epoch in epochs}
         newest = _content(store, None)
-        done = repaired(bucket)
+        done = repair(bucket)
         store.version()
         ahead = sorted({epoch for epoch in _all_committed(committed) if epoch > MAX_EPOCH - 100})
         assert (done.epochs > 0) == bool(ahead and version.max_committed_epoch > MAX_EPOCH - 100)
         assert _content(store, None) == newest
         after = version_of(bucket)
-        moved = dict(zip(sorted(_named(version)), sorted(_named(after)), strict=True))
+        moved = dict(zip(sorted(_timeline_epochs(version)), sorted(_timeline_epochs(after)), strict=True))
         for epoch, rows in before.items():
             if moved[epoch] >= after.safe_epoch:
                 assert _content(store, moved[epoch]) == rows
@@ -408,7 +408,7 @@ def _all_committed(committed: list[int | None]) -> list[int]:
     return [epoch for epoch in committed if epoch]
 
 
-def _named(version: Version) -> set[int]:
+def _timeline_epochs(version: Version) -> set[int]:
     """The epochs of the timeline: here all committed ones, one a tick."""
     return {epoch for _, epoch in version.timeline}
 

@@ -122,14 +122,14 @@ def answers_or_names(folder: Path, victim: Path) -> bool:
         return False
 
 
-def flipped(data: bytes, seed: int) -> bytes:
+def flip(data: bytes, seed: int) -> bytes:
     place = random.Random(seed).randrange(len(data))
     return data[:place] + bytes([data[place] ^ (1 << seed % 8)]) + data[place + 1 :]
 
 
 DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
-    "one bit": flipped,
-    "one bit more": lambda data, seed: flipped(data, seed + 1000),
+    "one bit": flip,
+    "one bit more": lambda data, seed: flip(data, seed + 1000),
     "cut by one": lambda data, _: data[:-1],
     "cut in half": lambda data, _: data[: len(data) // 2],
     "longer": lambda data, _: data + b"\0",

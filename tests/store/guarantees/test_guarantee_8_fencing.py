@@ -23,7 +23,7 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]], table: str
     return store.commit_epoch(epoch)
 
 
-def merged(store: StateStore, task: Any) -> Any:
+def merge_inputs(store: StateStore, task: Any) -> Any:
     sstables, uploader = inside.execution_tools(inside.backend(store))
     spec = store.version().tables[task.table_id].spec
     return execute(sstables, uploader, spec, task, cancelled=lambda: False)
@@ -39,7 +39,7 @@ def test_a_compaction_that_was_taken_over_cannot_report() -> None:
     commit(stalled, [(b"a", b"2")])
     backend: Any = inside.backend(stalled)
     task = backend.meta.own_tasks.claim("kv", manual=True)
-    outputs = merged(stalled, task)
+    outputs = merge_inputs(stalled, task)
     taker.compact("kv")
     commit(taker, [(b"c", b"3")])
     before = taker.version()
@@ -59,7 +59,7 @@ def test_a_compaction_of_a_replaced_table_cannot_report() -> None:
     commit(stalled, [(b"a", b"2")])
     backend: Any = inside.backend(stalled)
     task = backend.meta.own_tasks.claim("kv", manual=True)
-    outputs = merged(stalled, task)
+    outputs = merge_inputs(stalled, task)
     other.drop_table("kv")
     other.create_table("kv")
     with pytest.raises(Fenced):

@@ -138,13 +138,13 @@ def test_the_row_before_is_the_newest_whatever_levels_and_blocks_are_read(monkey
         # The neighbour and the oldest row go into one block of L2, past the row between them, which goes to L1.
         for level, key in ((2, b"k"), (1, b"k"), (2, b"j")):
 
-            def chosen(state: Any, *_: Any, level: int = level, key: bytes = key) -> Pick:
+            def choose(state: Any, *_: Any, level: int = level, key: bytes = key) -> Pick:
                 oldest = next(sub.ssts for sub in reversed(state.levels.l0) if sub.ssts[0].smallest == key)
                 below = state.levels.levels[level - 1] if level <= len(state.levels.levels) else ()
                 inputs = tuple(run for run in (tuple(oldest), tuple(below)) if run)
                 return Pick("level", inputs, level, bottom=False, score=1.0, reason="the test asks for it")
 
-            monkeypatch.setattr(own_tasks, "pick_manual", chosen)
+            monkeypatch.setattr(own_tasks, "pick_manual", choose)
             store.compact("kv")
         state = store.version().find_table("kv")
         assert state

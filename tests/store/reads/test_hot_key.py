@@ -22,7 +22,7 @@ def value(number: int) -> bytes:
     return b"%03d" % number * 40
 
 
-def written(store: StateStore) -> tuple[Any, list[int]]:
+def write_versions(store: StateStore) -> tuple[Any, list[int]]:
     """A table whose key `hot` has many versions between two other keys, and the epoch of each."""
     table = store.create_table("kv", block_bytes=256, compression="none")
     epochs = []
@@ -35,11 +35,11 @@ def written(store: StateStore) -> tuple[Any, list[int]]:
     return table, epochs
 
 
-def seen(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:
+def scan(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:
     return [(row["key"], row["value"]) for batch in table.scan(**options) for row in batch.to_pylist()]
 
 
-def expected(newest: int) -> list[tuple[bytes, bytes]]:
+def expected_rows(newest: int) -> list[tuple[bytes, bytes]]:
     hot = [] if newest % 7 == 6 else [(b"hot", value(newest))]
     rows = range(newest + 1)
     return [*((b"a%03d" % at, b"a") for at in rows), *hot, *((b"z%03d" % at, b"z") for at in rows)]
@@ -49,20 +49,20 @@ def expected(newest: int) -> list[tuple[bytes, bytes]]:
 def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(compacted: bool) -> None:
     """Scans both ways with limits and bounds, `get` and `multi_get`, at every epoch."""
     with connect("memory://", compaction=False, cache_bytes=0, limits=SMALL) as store:
-        table, epochs = written(store)
+        table, epochs = write_versions(store)
         if compacted:
             store.compact("kv")
         for newest in (0, 6, 7, 31, VERSIONS - 1):
-            rows = expected(newest)
+            rows = expected_rows(newest)
             at = {"epoch": epochs[newest]}
-            assert seen(table, **at) == rows
-            assert seen(table, **at, reverse=True) == rows[::-1]
+            assert scan(table, **at) == rows
+            assert scan(table, **at, reverse=True) == rows[::-1]
             for limit in (1, newest + 1, newest + 2, newest + 3):
-                assert seen(table, **at, limit=limit) == rows[:limit]
-                assert seen(table, **at, limit=limit, reverse=True) == rows[::-1][:limit]
+                assert scan(table, **at, limit=limit) == rows[:limit]
+                assert scan(table, **at, limit=limit, reverse=True) == rows[::-1][:limit]
             hot = [row for row in rows if row[0] == b"hot"]
-            assert seen(table, **at, start=b"h", end=b"i") == hot
-            assert seen(table, **at, prefix=b"hot", reverse=True) == hot
+            assert scan(table, **at, start=b"h", end=b"i") == hot
+            assert scan(table, **at, prefix=b"hot", reverse=True) == hot
             assert table.get(b"hot", **at) == dict(rows).get(b"hot")
             keys = [b"hot", b"a000", *(b"z%03d" % number for number in range(VERSIONS))]
             assert table.multi_get(keys, **at).to_pylist() == [dict(rows).get(key) for key in keys]
@@ -72,7 +72,7 @@ def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(c
 def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(compacted: bool) -> None:
     """`change_feed` ascends by epoch within the key and pairs each change with its preimage; `changes` has all."""
     with connect("memory://", compaction=False, limits=SMALL) as store:
-        table, epochs = written(store)
+        table, epochs = write_versions(store)
         if compacted:
             store.compact("kv")
         for after in (0, 1, 20, VERSIONS - 2):
@@ -106,7 +106,7 @@ def test_compaction_keeps_the_right_versions_of_a_key_with_many_batches() -> Non
                 table.ingest_batch([(b"hot", None if number % 7 == 6 else value(number))], epoch)
                 store.commit_epoch(epoch)
             store.compact("kv")
-            assert seen(table) == ([] if last % 7 == 6 else [(b"hot", value(last))])
+            assert scan(table) == ([] if last % 7 == 6 else [(b"hot", value(last))])
             (state,) = store.version().tables.values()  # type: ignore[attr-defined]
             assert sum(sst.rows for sst in state.levels.ssts()) <= 1
 
@@ -114,7 +114,7 @@ def test_compaction_keeps_the_right_versions_of_a_key_with_many_batches() -> Non
 def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key() -> None:
     """The error says which call to use instead."""
     with connect("memory://", compaction=False, limits=Limits(column_bytes=2000)) as store:
-        table, epochs = written(store)
+        table, epochs = write_versions(store)
         with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 to .* key b'(a|hot).*change_feed\(\)"):
             table.changes(0)
         assert table.changes(epochs[-2]).num_rows == 3
@@ -131,12 +131,12 @@ def test_a_scan_of_a_compacted_table_does_not_read_old_versions(monkeypatch: pyt
             epochs.append(store.commit_epoch(epoch))
         store.compact("kv")
         for options in ({}, {"reverse": True}, {"epoch": epochs[0]}, {"epoch": epochs[150], "reverse": True}):
-            before = _fetched(store)
-            assert len(seen(table, **options)) == 1
-            assert _fetched(store) - before < 1_500_000, "of 9 MB"
+            before = _bytes_fetched(store)
+            assert len(scan(table, **options)) == 1
+            assert _bytes_fetched(store) - before < 1_500_000, "of 9 MB"
 
 
-def _fetched(store: StateStore) -> int:
+def _bytes_fetched(store: StateStore) -> int:
     counts: Any = inside.requests(store).counts()
     return sum(size for caller in counts.values() for name, (_, size) in caller.items() if name.startswith("get"))
 
@@ -158,7 +158,7 @@ def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
         value = bytes(1 << 28)
         with pytest.raises(InvalidBatch, match=r"table 'kv': a column has .* nothing was stored"):
             table.ingest_batch([(b"%d" % number, value) for number in range(9)], epoch)
-        assert seen(table) == []
+        assert scan(table) == []
         table.ingest_batch([(b"k", value)], epoch)
         with pytest.raises(InvalidOption, match=r"table 'kv': the values of 9 keys .* ask for fewer keys at once"):
             table.multi_get([b"k"] * 9)
@@ -181,10 +181,10 @@ def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
             if compacted:
                 store.compact("kv")
             for reverse in (False, True):
-                rows = seen(table, reverse=reverse)
+                rows = scan(table, reverse=reverse)
                 assert len(rows) == count + 1
                 assert dict(rows)[b"hot"] == values[(count - 1) % 4]
-                assert len(seen(table, reverse=reverse, limit=2)) == 2
+                assert len(scan(table, reverse=reverse, limit=2)) == 2
             assert table.get(b"hot", epoch=epochs[5]) == values[1]
             assert table.multi_get([b"hot", b"k007"], epoch=epochs[6]).to_pylist() == [values[2], None]
             with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 .* b'hot'"):

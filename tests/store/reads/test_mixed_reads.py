@@ -14,7 +14,7 @@ from tussock.statestore.sst import lookup_many
 Kind = Callable[[RawTable], object]
 
 
-def fetched(store: StateStore) -> int:
+def block_requests(store: StateStore) -> int:
     """The number of requests for blocks until now."""
     return sum(operations.get("get_range", (0, 0))[0] for operations in store.requests().values())
 
@@ -51,12 +51,12 @@ def test_rows_that_fit_into_the_cache_are_fetched_once_by_any_reads(fixed: bool)
         store.compact("kv")
         for read in kinds:
             read(kv)
-        before = fetched(store)
+        before = block_requests(store)
         assert before > 0
         for _ in range(3):
             for read in made.sample(kinds, len(kinds)):
                 read(kv)
-        assert fetched(store) == before
+        assert block_requests(store) == before
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -21,7 +21,7 @@ def _renew(store: StateStore) -> None:
 
 
 @pytest.fixture
-def pinned(store: StateStore) -> list[Any]:
+def pinned_snapshots(store: StateStore) -> list[Any]:
     """A snapshot of a table `kv`, in a list from which the test takes it."""
     kv = store.create_table("kv")
     epoch = store.new_epoch()
@@ -31,18 +31,18 @@ def pinned(store: StateStore) -> list[Any]:
 
 
 def test_the_pin_of_a_dropped_snapshot_is_released_with_a_warning(
-    store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
+    store: StateStore, pinned_snapshots: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Five are taken and dropped; the one that is in use stays."""
     epochs = [store.pin_snapshot().epoch for _ in range(5)]
     gc.collect()
     with caplog.at_level(logging.WARNING):
         _renew(store)
-    assert [pin.epoch for pin in store.pins()] == [pinned[0].epoch]
+    assert [pin.epoch for pin in store.pins()] == [pinned_snapshots[0].epoch]
     warnings = [record.message for record in caplog.records if "dropped without close()" in record.message]
     assert len(warnings) == len(epochs)
     assert all(f"epoch={epochs[0]}" in line for line in warnings)
-    assert len(pairs(pinned[0].table("kv").scan())) == ROWS
+    assert len(pairs(pinned_snapshots[0].table("kv").scan())) == ROWS
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_the_pin_of_a_dropped_snapshot_is_released_with_a_warning(
     ids=["table", "scan", "feed", "kept in something else"],
 )
 def test_tables_and_iterators_of_a_snapshot_keep_its_pin(
-    store: StateStore, pinned: list[Any], begun: Callable[[Any], Any]
+    store: StateStore, pinned_snapshots: list[Any], begun: Callable[[Any], Any]
 ) -> None:
     """The snapshot itself is gone; the pin ends with the last table or iterator of it."""
-    reading = begun(pinned[0])
-    pinned.clear()
+    reading = begun(pinned_snapshots[0])
+    pinned_snapshots.clear()
     gc.collect()
     _renew(store)
     assert len(store.pins()) == 1
@@ -70,11 +70,11 @@ def test_tables_and_iterators_of_a_snapshot_keep_its_pin(
     assert store.pins() == []
 
 
-def test_a_scan_of_a_dropped_snapshot_shows_all_of_it(store: StateStore, pinned: list[Any]) -> None:
+def test_a_scan_of_a_dropped_snapshot_shows_all_of_it(store: StateStore, pinned_snapshots: list[Any]) -> None:
     """Begun, dropped and renewed on the way: no row is missing, whatever is committed and compacted meanwhile."""
-    scan = pinned[0].table("kv").scan()
+    scan = pinned_snapshots[0].table("kv").scan()
     found = next(scan).num_rows
-    pinned.clear()
+    pinned_snapshots.clear()
     gc.collect()
     epoch = store.new_epoch()
     store.table("kv").ingest_batch([(b"%05d" % number, None) for number in range(ROWS)], epoch)
@@ -87,11 +87,11 @@ def test_a_scan_of_a_dropped_snapshot_shows_all_of_it(store: StateStore, pinned:
 
 
 def test_a_closed_snapshot_causes_no_warning(
-    store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
+    store: StateStore, pinned_snapshots: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Closed before it is dropped, it causes no warning; its table, kept, raises that it was closed."""
     with ExitStack() as stack:
-        table = stack.enter_context(pinned.pop()).table("kv")
+        table = stack.enter_context(pinned_snapshots.pop()).table("kv")
     gc.collect()
     with caplog.at_level(logging.WARNING):
         _renew(store)

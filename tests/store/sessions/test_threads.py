@@ -18,13 +18,13 @@ def together(*works: Callable[[], None]) -> None:
     """Run all in threads; an error of any thread fails the test."""
     errors: list[BaseException] = []
 
-    def guarded(work: Callable[[], None]) -> None:
+    def guard(work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    threads = [threading.Thread(target=guard, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -84,7 +84,7 @@ def test_two_processes_commit_at_once_while_a_third_compacts_and_vacuums(shared_
         assert store.committed_epoch == final[-1]
         by_epoch = {epoch: (name, batch) for name in answers for batch, epoch in enumerate(answers[name])}
 
-        def expected(until: int) -> list[tuple[bytes, bytes]]:
+        def expected_rows(until: int) -> list[tuple[bytes, bytes]]:
             rows: dict[bytes, bytes] = {}
             for epoch in final:
                 if epoch <= until:
@@ -94,9 +94,9 @@ def test_two_processes_commit_at_once_while_a_third_compacts_and_vacuums(shared_
         store.compact("kv")
         store.vacuum()
         for epoch in final:
-            assert pairs(kv.scan(epoch=epoch)) == expected(epoch)
+            assert pairs(kv.scan(epoch=epoch)) == expected_rows(epoch)
         for snapshot, before in snapshots:
-            assert before == expected(snapshot.epoch)
+            assert before == expected_rows(snapshot.epoch)
             assert pairs(snapshot.table("kv").scan()) == before
             snapshot.close()
         assert len(kv.changes(0)) == 12 * BATCHES

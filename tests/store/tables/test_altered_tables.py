@@ -41,12 +41,12 @@ def new_row(number: int, note: str | None = None) -> dict[str, Any]:
     return {"id": number, "qty": Decimal("1234567.25"), "price": 1e300, "note": note, "tags": [number, None]}
 
 
-def widened(row: dict[str, Any]) -> dict[str, Any]:
+def widen(row: dict[str, Any]) -> dict[str, Any]:
     """An old row as the new columns show it."""
     return {"note": None, "tags": None, **row, "qty": None if row["qty"] is None else Decimal(row["qty"])}
 
 
-def committed(store: StateStore, table: Any, rows: list[dict[str, Any]], deleted: tuple[int, ...] = ()) -> int:
+def write_and_commit(store: StateStore, table: Any, rows: list[dict[str, Any]], deleted: tuple[int, ...] = ()) -> int:
     epoch = store.new_epoch()
     if rows:
         table.upsert(rows, epoch)
@@ -59,25 +59,25 @@ def rows_of(batches: Any) -> list[dict[str, Any]]:
     return sorted((row for batch in batches for row in batch.to_pylist()), key=lambda row: row["id"])
 
 
-def altered(store: StateStore, count: int = 40) -> tuple[Any, int, int]:
+def fill_and_alter(store: StateStore, count: int = 40) -> tuple[Any, int, int]:
     """Fill a table, alter it, and write new rows over some: returns the table, the old and the new epoch."""
     table = store.create_table("orders", schema=OLD, primary_key=["id"], block_bytes=256)
-    first = committed(store, table, [old_row(number) for number in range(count)])
+    first = write_and_commit(store, table, [old_row(number) for number in range(count)])
     store.alter_table("orders", add=ADD, widen=WIDEN)
-    last = committed(store, table, [new_row(number, "x") for number in range(0, count, 4)], deleted=(1, 2))
+    last = write_and_commit(store, table, [new_row(number, "x") for number in range(0, count, 4)], deleted=(1, 2))
     return table, first, last
 
 
-def expected(count: int = 40) -> list[dict[str, Any]]:
-    rows = [new_row(number, "x") if number % 4 == 0 else widened(old_row(number)) for number in range(count)]
+def expected_rows(count: int = 40) -> list[dict[str, Any]]:
+    rows = [new_row(number, "x") if number % 4 == 0 else widen(old_row(number)) for number in range(count)]
     return [row for row in rows if row["id"] not in (1, 2)]
 
 
 def check_reads(store: StateStore, table: Any, first: int, last: int) -> None:
     """Compare every kind of read, at both epochs, in the new columns."""
-    before = [widened(old_row(number)) for number in range(40)]
+    before = [widen(old_row(number)) for number in range(40)]
     assert table.schema.equals(NEW)
-    for epoch, wanted in ((first, before), (last, expected()), (None, expected())):
+    for epoch, wanted in ((first, before), (last, expected_rows()), (None, expected_rows())):
         assert rows_of(table.read(epoch=epoch)) == wanted
         by_id = {row["id"]: row for row in wanted}
         assert table.multi_get([0, 1, 3, 99], epoch=epoch).to_pylist() == [by_id.get(key) for key in (0, 1, 3, 99)]
@@ -98,7 +98,7 @@ def check_reads(store: StateStore, table: Any, first: int, last: int) -> None:
 
 def test_old_rows_show_null_and_the_wider_value(store: StateStore, other: StateStore) -> None:
     """For the altering client and another one; before and after a compaction, and in one that keeps both."""
-    table, first, last = altered(store)
+    table, first, last = fill_and_alter(store)
     check_reads(store, table, first, last)
     other.wait_epoch(last)
     check_reads(other, other.table("orders"), first, last)
@@ -109,12 +109,12 @@ def test_old_rows_show_null_and_the_wider_value(store: StateStore, other: StateS
 
 
 def test_changes_show_the_present_columns(store: StateStore) -> None:
-    table, first, last = altered(store)
+    table, first, last = fill_and_alter(store)
     changed = table.changes(0)
     assert changed.schema.names == [*NEW.names, "op", "epoch"]
     olds = [row for row in changed.to_pylist() if row["epoch"] == first]
     kept = sorted(({k: v for k, v in row.items() if k not in ("op", "epoch")} for row in olds), key=lambda r: r["id"])
-    assert kept == [widened(old_row(number)) for number in range(40)]
+    assert kept == [widen(old_row(number)) for number in range(40)]
     assert sorted(row["id"] for row in changed.to_pylist() if (row["epoch"], row["op"]) == (last, "delete")) == [1, 2]
 
 
@@ -128,7 +128,7 @@ def test_rows_of_one_epoch_may_be_written_before_and_after_an_alteration(bucket_
         assert inside.buffer(store).spilled_ids(), "the buffer is so small that rows were spilled"
         assert store.alter_table("orders", add=ADD, widen=WIDEN).schema.equals(NEW)
         table.upsert([new_row(number) for number in range(0, 400, 8)], epoch)
-        wanted = [new_row(number) if number % 8 == 0 else widened(old_row(number)) for number in range(400)]
+        wanted = [new_row(number) if number % 8 == 0 else widen(old_row(number)) for number in range(400)]
         for _ in range(2):
             assert rows_of(table.read()) == wanted
             assert rows_of(table.read(["id", "tags"])) == [{"id": row["id"], "tags": row["tags"]} for row in wanted]
@@ -149,10 +149,10 @@ def test_rows_of_a_writer_with_the_old_columns_are_stored(store: StateStore, oth
     table = store.alter_table("orders", add=ADD, widen=WIDEN)
     other.commit_epoch(epoch)
     store.wait_epoch(other.commit_uploaded({"orders": uploaded}))
-    assert rows_of(table.read()) == [widened(old_row(7)), widened(old_row(8))]
+    assert rows_of(table.read()) == [widen(old_row(7)), widen(old_row(8))]
     # By now it knows, and what it is given is held to the new columns.
     assert behind.schema.equals(NEW)
-    store.wait_epoch(committed(other, behind, [new_row(9), {"id": 10, "note": "without the others"}]))
+    store.wait_epoch(write_and_commit(other, behind, [new_row(9), {"id": 10, "note": "without the others"}]))
     assert table.get(10) == {"id": 10, "qty": None, "price": None, "note": "without the others", "tags": None}
     with pytest.raises(SchemaMismatch, match=r"column 'qty': expected decimal128\(12, 2\), found int8"):
         behind.upload([pa.RecordBatch.from_pylist([old_row(11)], OLD)])
@@ -218,7 +218,7 @@ def test_backups_and_clones_have_the_columns_of_their_time(tmp_path: Path) -> No
     source, before, after, cloned = ((tmp_path / name).as_uri() for name in ("source", "before", "after", "cloned"))
     with connect(source, compaction=False) as store:
         table = store.create_table("orders", schema=OLD, primary_key=["id"])
-        committed(store, table, [old_row(number) for number in range(9)])
+        write_and_commit(store, table, [old_row(number) for number in range(9)])
         store.backup("before")
         store.alter_table("orders", add=ADD, widen=WIDEN)
         store.backup("after")
@@ -231,11 +231,11 @@ def test_backups_and_clones_have_the_columns_of_their_time(tmp_path: Path) -> No
     with connect(cloned, compaction=False) as store:
         store.alter_table("orders", add={"mine": pa.bool_()})
         store.compact("orders")
-        assert rows_of(store.table("orders").read()) == [{**widened(old_row(one)), "mine": None} for one in range(9)]
+        assert rows_of(store.table("orders").read()) == [{**widen(old_row(one)), "mine": None} for one in range(9)]
     for url in (after, source):
         with connect(url, compaction=False) as store:
             assert store.table("orders").schema.equals(NEW)
-            assert rows_of(store.table("orders").read()) == [widened(old_row(number)) for number in range(9)]
+            assert rows_of(store.table("orders").read()) == [widen(old_row(number)) for number in range(9)]
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER, Fate.CRASH, Fate.CRASH_AFTER])
@@ -245,7 +245,7 @@ def test_a_failed_alteration_has_altered_the_table_or_not(fate: Fate) -> None:
         system = TickingSystem()
         inner = ModelBucket(system)
         with open_on(inner, system) as store:
-            committed(store, store.create_table("orders", schema=OLD, primary_key=["id"]), [old_row(5)])
+            write_and_commit(store, store.create_table("orders", schema=OLD, primary_key=["id"]), [old_row(5)])
         bucket = FaultyBucket(inner)
         client = open_on(bucket, system, deadline=0.0)
         bucket.script = at_calls({len(bucket.calls) + number: fate})
@@ -258,17 +258,17 @@ def test_a_failed_alteration_has_altered_the_table_or_not(fate: Fate) -> None:
         with open_on(inner, system) as store:
             names = store.table("orders").schema.names
             assert names in (OLD.names, NEW.names)
-            shown = old_row(5) if names == OLD.names else widened(old_row(5))
+            shown = old_row(5) if names == OLD.names else widen(old_row(5))
             assert rows_of(store.table("orders").read()) == [shown]
             store.alter_table("orders", add=ADD, widen=WIDEN)
-            assert rows_of(store.table("orders").read()) == [widened(old_row(5))]
+            assert rows_of(store.table("orders").read()) == [widen(old_row(5))]
     else:
         raise AssertionError("no attempt got through")
 
 
 def test_multi_get_returns_only_the_given_columns(store: StateStore) -> None:
     """In the order of the option, key columns too; a missing column is named."""
-    table, first, _ = altered(store)
+    table, first, _ = fill_and_alter(store)
     found = table.multi_get([3, 4, 99], columns=["note", "id"])
     assert found.type.names == ["note", "id"]
     assert found.to_pylist() == [{"note": None, "id": 3}, {"note": "x", "id": 4}, None]

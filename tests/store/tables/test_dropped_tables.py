@@ -8,7 +8,7 @@ from support.store.versions import ModelBucket
 from tussock.statestore import StateStore, TableNotFound
 
 
-def _written(store: StateStore, table: str, *rows: tuple[bytes, bytes]) -> int:
+def _write(store: StateStore, table: str, *rows: tuple[bytes, bytes]) -> int:
     epoch = store.new_epoch()
     store.table(table).ingest_batch(sorted(rows), epoch)
     return store.commit_epoch(epoch)
@@ -17,7 +17,7 @@ def _written(store: StateStore, table: str, *rows: tuple[bytes, bytes]) -> int:
 def test_a_snapshot_reads_the_table_that_had_the_name(store: StateStore, other: StateStore) -> None:
     """After a drop and a creation by any client the snapshot shows the old table, and the store the new one."""
     store.create_table("kv")
-    _written(store, "kv", (b"a", b"old"))
+    _write(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as snapshot:
         before = snapshot.table("kv")
         other.drop_table("kv")
@@ -26,7 +26,7 @@ def test_a_snapshot_reads_the_table_that_had_the_name(store: StateStore, other: 
             other.vacuum()
             if "kv" not in other.tables():
                 other.create_table("kv")
-                held = _written(other, "kv", (b"b", b"new"))
+                held = _write(other, "kv", (b"b", b"new"))
                 store.wait_epoch(held)
         assert pairs(snapshot.table("kv").scan()) == [(b"a", b"old")]
         assert snapshot.table("kv").changes(snapshot.epoch).num_rows == 0
@@ -38,12 +38,12 @@ def test_a_snapshot_reads_the_table_that_had_the_name(store: StateStore, other: 
 def test_a_later_table_is_not_in_a_snapshot(store: StateStore) -> None:
     """Neither one with rows nor an empty one, even if nothing was committed in between."""
     store.create_table("kv")
-    _written(store, "kv", (b"a", b"1"))
+    _write(store, "kv", (b"a", b"1"))
     with store.pin_snapshot() as snapshot:
         store.create_table("empty")
         with pytest.raises(TableNotFound, match=rf"'empty'.*as of this snapshot, epoch {snapshot.epoch}"):
             snapshot.table("empty")
-        _written(store, "empty", (b"a", b"1"))
+        _write(store, "empty", (b"a", b"1"))
         with pytest.raises(TableNotFound):
             snapshot.table("empty")
         store.drop_table("kv")
@@ -59,11 +59,11 @@ def test_a_snapshot_of_a_given_epoch_reads_a_table_that_an_older_one_keeps(
 ) -> None:
     """A job can therefore hand its epoch to its workers, which pin it after the table was dropped."""
     store.create_table("kv")
-    _written(store, "kv", (b"a", b"old"))
+    _write(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as job:
         store.drop_table("kv")
         store.create_table("kv")
-        _written(store, "kv", (b"a", b"new"))
+        _write(store, "kv", (b"a", b"new"))
         other.vacuum()
         with other.pin_snapshot(job.epoch) as worker:
             assert worker.table("kv").get(b"a") == b"old"
@@ -72,7 +72,7 @@ def test_a_snapshot_of_a_given_epoch_reads_a_table_that_an_older_one_keeps(
 def test_a_read_without_a_pin_finds_no_dropped_table(store: StateStore) -> None:
     """Neither the newest epoch nor an old one shows it: only a pin keeps it."""
     kv = store.create_table("kv")
-    epoch = _written(store, "kv", (b"a", b"old"))
+    epoch = _write(store, "kv", (b"a", b"old"))
     with store.pin_snapshot() as snapshot:
         assert snapshot.table("kv").get(b"a") == b"old"
         store.drop_table("kv")
@@ -88,7 +88,7 @@ def test_a_dropped_table_goes_with_its_last_pin() -> None:
     bucket = ModelBucket(system)
     store = inside.without_threads(open_on(bucket, system, gc_grace=0))
     store.create_table("kv")
-    _written(store, "kv", (b"a", b"old"))
+    _write(store, "kv", (b"a", b"old"))
     objects = sst_objects(bucket)
     first, second = store.pin_snapshot(), store.pin_snapshot()
     store.drop_table("kv")
@@ -111,7 +111,7 @@ def test_a_restored_store_has_no_dropped_table(store: StateStore) -> None:
     """A backup holds the existing tables, and none that only a pin keeps."""
     store.create_table("kv")
     store.create_table("other")
-    _written(store, "kv", (b"a", b"1"))
+    _write(store, "kv", (b"a", b"1"))
     with store.pin_snapshot() as snapshot:
         store.drop_table("kv")
         made = store.backup("b")

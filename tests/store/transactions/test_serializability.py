@@ -31,9 +31,9 @@ class Read:
     found: dict[bytes, bytes]
     own: dict[bytes, bytes | None]
 
-    def expected(self, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def result_on(self, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """What is to be found if the store has this state."""
-        seen = applied(state, self.own)
+        seen = apply(state, self.own)
         return {key: value for key, value in seen.items() if self.start <= key < self.end}
 
 
@@ -53,7 +53,7 @@ class Trace:
         self.reads.append(Read(start, end, found, dict(self.writes)))
 
 
-def applied(state: dict[bytes, bytes], writes: dict[bytes, bytes | None]) -> dict[bytes, bytes]:
+def apply(state: dict[bytes, bytes], writes: dict[bytes, bytes | None]) -> dict[bytes, bytes]:
     """The state after these writes."""
     after = {**state, **{key: value for key, value in writes.items() if value is not None}}
     return {key: value for key, value in after.items() if writes.get(key, value) is not None}
@@ -127,7 +127,7 @@ def states(traces: list[Trace]) -> dict[int, dict[bytes, bytes]]:
     found: dict[int, dict[bytes, bytes]] = {0: {}}
     state: dict[bytes, bytes] = {}
     for trace in sorted((trace for trace in traces if trace.epoch), key=lambda trace: trace.epoch):
-        state = found[trace.epoch] = applied(state, trace.writes)
+        state = found[trace.epoch] = apply(state, trace.writes)
     return found
 
 
@@ -138,7 +138,7 @@ def test_every_transaction_reads_its_snapshot_and_own_writes(isolation: Isolatio
         at = states(traces)
         for trace in traces:
             for read in trace.reads:
-                assert read.found == read.expected(at[trace.snapshot]), (seed, trace)
+                assert read.found == read.result_on(at[trace.snapshot]), (seed, trace)
 
 
 def test_what_commits_is_as_if_transactions_ran_one_after_the_other() -> None:
@@ -149,8 +149,8 @@ def test_what_commits_is_as_if_transactions_ran_one_after_the_other() -> None:
         state: dict[bytes, bytes] = {}
         for trace in sorted((trace for trace in traces if trace.epoch), key=lambda trace: trace.epoch):
             for read in trace.reads:
-                assert read.found == read.expected(state), (seed, trace)
-            state = applied(state, trace.writes)
+                assert read.found == read.result_on(state), (seed, trace)
+            state = apply(state, trace.writes)
         for trace in traces:
             ends[trace.epoch > 0] += 1
     assert ends[True] > 0.5 * sum(ends.values())
@@ -172,6 +172,6 @@ def test_snapshot_isolation_lets_write_skew_through() -> None:
         state: dict[bytes, bytes] = {}
         done = [trace for trace in run(seed, "snapshot") if trace.epoch]
         for trace in sorted(done, key=lambda trace: trace.epoch):
-            skewed += any(read.found != read.expected(state) for read in trace.reads)
-            state = applied(state, trace.writes)
+            skewed += any(read.found != read.result_on(state) for read in trace.reads)
+            state = apply(state, trace.writes)
     assert skewed

@@ -16,13 +16,13 @@ from tussock.statestore.tables import typed_input as conform_module
 DAY = datetime(2020, 1, 1)
 
 
-def keyed(kind: pa.DataType) -> TypedTable:
+def keyed_table(kind: pa.DataType) -> TypedTable:
     """A table in memory with a key of that type and a number beside it."""
     table: TypedTable = connect("memory://").create_table("t", pa.schema([("k", kind), ("v", pa.int64())]), ["k"])
     return table
 
 
-def valued(kind: pa.DataType) -> TypedTable:
+def valued_table(kind: pa.DataType) -> TypedTable:
     """A table in memory with a column of that type beside its key."""
     table: TypedTable = connect("memory://").create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
     return table
@@ -65,7 +65,7 @@ def test_a_key_that_the_column_cannot_hold_is_refused_and_hits_no_other_row(
     kind: pa.DataType, key: Any, other: Any
 ) -> None:
     """By each call that takes a key; a time cut to the column's unit would be the key of another row."""
-    table = keyed(kind)
+    table = keyed_table(kind)
     table.upsert([{"k": key, "v": 1}], 1)
     calls = [
         lambda: table.upsert([{"k": other, "v": 2}], 1),
@@ -121,7 +121,7 @@ def test_a_key_that_the_column_cannot_hold_is_refused_and_hits_no_other_row(
 )
 def test_a_python_value_that_would_change_is_refused_at_any_depth(kind: pa.DataType, value: Any) -> None:
     """Cut times, dropped fields, numbers of another kind, within lists, structs and maps too."""
-    table = valued(kind)
+    table = valued_table(kind)
     with pytest.raises(SchemaMismatch, match=r"column 'v': expected .* at position 1, which does not fit.*nothing was"):
         table.upsert([{"k": 1, "v": None}, {"k": 2, "v": value}], 1)
     assert rows(table) == []
@@ -146,7 +146,7 @@ def test_a_python_value_that_would_change_is_refused_at_any_depth(kind: pa.DataT
 )
 def test_arrow_data_that_would_change_is_refused_at_any_depth(found: pa.Array, kind: pa.DataType) -> None:
     """A producer that adds, renames or retypes a nested field gets an error."""
-    table = valued(kind)
+    table = valued_table(kind)
     with pytest.raises(SchemaMismatch, match=r"column 'v': expected .*nothing was stored"):
         table.upsert(pa.table({"k": [1], "v": found}), 1)
     assert rows(table) == []
@@ -169,7 +169,7 @@ def test_arrow_data_that_would_change_is_refused_at_any_depth(found: pa.Array, k
 )
 def test_nested_arrow_data_of_the_same_kinds_is_converted(found: pa.Array, kind: pa.DataType, stored: Any) -> None:
     """Narrower numbers, other units, fields in another order, a missing field; also of a slice."""
-    table = valued(kind)
+    table = valued_table(kind)
     padded = pa.concat_arrays([found.slice(0, 1), found]).slice(1)
     table.upsert(pa.table({"k": range(len(found)), "v": padded}), 1)
     assert table.multi_get(range(len(found))).field("v").to_pylist() == stored
@@ -201,7 +201,7 @@ def test_nested_arrow_data_of_the_same_kinds_is_converted(found: pa.Array, kind:
 )
 def test_scalars_of_numpy_and_arrow_are_keys(kind: pa.DataType, key: Any, stored: Any) -> None:
     """`multi_get`, `get`, `prefix`, `between` and `delete` all take them."""
-    table = keyed(kind)
+    table = keyed_table(kind)
     table.upsert([{"k": key, "v": 1}], 1)
     row = {"k": stored, "v": 1}
     assert table.get(key) == table.get(stored) == row
@@ -215,7 +215,7 @@ def test_scalars_of_numpy_and_arrow_are_keys(kind: pa.DataType, key: Any, stored
 @pytest.mark.parametrize("key", [pa.scalar(b"a"), pa.scalar("a"), np.float64(5.0), np.datetime64("2020"), object()])
 def test_a_foreign_scalar_is_no_key(key: Any) -> None:
     """The error names the column and what was found."""
-    table = keyed(pa.int64())
+    table = keyed_table(pa.int64())
     for call in (lambda: table.get(key), lambda: table.delete([key], 1)):
         with pytest.raises(SchemaMismatch, match="'k': expected int64, found"):
             call()
@@ -225,7 +225,7 @@ def test_a_foreign_scalar_is_no_key(key: Any) -> None:
 def test_text_that_is_no_utf8_is_refused(strings: pa.Array) -> None:
     """In a key, beside it, in a list and behind a dictionary; nothing is stored."""
     for column in (strings, pa.DictionaryArray.from_arrays(pa.array([0, 1]), strings)):
-        for table in (keyed(pa.string()), valued(pa.string())):
+        for table in (keyed_table(pa.string()), valued_table(pa.string())):
             data = {name: pa.array([1, 2]) for name in ("k", "v")}
             data["k" if table.schema.field("k").type == pa.string() else "v"] = column
             for write in (table.upsert, table.ingest_batch):
@@ -234,7 +234,7 @@ def test_text_that_is_no_utf8_is_refused(strings: pa.Array) -> None:
             assert rows(table) == []
     nested = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), text(b"a", b"\xff"))
     with pytest.raises(SchemaMismatch, match="text is stored as UTF-8"):
-        valued(pa.list_(pa.string())).upsert(pa.table({"k": [1], "v": nested}), 1)
+        valued_table(pa.list_(pa.string())).upsert(pa.table({"k": [1], "v": nested}), 1)
 
 
 def test_old_rows_whose_text_is_no_utf8_can_be_read_and_deleted(
@@ -307,7 +307,7 @@ def test_a_table_that_was_created_with_a_small_dictionary_is_readable(
 @pytest.mark.parametrize("values", [pa.array([1, 2, None]), pa.array([1.5, -0.0, None]), pa.array([b"a", b"", None])])
 def test_a_dictionary_of_any_plain_type_is_stored(values: pa.Array) -> None:
     """Not only strings; nulls stay, wherever the dictionary has them."""
-    table = valued(pa.dictionary(pa.int8(), values.type))
+    table = valued_table(pa.dictionary(pa.int8(), values.type))
     table.upsert(pa.table({"k": [1, 2, 3], "v": values.dictionary_encode(null_encoding="encode")}), 1)
     assert str([row["v"] for row in sorted(rows(table), key=lambda row: row["k"])]) == str(values.to_pylist())
 
@@ -327,7 +327,7 @@ def test_a_dictionary_of_any_plain_type_is_stored(values: pa.Array) -> None:
 def test_a_value_without_a_python_class_comes_as_an_arrow_scalar(kind: pa.DataType, number: int) -> None:
     """Exactly, as a key and beside it, in a list too; and it is accepted as a key again."""
     column = pa.array([number], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    table = keyed(kind)
+    table = keyed_table(kind)
     table.upsert(pa.table({"k": column, "v": [1]}), 1)
     row = table.get(column[0])
     assert row is not None
@@ -335,7 +335,7 @@ def test_a_value_without_a_python_class_comes_as_an_arrow_scalar(kind: pa.DataTy
     assert table.get(row["k"]) == row
     table.delete([row["k"]], 1)
     assert table.get(row["k"]) is None
-    other = valued(pa.struct([("plain", kind), ("list", pa.list_(kind))]))
+    other = valued_table(pa.struct([("plain", kind), ("list", pa.list_(kind))]))
     nested = pa.StructArray.from_arrays(
         [column, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), column)],
         fields=list(other.schema.field("v").type),

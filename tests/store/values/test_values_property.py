@@ -59,7 +59,7 @@ def field_of(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:
     return pa.field(name, kind, nullable=nullable or pa.types.is_null(kind))
 
 
-def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+def nest(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     fields = st.lists(
         st.builds(field_of, st.sampled_from("abc"), inner, st.booleans()), max_size=3, unique_by=lambda f: f.name
     )
@@ -70,7 +70,7 @@ def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataTy
     )
 
 
-KINDS = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=4)
+KINDS = st.recursive(st.sampled_from(LEAVES), nest, max_leaves=4)
 
 
 # --- Random values ------------------------------------------------------------------------------------------------
@@ -184,12 +184,12 @@ def number_text(value: Any) -> str:
     return repr(float(value))
 
 
-def said(value: Any, kind: Any) -> Any:
+def meaning_of(value: Any, kind: Any) -> Any:
     """The meaning of a Python value that a column of that type accepted; equivalent shapes have one meaning."""
     if value is None:
         return None
     if isinstance(value, pa.Scalar):
-        return narrowed(meaning(value), kind)
+        return narrow(meaning(value), kind)
     if isinstance(value, np.ndarray | list | tuple | dict):
         return _said_nested(value, kind)
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -201,12 +201,12 @@ def said(value: Any, kind: Any) -> Any:
         return "bool", bool(value)
     if isinstance(value, int | np.integer):
         if pa.types.is_floating(kind):
-            found = narrowed(("real", number_text(value)), kind)
+            found = narrow(("real", number_text(value)), kind)
             assert float(found[1]) == int(value), "another integer"
             return found
         return ("decimal" if pa.types.is_decimal(kind) else "integer"), Decimal(int(value))
     if isinstance(value, float | np.floating):
-        return narrowed(("real", number_text(value)), kind)
+        return narrow(("real", number_text(value)), kind)
     if isinstance(value, Decimal):
         return "decimal", value + 0
     if isinstance(value, datetime):
@@ -226,17 +226,17 @@ def said(value: Any, kind: Any) -> Any:
 def _said_nested(value: Any, kind: Any) -> Any:
     if pa.types.is_list(kind):
         assert not isinstance(value, dict)
-        return [said(item, kind.value_type) for item in value]
+        return [meaning_of(item, kind.value_type) for item in value]
     if pa.types.is_map(kind):
         pairs = value.items() if isinstance(value, dict) else value
-        return [[said(key, kind.key_type), said(item, kind.item_type)] for key, item in pairs]
+        return [[meaning_of(key, kind.key_type), meaning_of(item, kind.item_type)] for key, item in pairs]
     assert pa.types.is_struct(kind)
     names = [field.name for field in kind]
     assert set(value) <= set(names), "a field would be lost"
-    return {field.name: said(value.get(field.name), field.type) for field in kind}
+    return {field.name: meaning_of(value.get(field.name), field.type) for field in kind}
 
 
-def narrowed(found: Any, kind: Any) -> Any:
+def narrow(found: Any, kind: Any) -> Any:
     """The one exception: a narrower float is the nearest that there is, never infinity for a finite one."""
     if isinstance(found, tuple) and found[0] == "real" and pa.types.is_floating(kind):
         value = float(found[1])
@@ -263,7 +263,7 @@ def given_by(scalar: Any, kind: Any) -> Any:
         assert {field.name for field in found} <= set(names), "a field would be lost"
         there = dict(scalar.items())
         return {field.name: given_by(there[field.name], field.type) if field.name in there else None for field in kind}
-    return narrowed(meaning(scalar), kind)
+    return narrow(meaning(scalar), kind)
 
 
 # --- The rule -----------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def store() -> Iterator[StateStore]:
         yield opened
 
 
-def stored(store: StateStore, kind: pa.DataType, rows: Any, *, commit: bool) -> list[Any] | None:
+def store_and_read(store: StateStore, kind: pa.DataType, rows: Any, *, commit: bool) -> list[Any] | None:
     """The column `v` after the rows were written, in the order of `k`; `None` if they were refused, whole."""
     name = f"t{next(_NUMBERS)}"
     table = store.create_table(name, pa.schema([("k", pa.int64()), ("v", kind)]), ["k"], vnodes=1)
@@ -304,9 +304,9 @@ def test_python_values_are_stored_exactly_or_refused(
 ) -> None:
     """For any schema and any values."""
     values = data.draw(st.lists(st.one_of(fitting(kind), fitting(kind), ANY), min_size=1, max_size=3))
-    found = stored(store, kind, [{"k": at, "v": value} for at, value in enumerate(values)], commit=commit)
+    found = store_and_read(store, kind, [{"k": at, "v": value} for at, value in enumerate(values)], commit=commit)
     if found is not None:
-        assert [meaning(value) for value in found] == [said(value, kind) for value in values]
+        assert [meaning(value) for value in found] == [meaning_of(value, kind) for value in values]
 
 
 @settings(max_examples=300, deadline=None)
@@ -322,7 +322,7 @@ def test_arrow_data_of_any_type_is_stored_exactly_or_refused(
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return
     array = array.slice(data.draw(st.integers(0, 1)))
-    found = stored(store, kind, pa.table({"k": range(len(array)), "v": array}), commit=commit)
+    found = store_and_read(store, kind, pa.table({"k": range(len(array)), "v": array}), commit=commit)
     if found is not None:
         assert [meaning(value) for value in found] == [given_by(value, kind) for value in array]
     elif given_kind == kind:
@@ -372,7 +372,7 @@ def test_a_key_is_the_same_key_in_every_call_or_refused_by_each(
     table = store.create_table(name, pa.schema([("k", kind), ("v", pa.int64())]), ["k"], vnodes=4)
     epoch = store.new_epoch()
 
-    def refused(call: Any) -> bool:
+    def is_refused(call: Any) -> bool:
         try:
             call()
         except SchemaMismatch:
@@ -386,8 +386,8 @@ def test_a_key_is_the_same_key_in_every_call_or_refused_by_each(
         lambda: table.read(between=((value,), (value,))),
         lambda: table.delete([value], epoch),
     ]
-    no = refused(lambda: table.upsert([{"k": value, "v": 1}], epoch))
-    assert [refused(call) for call in calls[:4]] == [no] * 4
+    no = is_refused(lambda: table.upsert([{"k": value, "v": 1}], epoch))
+    assert [is_refused(call) for call in calls[:4]] == [no] * 4
     if not no:
         assert table.get(value) is not None
         assert table.multi_get([value]).null_count == 0
@@ -396,23 +396,23 @@ def test_a_key_is_the_same_key_in_every_call_or_refused_by_each(
         if value == value:  # all NaN are one key
             (key,) = next(iter(table.read())).column("k")
             zero = isinstance(value, float) and value == 0.0
-            assert meaning(key) == said(0.0 if zero else value, kind)
-    assert refused(calls[4]) == no
+            assert meaning(key) == meaning_of(0.0 if zero else value, kind)
+    assert is_refused(calls[4]) == no
     assert list(table.read()) == []
     store.drop_table(name)
 
 
 def test_the_oracle_notices_every_loss() -> None:
     """A cut time, a dropped field, infinity for a finite number, another kind."""
-    assert said(timedelta(microseconds=1), pa.duration("s")) != meaning(pa.scalar(0, pa.duration("s")))
-    assert said(datetime(2020, 1, 1, 23), pa.date32()) != meaning(pa.scalar(date(2020, 1, 1)))
-    assert said(True, pa.int64()) != meaning(pa.scalar(1))
+    assert meaning_of(timedelta(microseconds=1), pa.duration("s")) != meaning(pa.scalar(0, pa.duration("s")))
+    assert meaning_of(datetime(2020, 1, 1, 23), pa.date32()) != meaning(pa.scalar(date(2020, 1, 1)))
+    assert meaning_of(True, pa.int64()) != meaning(pa.scalar(1))
     assert given_by(pa.scalar(["12"]), pa.list_(pa.int64())) != meaning(pa.scalar([12]))
     for lost in (
-        lambda: said({"a": 1, "z": 2}, pa.struct([("a", pa.int64())])),
-        lambda: said(1e300, pa.float32()),
-        lambda: said(2**24 + 1, pa.float32()),
-        lambda: said(2**53 + 1, pa.float64()),
+        lambda: meaning_of({"a": 1, "z": 2}, pa.struct([("a", pa.int64())])),
+        lambda: meaning_of(1e300, pa.float32()),
+        lambda: meaning_of(2**24 + 1, pa.float32()),
+        lambda: meaning_of(2**53 + 1, pa.float64()),
         lambda: given_by(pa.scalar({"b": 1}), pa.struct([("a", pa.int64())])),
     ):
         with pytest.raises(AssertionError):

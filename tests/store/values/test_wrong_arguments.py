@@ -175,7 +175,7 @@ WRITES = ("upsert", "ingest_batch", "delete")
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[dict[type, Any]]:
+def objects() -> Iterator[dict[type, Any]]:
     with connect("memory://", compaction=False) as store:
         typed = store.create_table("t", SCHEMA, ["k", "s"], vnodes=4)
         raw = store.create_table("raw")
@@ -186,10 +186,10 @@ def opened() -> Iterator[dict[type, Any]]:
             yield {StateStore: store, TypedTable: typed, RawTable: raw, Snapshot: snapshot}
 
 
-def rows(opened: dict[type, Any]) -> tuple[Any, ...]:
+def rows(objects: dict[type, Any]) -> tuple[Any, ...]:
     """The rows of both tables, own rows too."""
-    typed = [batch.to_pylist() for batch in opened[TypedTable].read()]
-    return typed, [batch.to_pylist() for batch in opened[RawTable].scan()]
+    typed = [batch.to_pylist() for batch in objects[TypedTable].read()]
+    return typed, [batch.to_pylist() for batch in objects[RawTable].scan()]
 
 
 def run(call: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ def test_a_store_is_opened_or_the_option_is_named() -> None:
     """`connect`, `restore` and `clone` with each value for each of their arguments, but for the clocks."""
     good = {"url": "memory://", "source": "memory://a", "target": "memory://b", "backup": "b"}
     for call in (connect, restore, clone):
-        parameters = [p for p in named(call) if p.name not in ("system", "on_bytes", "source_options")]
+        parameters = [p for p in named_parameters(call) if p.name not in ("system", "on_bytes", "source_options")]
         needed = {p.name: good[p.name] for p in parameters if p.default is inspect.Parameter.empty}
         for parameter in parameters:
             for value in JUNK:
@@ -227,55 +227,55 @@ def works(store: StateStore) -> None:
         assert table.get(b"a") == b"1"
 
 
-def named(method: Callable[..., Any]) -> list[inspect.Parameter]:
+def named_parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
     return [parameter for parameter in inspect.signature(method).parameters.values() if parameter.name != "self"]
 
 
 @settings(max_examples=400, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(list(CALLS)))
 def test_wrong_arguments_raise_a_named_error_and_store_nothing(
-    opened: dict[type, Any], data: st.DataObject, kind: type
+    objects: dict[type, Any], data: st.DataObject, kind: type
 ) -> None:
     """Each argument is left out, right, or any object."""
     name = data.draw(st.sampled_from(CALLS[kind]))
-    method = getattr(opened[kind], name)
+    method = getattr(objects[kind], name)
     arguments: dict[str, Any] = {}
-    for parameter in named(method):
+    for parameter in named_parameters(method):
         needed = parameter.default is inspect.Parameter.empty
         if parameter.name == "epoch" and name in WRITES:
-            arguments["epoch"] = opened[StateStore].new_epoch() if data.draw(st.booleans()) else JUNK[data.draw(at)]
+            arguments["epoch"] = objects[StateStore].new_epoch() if data.draw(st.booleans()) else JUNK[data.draw(at)]
         elif needed or data.draw(st.integers(0, 3)) == 0:
             arguments[parameter.name] = JUNK[data.draw(at)]
     if name == "wait_epoch":
         arguments["timeout"] = 0
-    check(opened, kind, name, arguments)
+    check(objects, kind, name, arguments)
 
 
 at = st.integers(0, len(JUNK) - 1)
 
 
-def check(opened: dict[type, Any], kind: type, name: str, arguments: dict[str, Any]) -> None:
-    store = opened[StateStore]
+def check(objects: dict[type, Any], kind: type, name: str, arguments: dict[str, Any]) -> None:
+    store = objects[StateStore]
     if name == "drop_table" and isinstance(arguments["name"], str) and arguments["name"] in store.tables():
         return
     if name == "create_table":
         for table in {"t2"} & set(store.tables()):
             store.drop_table(table)
-    before = rows(opened)
+    before = rows(objects)
     try:
-        run(getattr(opened[kind], name), arguments)
+        run(getattr(objects[kind], name), arguments)
     except TussockError as error:
         str(error)
-        assert rows(opened) == before, "something was stored, though the call failed"
+        assert rows(objects) == before, "something was stored, though the call failed"
     else:
         if name in WRITES:
             store.abort_epoch(arguments["epoch"])
 
 
 @pytest.mark.parametrize("kind", list(CALLS))
-def test_each_argument_alone_is_accepted_or_named(opened: dict[type, Any], kind: type) -> None:
+def test_each_argument_alone_is_accepted_or_named(objects: dict[type, Any], kind: type) -> None:
     """Each value for each of them, with the others right."""
-    store = opened[StateStore]
+    store = objects[StateStore]
     good: dict[str, Any] = {
         "name": "t2",
         "schema": None,
@@ -290,7 +290,7 @@ def test_each_argument_alone_is_accepted_or_named(opened: dict[type, Any], kind:
         "table": "t",
     }
     for name in CALLS[kind]:
-        parameters = named(getattr(opened[kind], name))
+        parameters = named_parameters(getattr(objects[kind], name))
         for parameter in parameters:
             for value in JUNK:
                 arguments = {
@@ -307,14 +307,14 @@ def test_each_argument_alone_is_accepted_or_named(opened: dict[type, Any], kind:
                     arguments["timeout"] = 0
                 elif name == "wait_epoch":
                     arguments["epoch"] = 1
-                check(opened, kind, name, arguments)
+                check(objects, kind, name, arguments)
 
 
 def test_a_job_is_joined_or_the_argument_is_named(tmp_path: Path) -> None:
     """`join_checkpoint` with a meta service; an embedded store refuses it for any arguments."""
     with Platform(tmp_path.as_uri()) as platform:
         store = platform.connect()
-        for parameter in named(store.join_checkpoint):
+        for parameter in named_parameters(store.join_checkpoint):
             if parameter.name.startswith("on_b") or parameter.name in ("on_committed", "on_restore", "participants"):
                 continue
             for at, value in enumerate(JUNK):

@@ -71,7 +71,7 @@ def now() -> int:
     return time.monotonic_ns()
 
 
-def scanned(rows: Any) -> dict[str, str]:
+def scan_rows(rows: Any) -> dict[str, str]:
     """All rows of a scan."""
     found: dict[str, str] = {}
     for batch in rows:
@@ -157,7 +157,7 @@ def read(store: StateStore, history: History, name: str) -> None:
                 _read_once(store, history, name, number)
                 if _stopped:
                     break
-            rows = stubborn(lambda kept=kept: scanned(kept.table(TABLE).scan()))
+            rows = stubborn(lambda kept=kept: scan_rows(kept.table(TABLE).scan()))
             history.add(client=name, kind="kept", epoch=kept.epoch, rows=rows)
         except SnapshotExpired as error:
             print("expired:", error, flush=True)
@@ -169,12 +169,12 @@ def _read_once(store: StateStore, history: History, name: str, number: int) -> N
     called = now()
     if number % 2:
         with stubborn(store.pin_snapshot) as snapshot:
-            rows = stubborn(lambda: scanned(snapshot.table(TABLE).scan()))
+            rows = stubborn(lambda: scan_rows(snapshot.table(TABLE).scan()))
             epoch, kind = snapshot.epoch, "snapshot"
     else:
         # Of the version that this process knows, which may be a little old; the rows tell which it was.
         epoch, kind = None, "plain"
-        rows = stubborn(lambda: scanned(store.table(TABLE).scan()))
+        rows = stubborn(lambda: scan_rows(store.table(TABLE).scan()))
     history.add(client=name, kind=kind, called=called, returned=now(), epoch=epoch, rows=rows)
 
 

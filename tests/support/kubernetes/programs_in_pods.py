@@ -103,12 +103,12 @@ def run_program(
 def result_of(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> dict[str, object]:
     """The last line that a pod printed, once it has succeeded."""
 
-    def ended() -> str | None:
+    def final_phase() -> str | None:
         found = cluster.get("pod", name, namespace)
         phase = found["status"]["phase"] if found else None
         return phase if phase in ("Succeeded", "Failed") else None
 
-    phase = cluster.wait_for(f"end of pod {name}", ended, seconds)
+    phase = cluster.wait_for(f"end of pod {name}", final_phase, seconds)
     log = cluster.kubectl("logs", name, f"--namespace={namespace}")
     assert phase == "Succeeded", log
     result = json.loads(log.strip().splitlines()[-1])

@@ -60,14 +60,14 @@ class User:
     def await_reason(self, what: str, reason: str, *words: str, status: str = "") -> Condition:
         """Wait until a resource has this reason, with these words in its message; returns the whole condition."""
 
-        def found() -> Condition | None:
+        def find_condition() -> Condition | None:
             now = self.condition(what)
             fits = now.reason == reason and status in ("", now.status) and all(word in now.message for word in words)
             return now if fits else None
 
         wanted = " ".join([reason, status, *words])
         try:
-            return self.cluster.wait_for(f"{what} that is {wanted}", found, SECONDS)
+            return self.cluster.wait_for(f"{what} that is {wanted}", find_condition, SECONDS)
         except NeverHappened as error:
             raise NeverHappened(f"{error}; it is {self.condition(what)}") from error
 

@@ -23,17 +23,17 @@ def watched(cluster: Cluster, namespace: str, kind: str) -> Iterator[list[Event]
     where = f"--namespace={namespace}"
     with tempfile.NamedTemporaryFile("r+") as output:
 
-        def seen() -> str:
+        def read_output() -> str:
             return Path(output.name).read_text()
 
         watch = ["kubectl", "get", kind, where, "--watch", "--output-watch-events", "--output=json"]
         with cluster.running(*watch, output=output):  # type: ignore[arg-type]
-            cluster.wait_for("first sight", seen)
+            cluster.wait_for("first sight", read_output)
             yield found
             # What has happened by now has to be told, too.
             last = [one["metadata"]["resourceVersion"] for one in cluster.list(kind, namespace)]
-            cluster.wait_for("last sights", lambda: all(f'"{one}"' in seen() for one in last))
-            text = seen()
+            cluster.wait_for("last sights", lambda: all(f'"{one}"' in read_output() for one in last))
+            text = read_output()
     found.extend(_events(text))
 
 

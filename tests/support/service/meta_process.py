@@ -38,12 +38,12 @@ class ServiceProcess:
     def wait_for(self, when: Callable[[Line], bool] = lambda _: True, **fields: object) -> Line:
         """Wait for a line of the log with these fields; returns the first one."""
 
-        def found() -> Line | None:
+        def find_line() -> Line | None:
             return next((line for line in self.lines if line.items() >= fields.items() and when(line)), None)
 
         with self._changed:
-            self._changed.wait_for(lambda: found() or self._ended, WAIT_SECONDS_MAX)
-            line = found()
+            self._changed.wait_for(lambda: find_line() or self._ended, WAIT_SECONDS_MAX)
+            line = find_line()
         assert line is not None, f"no line with {fields} in\n" + "\n".join(self.raw)
         return line
 

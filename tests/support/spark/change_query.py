@@ -6,19 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from support import inside
 from support.models.change_history import Change, changes_in
-from tussock.compute.spark.reads import connections
 from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.source import TussockDataSource
 
-__all__ = ["Query", "close_connections"]
-
-
-def close_connections() -> None:
-    """Close what this process opened as a source of Spark."""
-    for store in connections._stores.values():
-        store.close()
-    connections._stores.clear()
+__all__ = ["Query"]
 
 
 class Query:
@@ -62,7 +55,5 @@ class Query:
 
     def die(self) -> list[dict[str, Any]]:
         """End as `kill -9` would once the lease is over; returns the checkpoint."""
-        cursor = self.reader._cursor
-        if cursor is not None and cursor._snapshot is not None:
-            cursor._snapshot.close()
+        inside.release_cursor(self.reader)
         return self.log

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Scaled", "Scaler", "surplus", "wanted_executors"]
+__all__ = ["ExecutorPool", "Scaler", "surplus", "wanted_executors"]
 
 
-class Scaled(Protocol):
+class ExecutorPool(Protocol):
     """What can be scaled, as `context.Executors`."""
 
     def active(self) -> list[str]:
@@ -55,7 +55,7 @@ class Scaler:
         """The number that Spark was last asked for."""
         return self._requested
 
-    def step(self, executors: Scaled) -> list[str]:
+    def step(self, executors: ExecutorPool) -> list[str]:
         """One pass; returns the executors that leave. Raises `ValueError` if the file is invalid."""
         wanted = wanted_executors(self._path)
         if wanted is None:

@@ -10,7 +10,7 @@ from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import PinInfo
-from tussock.statestore.contract.renumbered import taken_back
+from tussock.statestore.contract.renumbered import renumbering_error
 from tussock.statestore.errors import SnapshotExpired, StoreClosed, TussockError
 
 __all__ = ["PlatformPin", "PlatformPins"]
@@ -85,8 +85,8 @@ class PlatformPins:
                 epoch,
             )
         version = self._pushed.version
-        if version.renumbered and version.renumbered.ended(epoch, pin.seen):
-            raise taken_back(epoch, version.max_committed_epoch)
+        if version.renumbered and version.renumbered.ends_pin(epoch, pin.seen):
+            raise renumbering_error(epoch, version.max_committed_epoch)
         compacted = version.compacted_epoch
         if compacted > epoch:
             raise SnapshotExpired(

@@ -79,7 +79,12 @@ class CallQueue:
         self._linger_seconds = linger_seconds
         self._last_taken = 0
         self._waiting: deque[AnyCall] = deque()
-        self._appending = False
+        self.is_appending = False
+        """Whether a caller is at an entry at this moment, or at the snapshot after it."""
+
+    def __len__(self) -> int:
+        """How many calls wait for a next entry at this moment."""
+        return len(self._waiting)
 
     def enter(self, call: AnyCall) -> bool:
         """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`."""
@@ -88,7 +93,7 @@ class CallQueue:
             if self._lingers():
                 self._changed.notify_all()
             try:
-                self._changed.wait_for(lambda: call.done or not self._appending)
+                self._changed.wait_for(lambda: call.done or not self.is_appending)
             except BaseException:
                 # The caller was interrupted: nobody is there to be told, so it must not happen later either.
                 if call in self._waiting:
@@ -96,7 +101,7 @@ class CallQueue:
                 raise
             if call.done:
                 return False
-            self._appending = True
+            self.is_appending = True
             return True
 
     def take(self) -> list[AnyCall]:
@@ -130,7 +135,7 @@ class CallQueue:
     def leave(self) -> None:
         """The appender has finished; one of those who wait takes over."""
         with self._changed:
-            self._appending = False
+            self.is_appending = False
             self._changed.notify_all()
 
 

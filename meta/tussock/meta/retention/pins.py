@@ -24,7 +24,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Lock, System, Task
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
-from tussock.statestore.contract.renumbered import taken_back
+from tussock.statestore.contract.renumbered import renumbering_error
 from tussock.statestore.errors import (
     AccessDenied,
     CorruptLog,
@@ -206,9 +206,9 @@ class PinKeeper:
             repair = version.renumbered
             if repair and (
                 repair.means_nothing(info.epoch, version.max_committed_epoch)
-                or (info.seq and repair.ended(info.epoch, info.seq))
+                or (info.seq and repair.ends_pin(info.epoch, info.seq))
             ):
-                raise taken_back(info.epoch, version.max_committed_epoch)
+                raise renumbering_error(info.epoch, version.max_committed_epoch)
             passed = version.compacted_epoch if was_kept else version.safe_epoch
             if info.epoch < passed:
                 raise SnapshotExpired(
@@ -243,8 +243,8 @@ class PinKeeper:
                 f"is {self._lease_seconds:.0f} s: this process or the bucket stood still; pin again"
             )
         version = self._log.version
-        if version.renumbered and pin.seen is not None and version.renumbered.ended(pin.info.epoch, pin.seen):
-            raise taken_back(pin.info.epoch, version.max_committed_epoch)
+        if version.renumbered and pin.seen is not None and version.renumbered.ends_pin(pin.info.epoch, pin.seen):
+            raise renumbering_error(pin.info.epoch, version.max_committed_epoch)
         compacted = version.compacted_epoch
         if compacted > pin.info.epoch:
             raise SnapshotExpired(

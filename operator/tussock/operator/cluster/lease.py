@@ -51,7 +51,7 @@ class Lease:
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
         log.info("waiting for the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
-        while not await self._try():
+        while not await self.attempt():
             await asyncio.sleep(RENEW_SECONDS)
         log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
@@ -63,7 +63,7 @@ class Lease:
             try:
                 # An attempt that outlived the deadline would renew a Lease that another replica may hold by then.
                 async with asyncio.timeout(renewed + DEADLINE_SECONDS - self._system.monotonic()):
-                    succeeded = await self._try()
+                    succeeded = await self.attempt()
             except TimeoutError:
                 break
             if succeeded:
@@ -82,7 +82,7 @@ class Lease:
         except ApiError as error:
             log.warning("could not release the lease; other replicas wait until it expires", error=str(error))
 
-    async def _try(self) -> bool:
+    async def attempt(self) -> bool:
         """Take or renew the Lease if possible; returns whether this replica holds it now."""
         try:
             try:

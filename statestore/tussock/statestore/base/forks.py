@@ -43,7 +43,7 @@ class ForkGuard:
         self._library = library
         self._used = False
         self._lost = False
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._note_fork)
 
     def use(self, what: str) -> None:
         """Note that it is used from here on; `InvalidOption` if the process that this one was forked from did.
@@ -62,5 +62,5 @@ class ForkGuard:
         """Note that its threads run in this process, for something that a fork of it does not need them for."""
         self._used = True
 
-    def _forked(self) -> None:
+    def _note_fork(self) -> None:
         self._lost = self._lost or self._used

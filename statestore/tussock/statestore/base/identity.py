@@ -55,19 +55,19 @@ def access_from(
 ) -> Access:
     """What was given, else what the environment says; `InvalidOption` if it cannot work together."""
 
-    def chosen(given: str | None, variable: str) -> str:
+    def choose(given: str | None, variable: str) -> str:
         if given is not None and not isinstance(given, str):
             name = variable.removeprefix("TUSSOCK_").lower()
             raise InvalidOption(f"{name} is of type {type(given).__name__}; expected text")
         return environ.get(variable, "") if given is None else given
 
     access = Access(
-        token=chosen(token, "TUSSOCK_TOKEN"),
+        token=choose(token, "TUSSOCK_TOKEN"),
         token_file="" if token is not None else environ.get("TUSSOCK_TOKEN_FILE", ""),
-        tls_ca=chosen(tls_ca, "TUSSOCK_TLS_CA"),
-        tls_cert=chosen(tls_cert, "TUSSOCK_TLS_CERT"),
-        tls_key=chosen(tls_key, "TUSSOCK_TLS_KEY"),
-        tls_server_name=chosen(tls_server_name, "TUSSOCK_TLS_SERVER_NAME"),
+        tls_ca=choose(tls_ca, "TUSSOCK_TLS_CA"),
+        tls_cert=choose(tls_cert, "TUSSOCK_TLS_CERT"),
+        tls_key=choose(tls_key, "TUSSOCK_TLS_KEY"),
+        tls_server_name=choose(tls_server_name, "TUSSOCK_TLS_SERVER_NAME"),
     )
     if not (access.token.isascii() and access.token.isprintable()):
         raise InvalidOption("the token has characters that no token has; it is not shown here")

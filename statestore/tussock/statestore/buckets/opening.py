@@ -180,7 +180,7 @@ def _remote(
         settings["prefix"] = where.prefix
     library_store, endpoint_variables = _REMOTE[where.scheme]
 
-    def opened(config: Mapping[str, str]) -> LibraryStore:
+    def open_library_store(config: Mapping[str, str]) -> LibraryStore:
         _check_endpoint(where, endpoint_variables, {**os.environ, **config})
         try:
             return library_store(where.bucket, **settings, config=dict(config) or None)
@@ -192,17 +192,22 @@ def _remote(
                 f"{FOLDER_VARIABLE} names"
             ) from None
 
-    current = _current(opened, options, None if credentials else os.environ.get(FOLDER_VARIABLE), system)
+    current = _current(open_library_store, options, None if credentials else os.environ.get(FOLDER_VARIABLE), system)
     told = {**os.environ, **options}
     endpoint = next((told[name] for name in endpoint_variables if told.get(name)), "")
     return ObstoreBucket(current, str(where), system, endpoint=without_secrets(endpoint))
 
 
 def _current(
-    opened: Callable[[Mapping[str, str]], LibraryStore], options: Mapping[str, str], folder: str | None, system: System
+    open_store: Callable[[Mapping[str, str]], LibraryStore],
+    options: Mapping[str, str],
+    folder: str | None,
+    system: System,
 ) -> Callable[[], LibraryStore]:
     """The store to ask next: another one whenever the files of `folder` have changed."""
     if folder:
-        return WatchedFiles(setting_files(folder), lambda _: opened({**settings_in(folder), **options}), system).current
-    store = opened(options)
+        return WatchedFiles(
+            setting_files(folder), lambda _: open_store({**settings_in(folder), **options}), system
+        ).current
+    store = open_store(options)
     return lambda: store

@@ -66,24 +66,26 @@ class _CountedBucket:
     def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
         self._count("put")
         self._bucket.put(path, data)
-        self._moved("put", len(data) if isinstance(data, bytes) else sum(memoryview(part).nbytes for part in data))
+        self._count_bytes(
+            "put", len(data) if isinstance(data, bytes) else sum(memoryview(part).nbytes for part in data)
+        )
 
     def create(self, path: str, data: bytes) -> bool:
         self._count("create")
         created = self._bucket.create(path, data)
-        self._moved("create", len(data))
+        self._count_bytes("create", len(data))
         return created
 
     def get(self, path: str) -> bytes:
         self._count("get")
         data = self._bucket.get(path)
-        self._moved("get", len(data))
+        self._count_bytes("get", len(data))
         return data
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         self._count("get_range")
         data = self._bucket.get_range(path, start, length)
-        self._moved("get_range", len(data))
+        self._count_bytes("get_range", len(data))
         return data
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
@@ -108,5 +110,5 @@ class _CountedBucket:
     def _count(self, operation: str) -> None:
         self._table.add(self._caller, operation, 1, 0)
 
-    def _moved(self, operation: str, size: int) -> None:
+    def _count_bytes(self, operation: str, size: int) -> None:
         self._table.add(self._caller, operation, 0, size)

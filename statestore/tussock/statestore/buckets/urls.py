@@ -45,25 +45,25 @@ def parse_bucket_url(url: str) -> BucketUrl:
     scheme, separator, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if not separator or scheme not in ("memory", "file", "s3", "gs", "az"):
-        raise _refused(url, "its scheme is unknown")
+        raise _url_error(url, "its scheme is unknown")
     if "?" in rest or "#" in rest:
-        raise _refused(url, "it has a query or a fragment; options and credentials are not given in the URL")
+        raise _url_error(url, "it has a query or a fragment; options and credentials are not given in the URL")
     if scheme == "file":
         folder = unquote(rest)
         if not folder.startswith("/") or "\0" in folder or ".." in folder.split("/"):
-            raise _refused(url, "a folder is given by its absolute path, after three slashes and without '..'")
+            raise _url_error(url, "a folder is given by its absolute path, after three slashes and without '..'")
         return BucketUrl("file", "", str(Path(folder)))
     if "@" in rest:
-        raise _refused(
+        raise _url_error(
             url, "it carries credentials; give them in the environment (for S3: AWS_ACCESS_KEY_ID and so on)"
         )
     if scheme == "memory":
         if path or (bucket and not _BUCKET.fullmatch(bucket)):
-            raise _refused(url, "a memory store has at most a plain name")
+            raise _url_error(url, "a memory store has at most a plain name")
         return BucketUrl("memory", bucket, "")
     prefix = path.strip("/")
     if not _BUCKET.fullmatch(bucket) or (prefix and not _PREFIX.fullmatch(prefix)):
-        raise _refused(url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one")
+        raise _url_error(url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one")
     return BucketUrl(scheme, bucket, prefix)
 
 
@@ -78,7 +78,7 @@ def without_secrets(text: str) -> str:
     return re.sub(r"\?[^\s'\"()]+", "?***", text)
 
 
-def _refused(url: str, why: str) -> InvalidOption:
+def _url_error(url: str, why: str) -> InvalidOption:
     # A URL with a missing slash or scheme has its credentials where no parser looks for them: all before the last `@`
     # goes. In the path of a folder an `@` is a character like others.
     shown = re.sub(r"[?#].*", "?***", url, flags=re.DOTALL)

@@ -35,7 +35,7 @@ class Chunked(Sequence[Item]):
         """The items; the very same object if they are chunked already."""
         return items if type(items) is cls else cls(items)
 
-    def replaced(self, start: int, end: int, new: Iterable[Item]) -> "Chunked[Item]":
+    def replace_items(self, start: int, end: int, new: Iterable[Item]) -> "Chunked[Item]":
         """The sequence with `new` in place of the items from `start` up to `end`, for 0 <= start <= end <= length."""
         if not self._chunks:
             return Chunked(new)

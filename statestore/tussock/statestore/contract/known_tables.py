@@ -25,15 +25,15 @@ class KnownTables:
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
 
-    def opened(self, spec: TableSpec) -> None:
+    def note_opened(self, spec: TableSpec) -> None:
         """The table was handed to the user, who may read it from now on."""
         self._ids[spec.name] = min(self._ids.get(spec.name, spec.id), spec.id)
 
-    def created(self, spec: TableSpec) -> None:
+    def note_created(self, spec: TableSpec) -> None:
         """This client created it: from now on the name means this one."""
         self._ids[spec.name] = spec.id
 
-    def meant(self, state: TableState, epoch: int) -> int:
+    def id_read_at(self, state: TableState, epoch: int) -> int:
         """The id of the table that was read at `epoch`, where `state` has its name now.
 
         In doubt the older one: to read again and retry is safe.

@@ -9,7 +9,7 @@ import msgspec
 
 from tussock.statestore.errors import SnapshotExpired
 
-__all__ = ["Renumbered", "taken_back"]
+__all__ = ["Renumbered", "renumbering_error"]
 
 
 class Renumbered(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,12 +29,12 @@ class Renumbered(msgspec.Struct, frozen=True, kw_only=True):
         """
         return newest < self.first <= epoch <= self.last
 
-    def ended(self, epoch: int, seen: int) -> bool:
+    def ends_pin(self, epoch: int, seen: int) -> bool:
         """Whether a pin on the epoch, found to hold after log entry `seen`, is on a number that was taken back."""
         return seen < self.seq and epoch >= self.first
 
 
-def taken_back(epoch: int, newest: int) -> SnapshotExpired:
+def renumbering_error(epoch: int, newest: int) -> SnapshotExpired:
     """The error for a number that means nothing any more."""
     return SnapshotExpired(
         f"epoch {epoch} was far ahead of the bucket's clock, and a repair of the store gave its rows a smaller number; "

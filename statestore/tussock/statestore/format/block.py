@@ -138,14 +138,14 @@ def decode_block(
     codec, raw_bytes = _TRAILER_HEAD.unpack(data[-TRAILER_BYTES:-4])
     body = pa.py_buffer(data[:-TRAILER_BYTES])
     try:
-        raw = _aligned(body) if codec == 0 else _ARROW_CODECS[codec].decompress(body, raw_bytes)
+        raw = _align(body) if codec == 0 else _ARROW_CODECS[codec].decompress(body, raw_bytes)
         return _rows(raw, epoch, types, columns)
     except (LookupError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         # The checksum held, so this was written so: a writer of another format, or a defect of one.
         raise CorruptSst(f"{where}: not a block of this format: {error}") from error
 
 
-def _aligned(body: pa.Buffer) -> pa.Buffer:
+def _align(body: pa.Buffer) -> pa.Buffer:
     """The bytes of a block that did not compress, where its buffers are aligned as the layout promises.
 
     In its object, or in the answer to a request, such a block begins at any address; a decompressed one never does.

@@ -95,28 +95,30 @@ def altered_schema(spec: TableSpec, add: pa.Schema, widen: pa.Schema) -> pa.Sche
         raise InvalidOption(f"table {spec.name!r} is raw: it has key and value for ever; a typed table can be altered")
     schema = spec.arrow_schema()
     for field in add:
-        schema = _added(spec, schema, field.name, field.type)
+        schema = _add_column(spec, schema, field.name, field.type)
     for field in widen:
-        schema = _widened(spec, schema, field.name, field.type)
+        schema = _widen_column(spec, schema, field.name, field.type)
     return schema
 
 
-def _added(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
+def _add_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
     if name not in schema.names:
         check_storable(kind, name)
         return schema.append(pa.field(name, kind))
     there = schema.field(name)
     if name in spec.primary_key:
-        raise _refused(spec, name, there.type, kind, "it is a key column already; give the new column another name")
+        raise _change_error(
+            spec, name, there.type, kind, "it is a key column already; give the new column another name"
+        )
     if there.type != kind:
         hint = f"to make it wider: widen={{{name!r}: ...}}" if is_wider(there.type, kind) else "give it another name"
-        raise _refused(spec, name, there.type, kind, f"it is there already; {hint}")
+        raise _change_error(spec, name, there.type, kind, f"it is there already; {hint}")
     if not there.nullable:
-        raise _refused(spec, name, there.type, kind, "it is there already, and never null; give it another name")
+        raise _change_error(spec, name, there.type, kind, "it is there already, and never null; give it another name")
     return schema
 
 
-def _widened(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
+def _widen_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
     if name not in schema.names:
         raise SchemaMismatch(
             f"table {spec.name!r} has no column {name!r} to widen to {kind}; it has {schema.names}; nothing was "
@@ -126,9 +128,9 @@ def _widened(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -
     if there.type == kind:
         return schema
     if name in spec.primary_key:
-        raise _refused(spec, name, there.type, kind, "a key column never changes; copy the rows to a new table")
+        raise _change_error(spec, name, there.type, kind, "a key column never changes; copy the rows to a new table")
     if not is_wider(there.type, kind):
-        raise _refused(
+        raise _change_error(
             spec,
             name,
             there.type,
@@ -151,9 +153,9 @@ def check_evolved(spec: TableSpec, schema: pa.Schema) -> None:
         )
     for old, new in zip(before, schema, strict=False):
         if old.type != new.type and (old.name in spec.primary_key or not is_wider(old.type, new.type)):
-            raise _refused(spec, old.name, old.type, new.type, "only value columns change, to a wider type")
+            raise _change_error(spec, old.name, old.type, new.type, "only value columns change, to a wider type")
         if old.nullable != new.nullable:
-            raise _refused(spec, old.name, old.type, new.type, "whether a column may be null never changes")
+            raise _change_error(spec, old.name, old.type, new.type, "whether a column may be null never changes")
     for field in list(schema)[len(before) :]:
         storage_type(field.type, field.name)
         if not field.nullable:
@@ -163,7 +165,7 @@ def check_evolved(spec: TableSpec, schema: pa.Schema) -> None:
             )
 
 
-def _refused(spec: TableSpec, name: str, old: pa.DataType, new: pa.DataType, why: str) -> SchemaMismatch:
+def _change_error(spec: TableSpec, name: str, old: pa.DataType, new: pa.DataType, why: str) -> SchemaMismatch:
     return SchemaMismatch(
         f"table {spec.name!r}: column {name!r} has type {old} and cannot become {new}: {why}; nothing was altered"
     )

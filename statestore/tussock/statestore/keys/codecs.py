@@ -86,7 +86,7 @@ class TextCodec:
         self.raw = raw
         self.is_string = pt.is_string(kind) or pt.is_large_string(kind)
 
-    def escaped(self, array: AnyArray) -> pa.BinaryArray:
+    def escape(self, array: AnyArray) -> pa.BinaryArray:
         """The n values as `binary` without nulls, escaped unless raw; no terminator."""
         text = as_binary(array)
         if text.null_count:
@@ -98,7 +98,7 @@ class TextCodec:
         return pc.replace_substring(text, b"\0", ESCAPED_ZERO)
 
     def array(self, escaped: pa.BinaryArray, nulls: Nulls, *, check: bool = True) -> AnyArray:
-        """The values of what `escaped` gave, null where `nulls` is true.
+        """The values of what `escape` gave, null where `nulls` is true.
 
         `ValueError` if a string is no UTF-8, unless `check` is false: old rows may hold such.
         """

@@ -56,9 +56,9 @@ class KeyCursor:
         self._at = self._at + width
         return gathered
 
-    def terminated(self) -> pa.BinaryArray:
+    def take_texts(self) -> pa.BinaryArray:
         """The escaped text up to the terminator of each key, and move past it."""
-        if self._stride and (texts := self._terminated_at_one_width()) is not None:
+        if self._stride and (texts := self._take_texts_of_one_width()) is not None:
             return texts
         starts = self._positions()
         # Inside an escaped text a zero byte is followed by ff, so the first `00 01` from its start ends it.
@@ -90,8 +90,8 @@ class KeyCursor:
             self._stride = 0
         return self._at
 
-    def _terminated_at_one_width(self) -> pa.BinaryArray | None:
-        """`terminated` where every text has the first one's width and no zero byte, else `None`; keeps the stride."""
+    def _take_texts_of_one_width(self) -> pa.BinaryArray | None:
+        """`take_texts` where every text has the first one's width and no zero byte, else `None`; keeps the stride."""
         width = self._data[self._offset : self._stride].tobytes().find(TERMINATOR)
         if width <= 0:
             return None

@@ -21,7 +21,7 @@ from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_has
 from tussock.statestore.keys.vnode import vnode_table
 from tussock.statestore.rows.buffers import AnyArray, null_mask
 from tussock.statestore.rows.conversion import kind_of
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, shown
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
 
 __all__ = ["KeyEncoder", "upper_bound"]
 
@@ -109,7 +109,7 @@ class KeyEncoder:
             if nulls is not None:
                 pieces.append((MARKER, ~nulls))
             if isinstance(codec, TextCodec):
-                pieces.append(text_piece(codec.escaped(column)))
+                pieces.append(text_piece(codec.escape(column)))
                 if not codec.raw:
                     pieces.append(TERMINATOR)
                 continue
@@ -135,7 +135,7 @@ class KeyEncoder:
             if isinstance(codec, FixedCodec):
                 columns.append(codec.array(cursor.words(codec.layout), nulls))
             else:
-                text = cursor.rest() if codec.raw else cursor.terminated()
+                text = cursor.rest() if codec.raw else cursor.take_texts()
                 columns.append(codec.array(text, nulls, check=check_text))
         cursor.check_end()
         return columns
@@ -243,10 +243,12 @@ class KeyEncoder:
                 column = array_of([value], kind)
             except BAD_VALUE as error:
                 raise SchemaMismatch(
-                    f"key column {name!r}: expected {kind}, found {shown(value)}, which does not fit: {error}"
+                    f"key column {name!r}: expected {kind}, found {show_value(value)}, which does not fit: {error}"
                 ) from error
             if column.null_count and not nullable:
-                raise SchemaMismatch(f"key column {name!r}: expected {kind}, found {shown(value)}; keys have no nulls")
+                raise SchemaMismatch(
+                    f"key column {name!r}: expected {kind}, found {show_value(value)}; keys have no nulls"
+                )
             columns.append(column)
         return columns
 

@@ -13,7 +13,7 @@ from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup import Found
+from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes
@@ -29,7 +29,7 @@ EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 class Reads(Protocol):
     """Reads at the level of encoded keys; `KeyReader`, or one that notes what was read."""
 
-    def find(self, key: bytes, epoch: int | None) -> Found | None:
+    def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of a key, or `None` if there is none or it is a delete."""
 
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:

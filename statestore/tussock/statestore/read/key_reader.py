@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.contract.readable import expired
+from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.read.table_views import TableViews
@@ -18,7 +18,7 @@ from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, shown_key
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
-from tussock.statestore.sst.lookup import Found, find
+from tussock.statestore.sst.lookup import FoundRow, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
 from tussock.statestore.sst.merge import distinct_versions
 from tussock.statestore.sst.reader import Sstables
@@ -55,7 +55,7 @@ def _types(view: ReadView, columns: Sequence[int] | None) -> list[pa.DataType]:
     return types if columns is None else [types[at] for at in columns]
 
 
-def _picked(rows: Rows, want: ReadRange) -> Rows:
+def _pick_columns(rows: Rows, want: ReadRange) -> Rows:
     """Own rows with the wanted columns; those written before the table got its newest columns lack these."""
     assert want.types is not None
     if want.columns is None:
@@ -72,32 +72,32 @@ class KeyReader:
         self._name = views.name
         self._sstables = sstables
 
-    def find(self, key: bytes, epoch: int | None) -> Found | None:
+    def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of an encoded key, or `None` if there is none or it is a delete."""
-        view = self._views.take(self._views.checked(epoch))
+        view = self._views.take(self._views.epoch_to_read(epoch))
         try:
             found = self._find(key, view)
         except ObjectNotFound:
             found = self._views.resilient(lambda again: self._find(key, again), view.epoch)
         return None if found is None or found.deleted else found
 
-    def _find(self, key: bytes, view: ReadView) -> Found | None:
+    def _find(self, key: bytes, view: ReadView) -> FoundRow | None:
         for run in view.own:
             found = self._find_buffered(run, key)
             if found is not None:
                 return found
         return find(self._sstables, view.runs, key, MAX_EPOCH if view.epoch is None else view.epoch)
 
-    def _find_buffered(self, run: BufferedRun, key: bytes) -> Found | None:
+    def _find_buffered(self, run: BufferedRun, key: bytes) -> FoundRow | None:
         if run.index is not None:
             return find(self._sstables, [run.index], key, MAX_EPOCH)
         assert run.block is not None
         index = run.block.rows.lower_bound(key)
-        return Found(run.block, index) if index < len(run.block.rows) and run.block.rows.key(index) == key else None
+        return FoundRow(run.block, index) if index < len(run.block.rows) and run.block.rows.key(index) == key else None
 
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are, as `lookup_many.find_many` gives them, deletes included."""
-        return self._views.resilient(lambda view: self._find_many(keys, view), self._views.checked(epoch))
+        return self._views.resilient(lambda view: self._find_many(keys, view), self._views.epoch_to_read(epoch))
 
     def _find_many(self, keys: Keys, view: ReadView) -> Hits:
         until = MAX_EPOCH if view.epoch is None else view.epoch
@@ -109,7 +109,7 @@ class KeyReader:
         hits = Hits([], [])
         left: npt.NDArray[np.intp] = np.arange(len(keys))
         for run in view.own:
-            found = self._found_in_buffered(run, keys.take(pa.array(left)))
+            found = self._search_buffered(run, keys.take(pa.array(left)))
             missing = np.ones(len(left), np.bool_)
             for block, at, slot in found.points:
                 hits.points.append((block, at, int(left[slot])))
@@ -123,7 +123,7 @@ class KeyReader:
         hits.pieces.extend((rows, rows_at, left[into]) for rows, rows_at, into in rest.pieces)
         return hits
 
-    def _found_in_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
+    def _search_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
         if run.index is not None:
             return find_many(self._sstables, [run.index], keys, MAX_EPOCH)
         assert run.block is not None
@@ -153,7 +153,7 @@ class KeyReader:
         """
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
-        view = self._views.take(self._views.checked(epoch))
+        view = self._views.take(self._views.epoch_to_read(epoch))
         if view.epoch is None and not view.own:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             view = view._replace(epoch=view.version.max_committed_epoch)
@@ -167,14 +167,14 @@ class KeyReader:
         want = ReadRange(
             scan.start, scan.end, scan.reverse, scan.columns, few, newest_at=newest_at, types=_types(view, scan.columns)
         )
-        return UserIterator(self._merged(want, view), view.epoch, limit=scan.limit, reverse=scan.reverse)
+        return UserIterator(self._merge(want, view), view.epoch, limit=scan.limit, reverse=scan.reverse)
 
     def _scan(self, scan: "_Scan", view: ReadView, visible: UserIterator) -> Iterator[Rows]:
         self._check_process()  # in a forked process the blocks to come would be fetched by threads of the parent
         while True:
             try:
                 for rows in visible:
-                    yield self._as_begun(rows, scan)
+                    yield self._with_first_columns(rows, scan)
                     self._check_process()
                     if scan.limit is not None:
                         scan.limit -= len(rows)
@@ -189,13 +189,13 @@ class KeyReader:
                 view = self._views.after(error, view)
                 if view.epoch is None and view.state.last_epoch > scan.newest:
                     # What is left of it would be of a later epoch than what it has shown.
-                    raise expired(scan.newest, view.state.last_epoch) from error
+                    raise expiry_error(scan.newest, view.state.last_epoch) from error
                 visible = self._visible(scan, view)
 
     def _check_process(self) -> None:
         self._views.lifetime.check_process()
 
-    def _as_begun(self, rows: Rows, scan: "_Scan") -> Rows:
+    def _with_first_columns(self, rows: Rows, scan: "_Scan") -> Rows:
         """The rows with the columns that the scan began with, if it has moved on to a version with others."""
         try:
             return with_types(rows, scan.types)
@@ -206,7 +206,7 @@ class KeyReader:
                 f"cannot hold: {error}; read it again"
             ) from error
 
-    def _merged(self, want: ReadRange, view: ReadView) -> MergeIterator:
+    def _merge(self, want: ReadRange, view: ReadView) -> MergeIterator:
         """All versions in the range that the view may show, from the own rows and the committed runs."""
         indexes = [index for index in view.runs if view.epoch is None or index.min_epoch <= view.epoch]
         want = want.shared_by(len(view.own) + len(indexes))
@@ -217,7 +217,7 @@ class KeyReader:
             elif run.block is not None:
                 rows = run.block.rows.between(want.start, want.end)
                 if len(rows):
-                    sources.append([_picked(rows, want)])
+                    sources.append([_pick_columns(rows, want)])
         for index in indexes:
             source = ConcatIterator(self._sstables, index.ssts, want)
             if source.ssts:
@@ -232,7 +232,7 @@ class KeyReader:
             picked = []
             left = self._sstables.limits.column_bytes
             want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
-            for rows in distinct_versions(self._merged(want, view._replace(epoch=until))):
+            for rows in distinct_versions(self._merge(want, view._replace(epoch=until))):
                 epochs = rows.epoch_array()
                 versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
                 if len(versions):

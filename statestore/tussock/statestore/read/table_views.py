@@ -37,7 +37,7 @@ class TableViews:
         self._at: ReadView | None = None
         """What the last read at an epoch saw: many reads at one epoch have one view."""
 
-    def checked(self, epoch: int | None) -> int | None:
+    def epoch_to_read(self, epoch: int | None) -> int | None:
         """The epoch to `take` for a read at `epoch`; `None`: the latest, own rows included, or the pinned one.
 
         Raises `SnapshotExpired` if the epoch is no longer kept, `InvalidOption` if it is not the pinned one.
@@ -58,7 +58,7 @@ class TableViews:
         reader in another thread meets them at least once, and meeting them twice does no harm.
         """
         if self._pin is not None:
-            version, state, runs, _, _ = self._pinned(self._pin)
+            version, state, runs, _, _ = self._pinned_view(self._pin)
             return ReadView(version, state, runs, () if self._own is None else self._own.runs(self._table), epoch)
         own = () if self._own is None else self._own.runs(self._table, epoch)
         view = self._views.committed(self._table, self.name)
@@ -75,12 +75,12 @@ class TableViews:
     def since(self, epoch: int) -> ReadView:
         """The committed rows, for changes after `epoch`, which was checked."""
         if self._pin is not None:
-            return self._pinned(self._pin)
+            return self._pinned_view(self._pin)
         view = self._views.committed(self._table, self.name)
         check_unpinned(view.version, epoch)
         return view
 
-    def _pinned(self, pin: PinHandle) -> ReadView:
+    def _pinned_view(self, pin: PinHandle) -> ReadView:
         view = self._views.committed(self._table, self.name, gone=True)
         # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
         pin.check()

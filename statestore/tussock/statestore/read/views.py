@@ -10,7 +10,7 @@ from tussock.statestore.base.lifetime import Lifetime
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend, VersionView
-from tussock.statestore.contract.readable import expired
+from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.contract.records import TableState, data_object
 from tussock.statestore.errors import (
     CorruptSst,
@@ -102,7 +102,7 @@ class Views:
         if not pinned:
             oldest = self.backend.oldest_readable()
             if epoch < oldest:
-                raise expired(epoch, oldest)
+                raise expiry_error(epoch, oldest)
 
     def check_committed(self, table: str, until: int) -> int:
         """The newest committed epoch; `InvalidOption` if changes of a table up to `until` would miss some to come."""
@@ -151,11 +151,11 @@ class Views:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:
-        """Learn of the newest version, as an object of `version` has gone; raises if that names it, too, as `lost`."""
-        if self.refresh() is version and (lost := self.lost(error)):
+        """Learn of the newest version, as an object of `version` has gone; raises `loss_error` if that names it too."""
+        if self.refresh() is version and (lost := self.loss_error(error)):
             raise lost from error
 
-    def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
+    def loss_error(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
         """The error for an object that the newest version, or the shared buffer, names and the bucket does not have.
 
         `None` if neither does: own rows that were spilled to it were given up, or committed, while they were read, so

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from tussock.statestore.rows.conversion import Misfit, convert, kind_misfit, kind_of
 
-__all__ = ["BAD_VALUE", "array_of", "may_lose", "python_value", "shown", "taker"]
+__all__ = ["BAD_VALUE", "array_of", "may_lose", "python_value", "show_value", "taker"]
 
 AnyArray = Any
 Take = Callable[[Any], Any]
@@ -34,13 +34,13 @@ _NULLS = ("NAType", "NaTType")
 def array_of(values: Sequence[Any], kind: pa.DataType) -> AnyArray:
     """The values as one array of `kind`; raises one of `BAD_VALUE` if one of them would not be the same in it."""
     take = taker(kind)
-    return convert(pa.array([take(value) for value in values], _built(kind)), kind)
+    return convert(pa.array([take(value) for value in values], _building_type(kind)), kind)
 
 
-def _built(kind: Any) -> pa.DataType:
+def _building_type(kind: Any) -> pa.DataType:
     """The type in which Arrow builds the values before they are converted, which watches for infinity."""
     if pt.is_dictionary(kind):
-        return _built(kind.value_type)
+        return _building_type(kind.value_type)
     if pt.is_floating(kind):
         return pa.float64()
     if pt.is_string_view(kind):
@@ -48,12 +48,12 @@ def _built(kind: Any) -> pa.DataType:
     if pt.is_binary_view(kind):
         return pa.binary()
     if pt.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_built(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_building_type(kind.value_type)))
     if pt.is_struct(kind):
-        return pa.struct([field.with_type(_built(field.type)) for field in kind])
+        return pa.struct([field.with_type(_building_type(field.type)) for field in kind])
     if pt.is_map(kind):
         key, item = kind.key_field, kind.item_field
-        return pa.map_(key.with_type(_built(key.type)), item.with_type(_built(item.type)))
+        return pa.map_(key.with_type(_building_type(key.type)), item.with_type(_building_type(item.type)))
     return kind
 
 
@@ -63,14 +63,14 @@ def taker(kind: Any) -> Take:
         return taker(kind.value_type)
     take = _plain_taker(kind)
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         if value is None or type(value).__name__ in _NULLS:
             return None
         if isinstance(value, pa.Scalar):
             return _from_scalar(value, kind)
         return take(value)
 
-    return taken
+    return take_value
 
 
 def _plain_taker(kind: Any) -> Take:
@@ -111,7 +111,7 @@ def _float_taker(kind: Any) -> Take:
     width: Any = {16: np.float16, 32: np.float32, 64: np.float64}[kind.bit_width]
     most = int(np.finfo(width).max)
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         value = _of_class(value, yes, no)
         if not isinstance(value, int):
             return value
@@ -121,24 +121,24 @@ def _float_taker(kind: Any) -> Take:
             raise Misfit(f"no {kind} is exactly this integer")
         return near
 
-    return taken
+    return take_value
 
 
 def _list_taker(kind: Any) -> Take:
     take, field = taker(kind.value_type), kind.value_field
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         if not isinstance(value, list | tuple | np.ndarray):
             raise Misfit(f"a value of type {type(value).__name__}")
         return [_not_null(take(item), field) for item in value]
 
-    return taken
+    return take_value
 
 
 def _map_taker(kind: Any) -> Take:
     take_key, take_item, item_field = taker(kind.key_type), taker(kind.item_type), kind.item_field
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         if not isinstance(value, Mapping | list | tuple):
             raise Misfit(f"a value of type {type(value).__name__}")
         pairs = []
@@ -148,13 +148,13 @@ def _map_taker(kind: Any) -> Take:
             pairs.append((take_key(pair[0]), _not_null(take_item(pair[1]), item_field)))
         return pairs
 
-    return taken
+    return take_value
 
 
 def _struct_taker(kind: Any) -> Take:
     fields = {field.name: (taker(field.type), field) for field in kind}
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise Misfit(f"a value of type {type(value).__name__}")
         unknown = [name for name in value if name not in fields]
@@ -162,7 +162,7 @@ def _struct_taker(kind: Any) -> Take:
             raise Misfit(f"the fields {unknown!r:.100} are unknown, expected {list(fields)}")
         return {name: _not_null(take(value.get(name)), field) for name, (take, field) in fields.items()}
 
-    return taken
+    return take_value
 
 
 def _not_null(value: Any, field: pa.Field) -> Any:
@@ -178,15 +178,15 @@ def _temporal_taker(kind: Any, name: str) -> Take:
     step = 1 if name == "date" else max(_NANOSECONDS[kind.unit] // 1000, 1)
     yes: Any = {"date": dt.date, "time": dt.time, "timestamp": dt.datetime, "duration": dt.timedelta}[name]
     no: Any = dt.datetime if name == "date" else ()
-    counted = _counter(kind)
+    count_units = _counter(kind)
 
-    def taken(value: Any) -> Any:
+    def take_value(value: Any) -> Any:
         if hasattr(value, "to_datetime64") and is_moment and (value.tzinfo is None) == naive:
-            return pa.scalar(counted(value.to_datetime64()), kind)
+            return pa.scalar(count_units(value.to_datetime64()), kind)
         if hasattr(value, "to_timedelta64") and is_duration:
-            return pa.scalar(counted(value.to_timedelta64()), kind)
+            return pa.scalar(count_units(value.to_timedelta64()), kind)
         if isinstance(value, np.timedelta64 if is_duration else np.datetime64) and naive and name != "time":
-            return None if np.isnat(value) else pa.scalar(counted(value), kind)
+            return None if np.isnat(value) else pa.scalar(count_units(value), kind)
         if not isinstance(value, yes) or (no and isinstance(value, no)):
             raise Misfit(f"a value of type {type(value).__name__}")
         if name == "date":
@@ -199,7 +199,7 @@ def _temporal_taker(kind: Any, name: str) -> Take:
             raise Misfit(f"it has digits below the column's unit, {kind.unit}")
         return value
 
-    return taken
+    return take_value
 
 
 def _counter(kind: Any) -> Callable[[Any], int]:
@@ -207,7 +207,7 @@ def _counter(kind: Any) -> Callable[[Any], int]:
     target = 86_400 * 10**9 if pt.is_date32(kind) else 10**6 if pt.is_date64(kind) else _NANOSECONDS[kind.unit]
     whole = 86_400 * 10**9 if pt.is_date(kind) else 1
 
-    def counted(value: Any) -> int:
+    def count_units(value: Any) -> int:
         unit, count = np.datetime_data(value.dtype)
         if unit in ("Y", "M") and isinstance(value, np.datetime64):
             value, unit, count = value.astype("datetime64[D]"), "D", 1
@@ -219,7 +219,7 @@ def _counter(kind: Any) -> Callable[[Any], int]:
             raise Misfit(f"it has digits below the column's unit, {kind}")
         return nanoseconds // target
 
-    return counted
+    return count_units
 
 
 def _from_scalar(value: Any, kind: pa.DataType) -> Any:
@@ -228,7 +228,7 @@ def _from_scalar(value: Any, kind: pa.DataType) -> Any:
     if misfit is not None:
         raise Misfit(misfit or f"a scalar of {value.type}")
     converted = convert(pa.array([value], value.type), kind)[0]
-    built = _built(kind)
+    built = _building_type(kind)
     return converted if built == kind else converted.as_py() if pt.is_floating(kind) else converted.cast(built)
 
 
@@ -255,7 +255,7 @@ def may_lose(kind: Any) -> bool:
     return bool(pt.is_time64(kind) and kind.unit == "ns")
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value for a message, cut to 100 characters; an object whose `repr` fails, as Arrow's do, by its class."""
     try:
         return f"{value!r:.100}"

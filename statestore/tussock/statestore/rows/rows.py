@@ -339,12 +339,12 @@ class Rows:
         kept = self.filter(~self.deletes)
         return Rows(kept.keys, kept.epochs, None, kept.columns)
 
-    def compacted(self) -> "Rows":
+    def copy(self) -> "Rows":
         """A copy that shares no buffer: what a cache keeps must not hold a larger parent alive."""
         copied = self.take(np.arange(len(self)))
         return Rows(copied.keys, copied.epochs, copied.deletes, copied.columns)
 
-    def owned(self) -> "Rows":
+    def trim(self) -> "Rows":
         """The same rows, copied if they keep more than twice their bytes in memory: a slice holds all of its parent."""
         roots: dict[int, int] = {}
         for array in (self.keys, *self.columns):
@@ -353,7 +353,7 @@ class Rows:
                     buffer = buffer.parent
                 if buffer is not None:
                     roots[buffer.address] = buffer.size
-        return self.compacted() if sum(roots.values()) > 2 * self.nbytes + _SMALL_BYTES else self
+        return self.copy() if sum(roots.values()) > 2 * self.nbytes + _SMALL_BYTES else self
 
     @staticmethod
     def concat(parts: Sequence["Rows"]) -> "Rows":

@@ -66,17 +66,17 @@ class _Queue:
         while self._entries[0].queue is not self:
             self._entries.popleft()
         entry = self._entries.popleft()
-        self._left(entry)
+        self._forget(entry)
         return entry
 
     def remove(self, entry: _CacheEntry) -> None:
         """Take an entry out wherever it is, in constant time on average: its place goes later, its value at once."""
-        self._left(entry)
+        self._forget(entry)
         entry.value = None
         if len(self._entries) > 2 * self.count + _PLACES_MIN:
             self._entries = deque(one for one in self._entries if one.queue is self)
 
-    def _left(self, entry: _CacheEntry) -> None:
+    def _forget(self, entry: _CacheEntry) -> None:
         entry.queue = None
         self.count -= 1
         self.bytes -= entry.size

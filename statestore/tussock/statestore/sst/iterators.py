@@ -82,14 +82,14 @@ class ReadRange(NamedTuple):
         return self if step_bytes == self.step_bytes else self._replace(step_bytes=step_bytes)
 
 
-def _stored(want: ReadRange, meta: LoadedMeta) -> Sequence[int] | None:
+def _stored_columns(want: ReadRange, meta: LoadedMeta) -> Sequence[int] | None:
     """Which of the wanted columns the SST has: from before the table got its newest columns, it lacks those."""
     if want.columns is None or want.types is None or all(at < len(meta.types) for at in want.columns):
         return want.columns
     return [at for at in want.columns if at < len(meta.types)]
 
 
-def _typed(rows: Rows, want: ReadRange) -> Rows:
+def _with_wanted_types(rows: Rows, want: ReadRange) -> Rows:
     return rows if want.types is None else with_types(rows, want.types)
 
 
@@ -102,8 +102,8 @@ class BlockIterator:
     def __iter__(self) -> Iterator[Rows]:
         sstables, sst, block, want = self._source
         meta = sstables.meta(sst)
-        rows = sstables.read(sst, meta, block, block + 1, _stored(want, meta), fill=want.fill)
-        rows = _typed(rows.between(want.start, want.end), want)
+        rows = sstables.read(sst, meta, block, block + 1, _stored_columns(want, meta), fill=want.fill)
+        rows = _with_wanted_types(rows.between(want.start, want.end), want)
         if len(rows):
             yield rows
 
@@ -131,19 +131,19 @@ class SSTableIterator(MergeSource):
         carried: list[Rows] = []
         # While a generator waits its variables keep in memory what they name: a batch is in none of them then.
         for first, read, is_last in self._reads(meta):
-            ready = [_typed(read().between(want.start, want.end), want)]
+            ready = [_with_wanted_types(read().between(want.start, want.end), want)]
             del read
             if want.reverse:
                 if carried:
                     ready = [Rows.concat([*ready, *carried]) if len(ready[0]) else carried[0]]
                     carried = []
                 if meta.continues[first] and not is_last:
-                    ready[0], carried = self._parted(ready[0])
+                    ready[0], carried = self._split_first_key(ready[0])
             self._ended = is_last
             if len(ready[0]):
                 yield ready.pop()
 
-    def _parted(self, rows: Rows) -> tuple[Rows, list[Rows]]:
+    def _split_first_key(self, rows: Rows) -> tuple[Rows, list[Rows]]:
         """All rows but those of the first key, of which newer versions are in the blocks before; and those."""
         if not len(rows):
             return rows, []
@@ -151,12 +151,12 @@ class SSTableIterator(MergeSource):
         versions = rows.slice(0, end)
         if self._want.newest_at is not None:
             versions = versions.visible_at(self._want.newest_at)
-            versions = versions.slice(0, 1).compacted()
+            versions = versions.slice(0, 1).copy()
         return rows.slice(end, len(rows)), [versions] if len(versions) else []
 
     def _reads(self, meta: LoadedMeta) -> Iterator[tuple[int, Callable[[], Rows], bool]]:
         """Per step its first block, what answers its rows, and whether it is the last step."""
-        want, columns = self._want, _stored(self._want, meta)
+        want, columns = self._want, _stored_columns(self._want, meta)
         if want.few:
             for first, last, is_last in self._steps(meta):
                 read = partial(self._sstables.read, self._sst, meta, first, last, columns, fill=want.fill)
@@ -166,7 +166,7 @@ class SSTableIterator(MergeSource):
         prefetch = _PREFETCH if want.step_bytes == DEFAULT_LIMITS.segment_bytes else 1
         try:
             for first, last, _ in self._steps(meta):
-                ahead.append((first, *self._submitted(meta, first, last, columns)))
+                ahead.append((first, *self._submit(meta, first, last, columns)))
                 if len(ahead) > prefetch:
                     yield (*ahead.popleft()[:2], False)
             while ahead:
@@ -176,7 +176,7 @@ class SSTableIterator(MergeSource):
             for _, _, cancel in ahead:
                 cancel()
 
-    def _submitted(
+    def _submit(
         self, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None
     ) -> tuple[Callable[[], Rows], Callable[[], None]]:
         """What waits for a read in the background, and what cancels it."""
@@ -212,7 +212,7 @@ class SSTableIterator(MergeSource):
 
     def _stretches(self, meta: LoadedMeta, first: int, last: int) -> list[tuple[int, int]]:
         """Of the blocks first .. last-1 those to read, as ranges in order: not what is too old or too new to matter."""
-        skipped = self._skipped(meta, first, last)
+        skipped = self._blocks_to_skip(meta, first, last)
         if skipped is None:
             return [(first, last)] if first < last else []
         borders = (np.flatnonzero(np.diff(skipped, prepend=True, append=True)) + first).tolist()
@@ -224,7 +224,7 @@ class SSTableIterator(MergeSource):
             stretches.append((low, high))
         return stretches[::-1] if self._want.reverse else stretches
 
-    def _skipped(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
+    def _blocks_to_skip(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
         """Which of the blocks need not be read; `None`: all have to be."""
         if self._sst.epoch:
             return None

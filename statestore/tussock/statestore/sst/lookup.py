@@ -14,10 +14,10 @@ from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.sst.cached import CachedBlock
 from tussock.statestore.sst.reader import CachedOnly, InSegment, Sstables
 
-__all__ = ["Found", "RunIndex", "find", "find_from"]
+__all__ = ["FoundRow", "RunIndex", "find", "find_from"]
 
 
-class Found(NamedTuple):
+class FoundRow(NamedTuple):
     """A row that a lookup ended at; it may be a delete."""
 
     block: CachedBlock
@@ -44,7 +44,7 @@ class RunIndex:
         self.min_epoch = min(sst.min_epoch for sst in ssts)
 
 
-def find(sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, epoch: int) -> Found | None:
+def find(sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, epoch: int) -> FoundRow | None:
     """The newest version of `key` with an epoch <= `epoch` over `runs` (newest first), or `None`."""
     key_hash = -1
     last = len(runs) - 1
@@ -70,7 +70,7 @@ def find(sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, 
         # As a rule the first version is the one; a call of `find_from` would take a tenth of the time of all this.
         epochs = block.rows.epochs
         if sst.epoch or (epochs if isinstance(epochs, int) else epochs[row]) <= epoch:
-            return Found(block, row)
+            return FoundRow(block, row)
         found = find_from(sstables, sst, meta, number, key, epoch)
         if found is not None:
             return found
@@ -79,7 +79,7 @@ def find(sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, 
 
 def find_from(
     source: Sstables | CachedOnly | InSegment, sst: SstInfo, meta: LoadedMeta, number: int, key: bytes, epoch: int
-) -> Found | None:
+) -> FoundRow | None:
     """Look for the key in an SST, from the first block on that may hold it."""
     while True:
         block = source.block(sst, meta, number)
@@ -88,12 +88,12 @@ def find_from(
             return None
         if sst.epoch:
             # One epoch in the whole SST (checked by the caller): one version of a key.
-            return Found(block, at)
+            return FoundRow(block, at)
         rows = block.rows
         epochs = rows.epochs
         while at < len(rows):
             if (epochs if isinstance(epochs, int) else epochs[at]) <= epoch:
-                return Found(block, at)
+                return FoundRow(block, at)
             at += 1
             if at < len(rows) and rows.key(at) != key:
                 return None

@@ -60,7 +60,7 @@ class Hits(NamedTuple):
     """Found together."""
 
 
-class _Wanted:
+class _WantedKeys:
     """Keys that are looked for, ascending, in the forms in which they are asked for, each made when it is."""
 
     def __init__(
@@ -74,13 +74,13 @@ class _Wanted:
         self._hash_of: dict[bytes, int] = {}
 
     @classmethod
-    def sorted(cls, places: Sequence[int], names: list[bytes]) -> "_Wanted":
+    def sorted(cls, places: Sequence[int], names: list[bytes]) -> "_WantedKeys":
         """Those of the keys at these places."""
         into = sorted(places, key=names.__getitem__)
         return cls([names[at] for at in into], into, None)
 
     @classmethod
-    def of(cls, keys: Keys) -> "_Wanted":
+    def of(cls, keys: Keys) -> "_WantedKeys":
         """All keys."""
         if len(keys) < FEW_KEYS:
             return cls.sorted(range(len(keys)), _names(keys))
@@ -111,12 +111,12 @@ class _Wanted:
             known = self._hash_of[name] = hash_key(name)
         return known
 
-    def without(self, found: bytearray) -> "_Wanted":
+    def without(self, found: bytearray) -> "_WantedKeys":
         """The keys of which `found` is 0; the same object if that is all of them."""
         if not any(found):
             return self
         left = np.flatnonzero(np.frombuffer(found, np.uint8) == 0)
-        wanted = _Wanted([self.names[at] for at in left.tolist()], np.asarray(self.into, np.intp)[left], None)
+        wanted = _WantedKeys([self.names[at] for at in left.tolist()], np.asarray(self.into, np.intp)[left], None)
         wanted._hash_of = self._hash_of
         wanted._hashes = None if self._hashes is None else self._hashes[left]
         return wanted
@@ -139,9 +139,9 @@ def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: i
         left = _find_cached(sstables, runs, names, epoch, hits)
         if not left:
             return hits
-        wanted = _Wanted.sorted(left, names)
+        wanted = _WantedKeys.sorted(left, names)
     else:
-        wanted = _Wanted.of(keys)
+        wanted = _WantedKeys.of(keys)
     last = len(runs) - 1
     for position, run in enumerate(runs):
         if run.min_epoch > epoch:
@@ -193,7 +193,7 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
         first = end
 
 
-def _may_be_there(meta: LoadedMeta, wanted: _Wanted, first: int, end: int) -> Sequence[int]:
+def _may_be_there(meta: LoadedMeta, wanted: _WantedKeys, first: int, end: int) -> Sequence[int]:
     """The places of the keys from `first` up to `end` that the SST's filter does not exclude."""
     bloom = meta.bloom
     assert bloom is not None
@@ -228,7 +228,7 @@ class _Search:
         sstables: Sstables,
         sst: SstInfo,
         meta: LoadedMeta,
-        wanted: _Wanted,
+        wanted: _WantedKeys,
         epoch: int,
         hits: Hits,
         found: bytearray,

@@ -75,7 +75,7 @@ class _InMemory(MergeSource):
             yield ready.pop()
 
 
-class _Held:
+class _MergeInput:
     """One input of a merge: its rows in hand.
 
     More are fetched before the rest runs out: a merge goes as far as the input that ends first, so with each input
@@ -155,7 +155,7 @@ class _Held:
         if len(rows):
             self.rows, self.nbytes = rows, rows.nbytes
             if self.nbytes * _KEPT_SHARE < self._kept:
-                self.rows, self._kept = rows.compacted(), self.nbytes
+                self.rows, self._kept = rows.copy(), self.nbytes
             self.first, self.last = rows.key(0), rows.key(len(rows) - 1)
         else:
             # Not an empty slice: it would keep in memory what was taken.
@@ -187,12 +187,12 @@ class MergeIterator:
         if len(self._runs) == 1:
             yield from self._runs[0]
             return
-        opened: list[_Held] = []
+        opened: list[_MergeInput] = []
         waiting: list[tuple[bytes, int]] = []
         for number, run in enumerate(self._runs):
             if (edge := run.edge) is not None:
                 waiting.append((edge, number))
-            elif (held := _Held(run, number, self._limits.batch_bytes, reverse=self._reverse)).refill():
+            elif (held := _MergeInput(run, number, self._limits.batch_bytes, reverse=self._reverse)).refill():
                 opened.append(held)
         # The next to open stands last. Where keys are equal, forward the newest run has to come first.
         waiting.sort(reverse=not self._reverse)
@@ -204,13 +204,13 @@ class MergeIterator:
             taken = self._backward(opened, waiting) if self._reverse else self._forward(opened, waiting)
             yield from self._batches([part for part in taken if len(part)])
 
-    def _open(self, opened: list[_Held], waiting: list[tuple[bytes, int]]) -> None:
+    def _open(self, opened: list[_MergeInput], waiting: list[tuple[bytes, int]]) -> None:
         """Open runs while there is room, and until there is something to give out."""
         size = sum(held.nbytes for held in opened)
         enough = self._limits.merge_bytes
         while waiting and (size < self._limits.merge_bytes or not self._comes_first(opened, waiting[-1])):
             _, number = waiting.pop()
-            held = _Held(self._runs[number], number, self._limits.batch_bytes, reverse=self._reverse)
+            held = _MergeInput(self._runs[number], number, self._limits.batch_bytes, reverse=self._reverse)
             if held.refill():
                 insort(opened, held, key=lambda one: one.number)
                 size += held.nbytes
@@ -220,14 +220,14 @@ class MergeIterator:
                 size = sum(held.nbytes for held in opened)
                 enough = max(self._limits.merge_bytes, 2 * size)
 
-    def _comes_first(self, opened: Sequence[_Held], edge: tuple[bytes, int]) -> bool:
+    def _comes_first(self, opened: Sequence[_MergeInput], edge: tuple[bytes, int]) -> bool:
         """Whether some row in hand comes before all of a run that begins at `edge`."""
         if self._reverse:
             return any(held.last > edge[0] for held in opened)
         return any((held.first, held.number) < edge for held in opened)
 
     @staticmethod
-    def _forward(opened: Sequence[_Held], waiting: Sequence[tuple[bytes, int]]) -> list[Rows]:
+    def _forward(opened: Sequence[_MergeInput], waiting: Sequence[tuple[bytes, int]]) -> list[Rows]:
         """Take from each input what comes before anything that is not in hand; an ended input bounds nothing.
 
         Of the bounding key that is what newer runs have of it, and what the bounding input itself has in hand.
@@ -249,7 +249,7 @@ class MergeIterator:
         ]
 
     @staticmethod
-    def _backward(opened: Sequence[_Held], waiting: Sequence[tuple[bytes, int]]) -> list[Rows]:
+    def _backward(opened: Sequence[_MergeInput], waiting: Sequence[tuple[bytes, int]]) -> list[Rows]:
         """The same from the other end; of an input's first key everything is in hand."""
         # Of a key that a waiting run may begin with nothing can be taken: (key, 1) is behind (key, 0).
         bounds = [*((edge, 1) for edge, _ in waiting[-1:]), *((held.first, 0) for held in opened if not held.ended)]
@@ -295,7 +295,7 @@ class MergeIterator:
                     yield part.slice(start, start + rows)
 
 
-def _drop_superseded(opened: Sequence[_Held], epoch: int) -> None:
+def _drop_superseded(opened: Sequence[_MergeInput], epoch: int) -> None:
     """Of rows in hand keep those that a reader at `epoch` may see: of one key the newest run's newest."""
     visible = [held.rows.visible_at(epoch) for held in opened]
     keys = pa.concat_arrays([rows.keys for rows in visible])

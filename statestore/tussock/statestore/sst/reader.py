@@ -105,7 +105,7 @@ class Sstables:
             rows = self._read(sst, meta, index, index + 1, None)[0]
             if sst.meta_in_data:
                 # A block that is stored uncompressed refers to the whole object; a copy does not.
-                rows = rows.compacted()
+                rows = rows.copy()
             block = CachedBlock(_at_epoch(rows, sst))
             self.blocks.put((sst.id, index), block, block.nbytes)
         elif sst.epoch and block.rows.epochs != sst.epoch:
@@ -227,7 +227,7 @@ class Sstables:
         for index, rows in enumerate(parts, first):
             if index not in held:
                 # A block that is stored uncompressed refers to the whole answer of the request; a copy does not.
-                block = CachedBlock(rows.compacted())
+                block = CachedBlock(rows.copy())
                 self.blocks.put((sst.id, index), block, block.nbytes)
         return Rows.concat(parts)
 

@@ -95,7 +95,7 @@ class ChangeFeed:
         start = want.start
         while True:
             try:
-                merged, at_hand = self._merged(view, from_epoch, until, want._replace(start=start))
+                merged, at_hand = self._merge(view, from_epoch, until, want._replace(start=start))
                 for rows, complete in whole_keys(merged, self._sstables.limits.batch_bytes):
                     if complete:
                         changes = self._changes(view, rows, from_epoch, until, want, at_hand=at_hand)
@@ -123,7 +123,7 @@ class ChangeFeed:
         """
         key = some.key(0)
         only = want._replace(start=key, end=key + b"\0")
-        merged, _ = self._merged(view, from_epoch, until, only._replace(columns=(), types=()))
+        merged, _ = self._merge(view, from_epoch, until, only._replace(columns=(), types=()))
         epochs = np.unique(np.concatenate([rows.epoch_array() for rows in merged]))
         epochs = epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]
         ends = epochs[max(len(some) // 2, 1) - 1 :: max(len(some) // 2, 1)].tolist()
@@ -133,7 +133,7 @@ class ChangeFeed:
                 yield from self._walk(view, low, high, only)
                 low = high
 
-    def _merged(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
+    def _merge(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
         """All versions in blocks that may have some of the range.
 
         And whether the version after a change, in this order, is the one that it replaced. It is not where a run

@@ -61,7 +61,7 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
         if array.null_count:
             at = pc.index(array.is_null(), True).as_py()
             raise SchemaMismatch(f"table {table!r}: the key at position {at} is null; nothing was done")
-        return _narrowed(array, table)
+        return _narrow(array, table)
     if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) or not isinstance(keys, Iterable):
         raise SchemaMismatch(f"table {table!r}: found {keys!r:.100}, expected a list of keys, each bytes")
     keys = list(keys)
@@ -80,7 +80,7 @@ def raw_keys(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> 
     return key_array(keys, table)
 
 
-def _narrowed(array: pa.Array, table: str) -> pa.BinaryArray:
+def _narrow(array: pa.Array, table: str) -> pa.BinaryArray:
     try:
         return array.cast(pa.binary())
     except pa.ArrowInvalid as error:
@@ -140,7 +140,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
         raise SchemaMismatch(
             f"table {table!r}: column 'value' has type {values.type}, expected binary; nothing was stored"
         )
-    values = _narrowed(values, table)
+    values = _narrow(values, table)
     marks = values.is_null().to_numpy(zero_copy_only=False)
     if "op" in names:
         operations = _operations(batch, table)
@@ -167,7 +167,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
     return Rows(keys, 0, marks if marks.any() else None, (filled,))
 
 
-def _owned(array: pa.BinaryArray) -> pa.BinaryArray:
+def _copy(array: pa.BinaryArray) -> pa.BinaryArray:
     """A copy in our own memory: the caller may write to the array's memory later, or give a slice of much more.
 
     0.3 ns a byte, where the bytes are sorted, packed and uploaded next.
@@ -215,7 +215,7 @@ def raw_rows(batch: RawBatch, table: str, *, ordered: bool = True) -> Rows:
     if not ordered:
         return rows  # sorting copies them
     if isinstance(batch, pa.RecordBatch | pa.Table):
-        rows = Rows(_owned(rows.keys), rows.epochs, rows.deletes, tuple(map(_owned, rows.columns)))
+        rows = Rows(_copy(rows.keys), rows.epochs, rows.deletes, tuple(map(_copy, rows.columns)))
     # Of the copy: what is checked is what is stored.
     check_ascending(rows, table)
     return rows

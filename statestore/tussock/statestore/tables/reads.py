@@ -10,7 +10,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
 from tussock.statestore.keys.intervals import Interval, interval_ranges
 
-__all__ = ["added_fields", "check_filter", "check_limit", "filtered", "key_ranges", "picked_columns"]
+__all__ = ["added_fields", "check_filter", "check_limit", "filter_batch", "key_ranges", "picked_columns"]
 
 
 def picked_columns(columns: Iterable[str] | None, schema: pa.Schema, table: str) -> list[str]:
@@ -47,10 +47,10 @@ def check_filter(condition: object, schema: pa.Schema, table: str) -> None:
             f"table {table!r}: filter is of type {type(condition).__name__}; expected an Arrow expression, such as "
             "pyarrow.compute.field('name') > 5"
         )
-    filtered(pa.RecordBatch.from_pylist([], schema=schema), condition, table)
+    filter_batch(pa.RecordBatch.from_pylist([], schema=schema), condition, table)
 
 
-def filtered(batch: pa.RecordBatch, condition: pc.Expression, table: str) -> pa.RecordBatch:
+def filter_batch(batch: pa.RecordBatch, condition: pc.Expression, table: str) -> pa.RecordBatch:
     """The rows of the batch for which the condition holds; `InvalidOption` if that cannot be told."""
     try:
         return batch.filter(condition)

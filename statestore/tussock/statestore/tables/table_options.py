@@ -35,7 +35,7 @@ def table_spec(
         if primary_key or distribution_key:
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
         return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
-    schema = _checked(schema, name)
+    schema = _check_schema(schema, name)
     if not primary_key:
         raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {schema.names}")
     if type(vnodes) is not int or vnodes not in (1 << bit for bit in range(9)):
@@ -66,7 +66,7 @@ def _names(names: object, option: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _checked(schema: object, table: str) -> pa.Schema:
+def _check_schema(schema: object, table: str) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
         kind = type(schema)
         raise SchemaMismatch(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows.conversion import Misfit, check_text, convert, kind_misfit
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, shown
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
 
 __all__ = ["TypedRows", "conform", "delete_marks", "key_rows", "uploaded_batches"]
 
@@ -58,7 +58,7 @@ def _column(
             )
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
-    array = _joined(column, field, table) if isinstance(column, pa.ChunkedArray) else column
+    array = _join_chunks(column, field, table) if isinstance(column, pa.ChunkedArray) else column
     if to_store:
         try:
             check_text(array)
@@ -75,7 +75,7 @@ def _column(
     return array
 
 
-def _joined(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
+def _join_chunks(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
     try:
         joined = column.combine_chunks()
     except pa.ArrowInvalid:
@@ -128,8 +128,8 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
         except BAD_VALUE as error:
             at = _first_misfit(values, field.type)
             raise SchemaMismatch(
-                f"table {table!r}: column {field.name!r}: expected {field.type}, found {shown(values[at])} at position "
-                f"{at}, which does not fit: {error}; nothing was stored"
+                f"table {table!r}: column {field.name!r}: expected {field.type}, found {show_value(values[at])} at "
+                f"position {at}, which does not fit: {error}; nothing was stored"
             ) from error
     return pa.table(columns)
 
@@ -159,14 +159,15 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
         return pa.table({primary_key[0]: keys})
     if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) or not isinstance(keys, Iterable):
         raise SchemaMismatch(
-            f"table {table!r}: found {shown(keys)}, expected a list of keys, such as [{shown(keys)}]; nothing was done"
+            f"table {table!r}: found {show_value(keys)}, expected a list of keys, such as [{show_value(keys)}]; "
+            "nothing was done"
         )
     rows = []
     for at, key in enumerate(keys):
         if isinstance(key, Mapping):
             if missing := [name for name in primary_key if name not in key]:
                 raise SchemaMismatch(
-                    f"table {table!r}: the key at position {at} has the columns {shown(list(key))}, and lacks "
+                    f"table {table!r}: the key at position {at} has the columns {show_value(list(key))}, and lacks "
                     f"{missing}; nothing was done"
                 )
             rows.append({name: key.get(name) for name in primary_key})

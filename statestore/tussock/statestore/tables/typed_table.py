@@ -26,7 +26,7 @@ from tussock.statestore.tables.reads import (
     added_fields,
     check_filter,
     check_limit,
-    filtered,
+    filter_batch,
     key_ranges,
     picked_columns,
 )
@@ -133,10 +133,10 @@ class TypedTable:
         `waited` is told, each time, the seconds that the caller had to wait for the bucket.
         """
         shape = self._now()
-        marked = (self._marked(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
+        marked = (self._mark_deletes(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
         return self._access.upload(shape.spec, marked, waited)
 
-    def _marked(self, batch: pa.RecordBatch, shape: Shape, delete_column: str | None) -> Rows:
+    def _mark_deletes(self, batch: pa.RecordBatch, shape: Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
             return self._encode(batch, shape)
         marks = delete_marks(batch, delete_column, self.name)
@@ -298,7 +298,7 @@ class TypedTable:
         for part in rows:
             batch = pa.record_batch(self._assemble(part.keys, list(part.columns), shape, needed), schema=schema)
             if condition is not None:
-                batch = filtered(batch, condition, self.name)
+                batch = filter_batch(batch, condition, self.name)
             batch = batch.select(names)
             if limit is not None:
                 batch = batch.slice(0, limit)

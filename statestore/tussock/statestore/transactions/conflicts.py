@@ -23,7 +23,7 @@ from tussock.statestore.sst.lookup_many import Keys, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.transactions.read_set import ReadSet
 
-__all__ = ["Overlap", "overlap", "shown"]
+__all__ = ["Overlap", "overlap", "show_key"]
 
 
 class Overlap(NamedTuple):
@@ -87,7 +87,7 @@ def _key(keys: Keys, slot: int) -> bytes:
     return key
 
 
-def shown(key: bytes, spec: TableSpec) -> str:
+def show_key(key: bytes, spec: TableSpec) -> str:
     """A key as a person knows it: the values of the key columns, or the bytes of a raw key."""
     if spec.schema is None:
         return shown_key(key)

@@ -221,7 +221,7 @@ class _DeltaViews(TableViews):
         self._spec = spec
         self._runs = runs
 
-    def checked(self, epoch: int | None) -> int | None:
+    def epoch_to_read(self, epoch: int | None) -> int | None:
         """The newest; a delta reads at no other epoch."""
         if epoch is not None:
             raise InvalidOption(f"table {self._spec.name!r}: a delta reads its newest rows, not those of epoch {epoch}")

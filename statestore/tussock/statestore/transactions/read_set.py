@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.read.access import Range, Reads
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup import Found
+from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
 
 __all__ = ["NotedReads", "ReadSet"]
@@ -90,7 +90,7 @@ class NotedReads:
         self._noted = noted
         self.changes = reads.changes
 
-    def find(self, key: bytes, epoch: int | None) -> Found | None:
+    def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of a key; it is noted whether there is one or not."""
         found = self._reads.find(key, epoch)
         self._noted.note_key(key)

@@ -19,7 +19,7 @@ from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest, PinHandle, VersionView
-from tussock.statestore.contract.readable import check_unpinned, expired
+from tussock.statestore.contract.readable import check_unpinned, expiry_error
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
@@ -29,7 +29,7 @@ from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.snapshot import open_table, table_at
 from tussock.statestore.transactions.buffered_access import BufferedAccess
-from tussock.statestore.transactions.conflicts import overlap, shown
+from tussock.statestore.transactions.conflicts import overlap, show_key
 from tussock.statestore.transactions.read_set import NotedReads, ReadSet
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
@@ -140,7 +140,7 @@ class Transaction:
 
     def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
-        known = self._known(request, written)
+        known = self._known_epoch(request, written)
         if known is not None and request.generation is None:
             return known
         sealed = self._writes.buffer.seal(UNCOMMITTED_EPOCH)
@@ -152,7 +152,7 @@ class Transaction:
                 return commit_sealed(self._parts, self._writes, sealed, replace(request, expect=expect))
             except Conflict:
                 version = self._parts.views.refresh()
-                known = self._known(request, written)
+                known = self._known_epoch(request, written)
                 if known is not None:
                     return known
                 for one in depends:
@@ -163,7 +163,7 @@ class Transaction:
             "committed; nothing of it is visible: run it again"
         )
 
-    def _known(self, request: CommitRequest, written: Sequence[int]) -> int | None:
+    def _known_epoch(self, request: CommitRequest, written: Sequence[int]) -> int | None:
         """The epoch that holds the request's (writer, batch) in the version known here, if it has one."""
         if request.writer is None or request.batch_id is None:
             return None
@@ -195,12 +195,12 @@ class Transaction:
                 "visible: run it again"
             )
         if version.safe_epoch > since and not self._snapshot.is_pinned:
-            raise expired(since, version.safe_epoch)
+            raise expiry_error(since, version.safe_epoch)
         found = overlap(self._parts.sstables, state, since, noted)
         if found is not None:
             done = "read" if self._isolation == "serializable" else "wrote"
             raise Conflict(
-                f"table {access.name!r}: this transaction {done} key {shown(found.key, state.spec)} as of epoch "
+                f"table {access.name!r}: this transaction {done} key {show_key(found.key, state.spec)} as of epoch "
                 f"{since}, and epoch {found.epoch} has been committed to it since; nothing of it is visible: run it "
                 "again",
                 access.name,
@@ -262,7 +262,7 @@ class _TransactionViews(TableViews):
         self._buffer = writes.buffer
         self._snapshot = snapshot
 
-    def checked(self, epoch: int | None) -> int | None:
+    def epoch_to_read(self, epoch: int | None) -> int | None:
         """The transaction's epoch; another one cannot be asked for."""
         if epoch is not None:
             raise InvalidOption(f"a transaction reads at its snapshot, epoch {self._snapshot.epoch}, not at {epoch}")

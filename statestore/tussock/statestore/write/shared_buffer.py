@@ -155,7 +155,7 @@ class SharedBuffer:
         """Buffer a sorted run of unique keys of one epoch; visible to this client's reads when this returns."""
         with self._lock:
             self.check_open(epoch)
-            buffer = self._epochs.get(epoch) or self._opened(epoch)
+            buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
             if len(rows):
                 run = BufferedRun(epoch, rows)
                 buffer.runs[table] = (run, *buffer.runs.get(table, ()))
@@ -174,7 +174,7 @@ class SharedBuffer:
             buffer = self._epochs.get(epoch)
             if buffer is None:
                 self.check_open(epoch)
-                buffer = self._opened(epoch)
+                buffer = self._open_epoch(epoch)
             for older in sorted(self._epochs):
                 common = buffer.runs.keys() & self._epochs[older].runs.keys()
                 if older < epoch and common:
@@ -285,7 +285,7 @@ class SharedBuffer:
                 run.spilling = True
             return best
 
-    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], spilled_to: Run) -> bool:
+    def replace_by_ssts(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], spilled_to: Run) -> bool:
         """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
         with self._lock:
             buffer = self._epochs.get(epoch)
@@ -299,7 +299,7 @@ class SharedBuffer:
             self._publish(table)
             return True
 
-    def _opened(self, epoch: int) -> EpochBuffer:
+    def _open_epoch(self, epoch: int) -> EpochBuffer:
         buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())
         return buffer
 

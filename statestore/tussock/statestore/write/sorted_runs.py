@@ -68,7 +68,7 @@ def take_hits(
     where the key has none or its newest version is a delete. `InvalidOption` if a column passes 2 GiB.
     """
     try:
-        found, arrays = _gathered(hits, count, columns, types)
+        found, arrays = _gather(hits, count, columns, types)
         fits = all(isinstance(array, pa.Array) for array in arrays)
     except pa.ArrowInvalid as error:
         if "overflow" not in str(error):
@@ -82,7 +82,7 @@ def take_hits(
     return found, arrays
 
 
-def _gathered(
+def _gather(
     hits: Hits, count: int, columns: Sequence[int], types: Sequence[pa.DataType]
 ) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
     points = [one for one in hits.points if one[0].rows.deletes is None or not one[0].rows.deletes[one[1]]]

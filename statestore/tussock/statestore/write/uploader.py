@@ -47,11 +47,11 @@ class Uploader:
         try:
             for sst in ssts:
                 if len(flying) == _IN_FLIGHT:
-                    done.append(self._landed(*flying[0], waited))
+                    done.append(self._await_puts(*flying[0], waited))
                     del flying[0]
                 started = self._start(sst, payloads, payload_bytes_max)
                 flying.append(started)
-            done.extend(self._landed(*one, waited) for one in flying)
+            done.extend(self._await_puts(*one, waited) for one in flying)
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
             for _, puts in flying:
@@ -69,7 +69,9 @@ class Uploader:
             return info, []
         return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
 
-    def _landed(self, info: SstInfo, puts: list[Pending[None]], waited: Callable[[float], object] | None) -> SstInfo:
+    def _await_puts(
+        self, info: SstInfo, puts: list[Pending[None]], waited: Callable[[float], object] | None
+    ) -> SstInfo:
         began = self._system.monotonic()
         for put in puts:
             put.result()

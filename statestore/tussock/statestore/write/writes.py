@@ -79,7 +79,7 @@ class Writes:
         """
         self._lifetime.check_usable()
         self.buffer.check_open(epoch)
-        rows = rows.owned()
+        rows = rows.trim()
         while self.buffer.nbytes and self.buffer.nbytes + rows.nbytes > self._buffer_bytes:
             # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
             # writers anyway.
@@ -90,7 +90,7 @@ class Writes:
                     break
                 spilled_table, spilled_epoch, runs = candidate
                 stored = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
-                self.buffer.spilled(spilled_table, spilled_epoch, runs, stored)
+                self.buffer.replace_by_ssts(spilled_table, spilled_epoch, runs, stored)
         self.buffer.add(table, epoch, rows)
 
     def upload_rows(
@@ -139,7 +139,7 @@ class Writes:
                         f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
                         "it again, with a longer gc_grace or a larger buffer_bytes"
                     ) from error
-                self.buffer.spilled(table, buffer.epoch, (run,), stored)
+                self.buffer.replace_by_ssts(table, buffer.epoch, (run,), stored)
 
     def rows_of(self, table: int, run: BufferedRun) -> Iterator[Rows]:
         """The rows of a buffered run, read back from the SSTs that it was spilled to."""

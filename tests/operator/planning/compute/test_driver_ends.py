@@ -71,7 +71,7 @@ def test_a_driver_without_a_termination_message_leaves_the_end_of_its_log() -> N
     assert "starting" in world.job["status"]["lastFailure"]["log"]
 
 
-def fenced(source: str) -> str:
+def fenced_answer(source: str) -> str:
     """The store's answer to batch 0 of a query, under a writer that has committed for query `a`."""
     batches = ((634, 17),)
     known = record(batches[:0], None, 634, "query a", [])
@@ -85,7 +85,7 @@ def fenced(source: str) -> str:
 def test_a_lost_checkpoint_is_reported_with_the_way_out(source: str, most: int) -> None:
     """Story: a claim was deleted to reset a job; its batches from 0 on were skipped without a word, `Ready=True`."""
     world = running(restartPolicy={**POLICY, "maxRestarts": most})
-    world.after(5).end(1, message=fenced(source))
+    world.after(5).end(1, message=fenced_answer(source))
     world.settle()
     assert world.reason("Degraded") == ("True", "CheckpointLost")
     assert "another writerId" in world.message()

@@ -12,7 +12,7 @@ import msgspec
 from tussock.compute.spark.batches.commits import note_commit
 from tussock.compute.spark.batches.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.batches.notes import leave_note, notes_folder, read_note
-from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.batches.spent import TimeSpent
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import UploadedRun, stored_bytes
@@ -34,9 +34,9 @@ class BatchWork(msgspec.Struct, frozen=True):
     bytes: int = 0
     """Size of the SSTs in the bucket."""
     tasks: int = 0
-    spent: Spent = Spent()
+    spent: TimeSpent = TimeSpent()
     """All tasks together."""
-    slowest: Spent = Spent()
+    slowest: TimeSpent = TimeSpent()
     """The slowest task."""
     commit: float = 0.0
     """Seconds until the epoch was in the store, including waits for compaction."""
@@ -63,7 +63,7 @@ def commit_batch(
     store: StateStore,
     batch: MicroBatch,
     uploads: Mapping[str, list[UploadedRun]],
-    spent: Sequence[Spent],
+    spent: Sequence[TimeSpent],
     expect: Mapping[str, int] | None = None,
 ) -> int:
     """Commit what tasks uploaded, and note the cost; `spent` has one entry per task. Raises like `commit_uploaded`."""
@@ -84,8 +84,8 @@ def commit_batch(
         rows=sum(sst.rows for sst in ssts),
         bytes=sum(map(stored_bytes, ssts)),
         tasks=len(spent),
-        spent=Spent.sum(spent),
-        slowest=max(spent, key=lambda task: task.total, default=Spent()),
+        spent=TimeSpent.sum(spent),
+        slowest=max(spent, key=lambda task: task.total, default=TimeSpent()),
         commit=took,
     )
     _note(store, batch, work)
@@ -105,7 +105,7 @@ def batch_work(query: str, batch_id: int) -> BatchWork | None:
         sum(work.rows for work in found),
         sum(work.bytes for work in found),
         sum(work.tasks for work in found),
-        Spent.sum([work.spent for work in found]),
+        TimeSpent.sum([work.spent for work in found]),
         max((work.slowest for work in found), key=lambda task: task.total),
         sum(work.commit for work in found),
     )

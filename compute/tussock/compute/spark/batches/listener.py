@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tussock.compute.spark.batches.batch_work import BatchWork, batch_work
-from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.batches.spent import TimeSpent
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["TussockListener", "metrics_text"]
@@ -164,7 +164,7 @@ def _write_fields(work: BatchWork) -> dict[str, Any]:
     }
 
 
-def _milliseconds(spent: Spent) -> dict[str, float]:
+def _milliseconds(spent: TimeSpent) -> dict[str, float]:
     return {step: round(seconds * 1000, 1) for step, seconds in asdict(spent).items()}
 
 

@@ -8,12 +8,12 @@ import msgspec
 
 from tussock.statestore.base.system import RealSystem
 
-__all__ = ["Meter", "Spent"]
+__all__ = ["Meter", "TimeSpent"]
 
 T = TypeVar("T")
 
 
-class Spent(msgspec.Struct, frozen=True):
+class TimeSpent(msgspec.Struct, frozen=True):
     """Seconds of one task, or of several together, by step. What happens at the same time counts once per task.
 
     The steps of a task add up to its time, without its waits for rows: those belong to what computes the rows.
@@ -34,7 +34,7 @@ class Spent(msgspec.Struct, frozen=True):
         return self.read + self.function + self.encode + self.upload
 
     @classmethod
-    def sum(cls, parts: Sequence["Spent"]) -> "Spent":
+    def sum(cls, parts: Sequence["TimeSpent"]) -> "TimeSpent":
         """The sum over several tasks."""
         return cls(*(sum(getattr(part, name) for part in parts) for name in cls.__struct_fields__))
 
@@ -76,11 +76,11 @@ class Meter:
         finally:
             self._function += self._now() - began
 
-    def waited(self, seconds: float) -> None:
+    def add_wait(self, seconds: float) -> None:
         """Add seconds in which the task waited for the bucket to take its SSTs."""
         self._upload += seconds
 
-    def spent(self) -> Spent:
+    def spent(self) -> TimeSpent:
         """What the task has spent so far."""
         rest = self._now() - self._began - self._idle - self._read - self._function - self._upload
-        return Spent(self._read, self._function, max(rest, 0.0), self._upload)
+        return TimeSpent(self._read, self._function, max(rest, 0.0), self._upload)

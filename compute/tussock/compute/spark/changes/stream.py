@@ -69,7 +69,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         """The end of the next batch, as far as this process knows; `start` if there is nothing to read."""
         store = working_store(self.options.address)
         begun = Offset.of(start).check(self.spec, store.url)
-        state, newest = self._seen(store, begun.epoch)
+        state, newest = self._current_table(store, begun.epoch)
         begin = self._begin(store, begun.epoch)
         sight = Sight(begin, newest if self._target is None else min(newest, self._target), state.last_epoch)
         epochs_max = limit.max_files if isinstance(limit, ReadMaxFiles) else None
@@ -84,7 +84,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         """The shares of a batch's tasks. The end of a batch says where it begins, see `offsets`."""
         store = working_store(self.options.address)
         wanted = Offset.of(end).check(self.spec, store.url)
-        state, _ = self._seen(store, wanted.epoch)
+        state, _ = self._current_table(store, wanted.epoch)
         begin = self._begin(store, wanted.start)
         if wanted.initial or (begin >= wanted.epoch and not wanted.snapshot):
             return []
@@ -170,7 +170,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         cursor.hold(newest)
         return newest
 
-    def _seen(self, store: StateStore, epoch: int) -> tuple[TableState, int]:
+    def _current_table(self, store: StateStore, epoch: int) -> tuple[TableState, int]:
         """The table and the newest epoch in a version that has `epoch`."""
         version = store.recent_version()
         if version.max_committed_epoch < epoch or self.spec.id not in version.tables:

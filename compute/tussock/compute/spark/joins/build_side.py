@@ -27,7 +27,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.sst.cache import ByteCache
+from tussock.statestore.sst.cache import ByteCache, CacheStats
 from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
@@ -90,7 +90,7 @@ class BuildSides:
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._sides = ByteCache(bytes_max)
-        self._asked: dict[_Read, float] = {}
+        self._key_counts: dict[_Read, float] = {}
 
     def get(
         self, store: StateStore, address: StoreAddress, table: TypedTable, epoch: int, target: pa.Schema, keys: int
@@ -110,7 +110,7 @@ class BuildSides:
         side: BuildSide | None = self._sides.get(read)
         if side is not None:
             return side
-        asked = self._asked.pop(read, 0) + keys
+        asked = self._key_counts.pop(read, 0) + keys
         rows = sum(sst.rows for sst in state.levels.ssts())
         if asked >= rows:
             side = self._build(table, state, epoch, target)
@@ -119,10 +119,14 @@ class BuildSides:
                 # If it was evicted, the count starts again.
                 return side
             asked = -math.inf
-        self._asked[read] = asked
-        if len(self._asked) > _COUNTED_MAX:
-            del self._asked[next(iter(self._asked))]
+        self._key_counts[read] = asked
+        if len(self._key_counts) > _COUNTED_MAX:
+            del self._key_counts[next(iter(self._key_counts))]
         return None
+
+    def stats(self) -> CacheStats:
+        """How many build sides there are, and their bytes."""
+        return self._sides.stats()
 
     def _build(self, table: TypedTable, state: TableState, epoch: int, target: pa.Schema) -> BuildSide | None:
         """All rows at `epoch`; `None` if they exceed the limit of bytes, or do not all fit Spark's types."""

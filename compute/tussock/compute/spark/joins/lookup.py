@@ -26,12 +26,13 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.moments import check_begun
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["lookup"]
+__all__ = ["LookupTask", "group_batches", "lookup"]
 
 KEYS_AT_ONCE = 1 << 16
 """Keys looked up together: Spark's batches have 10,000 rows, and one lookup for several batches costs less."""
 
-_sides = BuildSides()
+worker_sides = BuildSides()
+"""Those of this Python worker, for all tasks that it is given."""
 
 
 def lookup(
@@ -80,7 +81,7 @@ def lookup(
     schema = spark_schema(pa.schema([found.schema.field(name) for name in names]), (), table)
     # Each field may be null: without a row, the struct is null.
     shown = StructType([StructField(field.name, field.dataType) for field in schema.fields])
-    task = _LookupTask(address, found.spec, names, epoch, arrow_target(shown))
+    task = LookupTask(address, found.spec, names, epoch, arrow_target(shown))
     find = arrow_udf(task.finder(), shown)
     if latest:
         find = find.asNondeterministic()
@@ -104,7 +105,7 @@ def _values(table: TypedTable) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _LookupTask:
+class LookupTask:
     """A task's parameters; pickled with the function that runs in it."""
 
     address: StoreAddress
@@ -134,7 +135,7 @@ class _LookupTask:
         store = working_store(self.address)
         epoch = store.committed_epoch if self.epoch is None else self.epoch
         with EpochReads(store, epoch) as reads:
-            for group in _groups(batches):
+            for group in group_batches(batches):
                 keys = pa.record_batch(
                     [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
                     names=list(self.spec.primary_key),
@@ -153,7 +154,7 @@ class _LookupTask:
                 whole &= column.is_valid().to_numpy(zero_copy_only=False)
         if not epoch or not whole.any():
             return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
-        side = _sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
+        side = worker_sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
         if side is not None:
             # Even for no row, the table refuses an epoch that it does not keep, and raises if it was dropped.
             table.read(self.columns, epoch=epoch, limit=0)
@@ -167,7 +168,7 @@ class _LookupTask:
         return pa.StructArray.from_arrays(fields, fields=list(self.target), mask=rows.is_null())
 
 
-def _groups(batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[list[tuple[pa.Array, ...]]]:
+def group_batches(batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[list[tuple[pa.Array, ...]]]:
     """The batches in groups of about `KEYS_AT_ONCE` rows."""
     group: list[tuple[pa.Array, ...]] = []
     size = 0

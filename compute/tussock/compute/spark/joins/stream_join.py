@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
-from tussock.compute.spark.options.schemas import arrow_target, named
+from tussock.compute.spark.options.schemas import arrow_target, column_named
 from tussock.compute.spark.reads.connections import opened_store
 from tussock.compute.spark.state import KeyedBatch, Update, stateful
 from tussock.compute.spark.state.checks import micros_of, names_of
@@ -132,9 +132,9 @@ class StreamJoin:
             raise SchemaMismatch(f"both sides have columns {twice}; rename those of one side, or join on them")
         parts = [
             rows.where(self._complete(time)).select(
-                *map(named, on),
-                named(time).cast("timestamp").alias(TIME),
-                f.struct(*(named(name) for name in rows.columns if name not in on)).alias(side),
+                *map(column_named, on),
+                column_named(time).cast("timestamp").alias(TIME),
+                f.struct(*(column_named(name) for name in rows.columns if name not in on)).alias(side),
             )
             for side, rows, time in zip(SIDES, (left, right), self._event_time, strict=True)
         ]
@@ -154,9 +154,9 @@ class StreamJoin:
             table_or_new(store, name, schema=pa.schema(fields), primary_key=list(on))
 
     def _complete(self, time: str) -> Any:
-        whole = named(time).isNotNull()
+        whole = column_named(time).isNotNull()
         for name in self._join.on:
-            whole = whole & named(name).isNotNull()
+            whole = whole & column_named(name).isNotNull()
         return whole
 
 

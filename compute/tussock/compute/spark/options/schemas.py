@@ -21,8 +21,8 @@ __all__ = [
     "arrow_target",
     "check_columns",
     "check_writable",
+    "column_named",
     "fit_batch",
-    "named",
     "shown_type",
     "spark_schema",
     "storable_batch",
@@ -42,7 +42,7 @@ _WIDER = {
 }
 
 
-def named(name: str) -> Column:
+def column_named(name: str) -> Column:
     """The column of exactly that name: Spark would interpret dots and backquotes in a bare text."""
     return f.col("`" + name.replace("`", "``") + "`")
 

@@ -19,7 +19,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["Table", "address_of", "committing_store", "opened_store", "same_table", "working_store"]
+__all__ = ["Table", "address_of", "close_stores", "committing_store", "opened_store", "same_table", "working_store"]
 
 Table = RawTable | TypedTable
 
@@ -79,11 +79,10 @@ def _missing_store(url: str) -> InvalidOption:
 
 
 @atexit.register
-def _close_all() -> None:
-    """Let compaction stop between two batches instead of dying with the process."""
-    for (_, _, process), store in list(_stores.items()):
-        if process == os.getpid():
-            store.close()
+def close_stores() -> None:
+    """Close this process's connections; at its end, compaction stops between two batches instead of dying with it."""
+    for key in [key for key in list(_stores) if key[2] == os.getpid()]:
+        _stores.pop(key).close()
 
 
 def same_table(store: StateStore, spec: TableSpec) -> Table:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.batches.spent import TimeSpent
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 
@@ -75,7 +75,7 @@ class Report(msgspec.Struct):
     uploads: dict[str, list[UploadedRun]] = {}
     """The sorted runs by table, newest first."""
     newest_event: int | None = None
-    spent: Spent = Spent()
+    spent: TimeSpent = TimeSpent()
 
 
 def timers_schema(state: pa.Schema, key: Sequence[str]) -> pa.Schema:

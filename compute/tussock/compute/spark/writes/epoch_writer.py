@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import micro_batch
-from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.batches.spent import TimeSpent
 from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, WritePlan
-from tussock.compute.spark.options.schemas import named
+from tussock.compute.spark.options.schemas import column_named
 from tussock.compute.spark.reads.connections import address_of, opened_store
 from tussock.compute.spark.writes.merges import check_merge
 from tussock.compute.spark.writes.writer import read_stage
@@ -117,7 +117,7 @@ def write_epoch(
             expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
         uploads: dict[str, list[UploadedRun]] = {}
-        spent: list[Spent] = []
+        spent: list[TimeSpent] = []
         for at, share in enumerate(shares):
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
             _upload(share, address, plan, op_column, order_by, tasks)
@@ -152,9 +152,9 @@ def _upload(
         raise InvalidOption(f"table {spec.name!r}: rows with {op_column!r} are not merged; write deletes on their own")
     rows = rows.repartition(tasks, *(_place(name, rows, spec) for name in spec.distribution_key or ("key",)))
     if order_by is not None and order_by in rows.columns:
-        rows = rows.sortWithinPartitions(named(order_by))
+        rows = rows.sortWithinPartitions(column_named(order_by))
         if order_by not in spec.arrow_schema().names:
-            rows = rows.drop(named(order_by))
+            rows = rows.drop(column_named(order_by))
     writer = rows.write.format("tussock").mode("append").option("store", address.url)
     writer = writer.option(PLAN_OPTION, msgspec.json.encode(plan).decode())
     if has_operations:
@@ -169,7 +169,7 @@ def _place(name: str, rows: DataFrame, spec: TableSpec) -> Column:
     contiguous range of vnodes, and the output of all tasks fits into one run of L0. Several doubles may be the same key
     of floats, and must meet in one task; conversions between other types keep keys apart, or refuse them.
     """
-    column = named(name)
+    column = column_named(name)
     if name in rows.columns and pt.is_float32(spec.arrow_schema().field(name).type):
         return column.cast("float")
     return column

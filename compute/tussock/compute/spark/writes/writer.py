@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import MicroBatch, sink_batch
-from tussock.compute.spark.batches.spent import Meter, Spent
+from tussock.compute.spark.batches.spent import Meter, TimeSpent
 from tussock.compute.spark.options.evolution import check_known, schema_changes
 from tussock.compute.spark.options.options import WriteOptions
 from tussock.compute.spark.options.schemas import check_writable, storable_batch
@@ -32,27 +32,27 @@ from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "read_stage"]
+__all__ = ["BatchWriter", "StreamWriter", "Upload", "UploadResult", "WriteResult", "plan_upload", "read_stage"]
 
 _QUERY_ID = "sql.streaming.queryId"
 """Local property of Spark's streaming tasks; stable over restarts of one checkpoint."""
 
 
 @dataclass
-class Uploaded(WriterCommitMessage):  # type: ignore[misc]
+class UploadResult(WriterCommitMessage):  # type: ignore[misc]
     """A task's result: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
 
     levels: list[UploadedRun]
     query_id: str | None
-    spent: Spent
+    spent: TimeSpent
 
 
-class Staged(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """What all tasks of a write returned, for `write_epoch`."""
 
     levels: list[UploadedRun]
     """Newest first."""
-    spent: list[Spent]
+    spent: list[TimeSpent]
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Upload:
     options: WriteOptions
     spec: TableSpec
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Uploaded:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> UploadResult:
         """Upload a task's rows; the store's `buffer_bytes` limits memory (a merge holds its task's keys)."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
         meter = Meter()
         levels = self._upload(working_store(self.options.address), meter.rows(batches), meter)
-        return Uploaded(levels, query_id, meter.spent())
+        return UploadResult(levels, query_id, meter.spent())
 
     def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[UploadedRun]:
         table: Any = same_table(store, self.spec)
@@ -84,13 +84,13 @@ class Upload:
             with EpochReads(store, epoch) as reads:
                 return reads.run(
                     self.spec,
-                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.waited),
+                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.add_wait),
                 )
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
             delete_column = DELETE_COLUMN if marked else None
-            return table.upload(gather_batches(batches), delete_column=delete_column, waited=meter.waited)
-        return table.upload(gather_batches(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
+            return table.upload(gather_batches(batches), delete_column=delete_column, waited=meter.add_wait)
+        return table.upload(gather_batches(map(_raw_operations, batches) if marked else batches), waited=meter.add_wait)
 
 
 def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
@@ -124,11 +124,11 @@ class _Committer:
         self.upload = upload
         self.overwrite = overwrite
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> UploadResult:
         """Write a task's rows; runs in the task."""
         return self.upload.run(iterator)
 
-    def commit_runs(self, messages: Sequence[Uploaded | None], batch: MicroBatch | None) -> None:
+    def commit_runs(self, messages: Sequence[UploadResult | None], batch: MicroBatch | None) -> None:
         """Commit what the tasks uploaded as one epoch; a repeated batch changes nothing."""
         options = self.upload.options
         store = committing_store(options.address)
@@ -160,7 +160,7 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
         """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
         plan = self.upload.options.plan
         if plan is not None:
-            staged = Staged(runs_of(messages), _spent_of(messages))
+            staged = WriteResult(runs_of(messages), _spent_of(messages))
             Path(plan.stage).write_bytes(msgspec.msgpack.encode(staged))
             return
         options = self.upload.options
@@ -203,13 +203,13 @@ def runs_of(messages: Sequence[Any]) -> list[UploadedRun]:
     return [run for message in reversed(messages) if message is not None for run in message.levels]
 
 
-def _spent_of(messages: Sequence[Any]) -> list[Spent]:
+def _spent_of(messages: Sequence[Any]) -> list[TimeSpent]:
     return [message.spent for message in messages if message is not None]
 
 
-def read_stage(stage: Path) -> Staged:
+def read_stage(stage: Path) -> WriteResult:
     """The record that a `BatchWriter` left in that file."""
-    return msgspec.msgpack.decode(stage.read_bytes(), type=Staged)
+    return msgspec.msgpack.decode(stage.read_bytes(), type=WriteResult)
 
 
 def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[UploadedRun], int]:
@@ -219,9 +219,9 @@ def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[
         table: Any = store.table(spec.name)
         if isinstance(table, TypedTable):
             keys = (_mark_deletes(batch, spec) for batch in _read(there.read(list(spec.primary_key)), meter))
-            return table.upload(keys, delete_column=DELETE_COLUMN, waited=meter.waited), snapshot.epoch
+            return table.upload(keys, delete_column=DELETE_COLUMN, waited=meter.add_wait), snapshot.epoch
         gone = (_raw_operations(_mark_deletes(batch, spec)) for batch in _read(there.scan(), meter))
-        return table.upload(gone, waited=meter.waited), snapshot.epoch
+        return table.upload(gone, waited=meter.add_wait), snapshot.epoch
 
 
 def _read(batches: Iterator[pa.RecordBatch], meter: Meter) -> Iterator[pa.RecordBatch]:

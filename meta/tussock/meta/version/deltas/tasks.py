@@ -316,7 +316,7 @@ def _splice(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInf
     first, end = lower_bound(run, low, _SMALLEST), upper_bound(run, high, _SMALLEST)
     ids = set(map(_ID, gone))
     part = [sst for sst in run[first:end] if sst.id not in ids]
-    return run.replaced(first, end, sorted([*part, *new], key=_SMALLEST))
+    return run.replace_items(first, end, sorted([*part, *new], key=_SMALLEST))
 
 
 def _refusal(task: CompactionTask, why: str) -> Conflict:

@@ -63,7 +63,7 @@ class CalledKeys:
         self._encoder = encoder
 
     @cached_property
-    def _known(self) -> pa.Array:
+    def _known_keys(self) -> pa.Array:
         return self._comparable(self._keys)
 
     def _comparable(self, keys: pa.RecordBatch) -> pa.Array:
@@ -83,7 +83,7 @@ class CalledKeys:
         return self._places(rows.select(self._keys.schema.names), "", "")
 
     def _places(self, named: pa.RecordBatch, table: str, what: str) -> npt.NDArray[np.int64]:
-        at = pc.index_in(self._comparable(named), value_set=self._known)
+        at = pc.index_in(self._comparable(named), value_set=self._known_keys)
         if at.null_count:
             foreign = int(np.flatnonzero(at.is_null().to_numpy(zero_copy_only=False))[0])
             key = tuple(named.slice(foreign, 1).to_pylist()[0].values())

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tussock.compute.spark.state.event_time import micros, units_of
 from tussock.compute.spark.state.plan import TaskPlan
 from tussock.compute.spark.state.records import State
-from tussock.compute.spark.state.task.shown import shown
+from tussock.compute.spark.state.task.states import state_of
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["SWEEP_BATCHES", "expired_keys", "oldest_kept", "stamp_rows", "without_expired"]
@@ -35,7 +35,7 @@ def without_expired(state: State, column: str, oldest: int, key: Sequence[str]) 
     found = state.found & (times > oldest)
     if np.array_equal(found, state.found):
         return state
-    return shown(state.rows, found, key)
+    return state_of(state.rows, found, key)
 
 
 def expired_keys(column: str, oldest: int, plan: TaskPlan, vnodes: range, table: TypedTable) -> list[pa.RecordBatch]:

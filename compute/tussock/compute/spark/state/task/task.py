@@ -26,7 +26,7 @@ from tussock.compute.spark.state.task.answers import CalledKeys, batch_of, one_b
 from tussock.compute.spark.state.task.expiry import expired_keys, oldest_kept, stamp_rows, without_expired
 from tussock.compute.spark.state.task.groups import Share, pieces_of, sorted_by_key
 from tussock.compute.spark.state.task.placement import check_placed, own_rows, own_vnodes
-from tussock.compute.spark.state.task.shown import joined_states, state_after, state_at, with_states
+from tussock.compute.spark.state.task.states import join_states, state_after, state_at, with_states
 from tussock.compute.spark.state.timers import FiredTimers, due_timers
 from tussock.compute.spark.writes.operations import DELETE_COLUMN
 from tussock.statestore.client import StateStore
@@ -70,7 +70,7 @@ def run_task(plan: TaskPlan, partition: int, batches: Iterable[pa.RecordBatch]) 
 
 
 @functools.lru_cache(maxsize=8)
-def _function(pickled: bytes) -> Any:
+def load_function(pickled: bytes) -> Any:
     """The user's function; unpickled once for many batches."""
     return cloudpickle.loads(pickled)
 
@@ -185,7 +185,7 @@ class _Task:
         for fired in timers.earlier_rounds(several):
             joining = several[called : len(fired)]
             called = len(fired)
-            after = {name: joined_states(state, state_at(states[name], joining)) for name, state in after.items()}
+            after = {name: join_states(state, state_at(states[name], joining)) for name, state in after.items()}
             round_keys = keys.take(pa.array(several[:called]))
             known = CalledKeys(round_keys, self.encoder)
             writes = self._call(self._batch(no_rows, np.zeros(0, np.int64), round_keys, after, fired), known)
@@ -212,7 +212,7 @@ class _Task:
         """Call the function once; returns what it wrote, by table."""
         plan = self.plan
         with self.meter.calling():
-            update = _function(plan.function)(batch)
+            update = load_function(plan.function)(batch)
         if not isinstance(update, Update):
             raise InvalidBatch(
                 f"the function for table {plan.states[0].name!r} returned a value of type {type(update).__name__}; "
@@ -332,7 +332,7 @@ class _Task:
             with ThreadPoolExecutor(len(wanted)) as pool:
                 runs = list(pool.map(lambda item: _upload_runs(self.store, *item), wanted))
         # Tables that upload at the same time are waited for at the same time.
-        self.meter.waited(max((waited for _, waited in runs), default=0.0))
+        self.meter.add_wait(max((waited for _, waited in runs), default=0.0))
         for (spec, _), (levels, _) in zip(wanted, runs, strict=True):
             self.report.uploads[spec.name] = levels + self.report.uploads.get(spec.name, [])
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from tussock.compute.spark.state.records import State
 from tussock.compute.spark.state.task.answers import CalledKeys, one_batch
 
-__all__ = ["joined_states", "shown", "state_after", "state_at", "with_states"]
+__all__ = ["join_states", "state_after", "state_at", "state_of", "with_states"]
 
 
-def shown(rows: pa.RecordBatch, found: npt.NDArray[np.bool_], key: Sequence[str]) -> State:
+def state_of(rows: pa.RecordBatch, found: npt.NDArray[np.bool_], key: Sequence[str]) -> State:
     """Stored rows as a function sees them: of missing rows only the key."""
     at = pa.array(np.arange(len(found)), mask=~found)
     columns = [
@@ -39,7 +39,7 @@ def state_after(
             count += batch.num_rows
     joined = one_batch(pa.Table.from_batches(pieces, state.rows.schema))
     wanted = joined.take(pa.array(at))
-    return shown(wanted, found, key)
+    return state_of(wanted, found, key)
 
 
 def state_at(state: State, places: npt.NDArray[np.intp]) -> State:
@@ -47,7 +47,7 @@ def state_at(state: State, places: npt.NDArray[np.intp]) -> State:
     return State(state.rows.take(pa.array(places)), state.found[places])
 
 
-def joined_states(first: State, second: State) -> State:
+def join_states(first: State, second: State) -> State:
     """The rows of the first state's keys, then those of the second's."""
     rows = one_batch(pa.Table.from_batches([first.rows, second.rows]))
     return State(rows, np.concatenate([first.found, second.found]))
@@ -59,4 +59,4 @@ def with_states(state: State, places: npt.NDArray[np.intp], other: State) -> Sta
     found[places] = other.found
     at = np.arange(len(found))
     at[places] = len(found) + np.arange(len(places))
-    return State(joined_states(state, other).rows.take(pa.array(at)), found)
+    return State(join_states(state, other).rows.take(pa.array(at)), found)
