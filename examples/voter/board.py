@@ -1,0 +1,130 @@
+"""The tables of the voter, and what both of its programs do with them: the board, removals, the calls.
+
+The leaderboard is kept in order, row by row, so that no vote needs a scan: `standings` has a row a place, and
+`contestants` says at which place each contestant is. The last place is the contestant with the fewest votes; of
+contestants with equally many votes the one with the smaller number is ahead.
+
+    contestants   contestant -> place; of one that was removed no place, and after how many valid votes that was
+    standings     place, from 1 -> contestant, votes
+    trending      place, from 1 to 3 -> contestant, votes among the newest hundred valid ones
+    votes         phone, nth -> contestant; a row for each vote that counts and was not given back
+    totals        one row: valid votes so far, contestants that are left, contestants that were removed
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.compute.procedures import App
+from tussock.statestore import StateStore
+
+__all__ = ["COUNTED", "NOT_IN", "RECENT", "VOTE", "VOTED", "declare", "remove_due", "write_trending"]
+
+COUNTED, NOT_IN, VOTED = 0, 1, 2
+"""What the voter replies to a vote: it counts; there is no such contestant (any more); the phone has no vote left."""
+
+RECENT = 100
+"""Valid votes in which contestants are trending."""
+PLACES = 3
+"""Of the top, of the bottom, and of those that are trending."""
+
+
+def _schema(**types: pa.DataType) -> pa.Schema:
+    """A schema without nulls, except where a contestant is in or out."""
+    optional = ("place", "removed_after") if "removed_after" in types else ()
+    return pa.schema([pa.field(name, kind, nullable=name in optional) for name, kind in types.items()])
+
+
+_INT = pa.int64()
+VOTE = _schema(phone=_INT, contestant=_INT)
+TABLES = {
+    "contestants": (_schema(contestant=_INT, place=_INT, removed_after=_INT), ["contestant"]),
+    "standings": (_schema(place=_INT, contestant=_INT, votes=_INT), ["place"]),
+    "trending": (_schema(place=_INT, contestant=_INT, votes=_INT), ["place"]),
+    "votes": (_schema(phone=_INT, nth=_INT, contestant=_INT), ["phone", "nth"]),
+    "totals": (_schema(id=_INT, valid=_INT, left=_INT, removed=_INT), ["id"]),
+}
+
+
+def declare(app: App, store: StateStore, contestants: int) -> None:
+    """The tables, which begin with contestants 1, 2, 3 ... without votes; and the calls `board` and `votes_of`."""
+    for name, (schema, key) in TABLES.items():
+        app.table(name, schema, primary_key=key)
+    if store.table("totals").get(0) is None:
+        numbers = range(1, contestants + 1)
+        with store.transaction() as tx:
+            rows = [{"contestant": number, "place": number, "removed_after": None} for number in numbers]
+            tx.table("contestants").upsert(rows)
+            tx.table("standings").upsert([{"place": number, "contestant": number, "votes": 0} for number in numbers])
+            tx.table("totals").upsert([{"id": 0, "valid": 0, "left": contestants, "removed": 0}])
+
+    @app.call_procedure("board")
+    def board(tx: Any) -> dict[str, Any]:
+        """Pairs of contestant and votes: the top three, the bottom three (the last one first), the trending three."""
+        totals = tx.table("totals").get(0)
+        left = totals["left"]
+        return {
+            "valid": totals["valid"],
+            "left": left,
+            "top": _pairs(tx.table("standings"), range(1, min(PLACES, left) + 1)),
+            "bottom": _pairs(tx.table("standings"), range(left, max(left - PLACES, 0), -1)),
+            "trending": _pairs(tx.table("trending"), range(1, PLACES + 1)),
+        }
+
+    @app.call_procedure("votes_of")
+    def votes_of(tx: Any, contestant: int) -> int | None:
+        """The votes of a contestant that is in; `None` for others."""
+        row = tx.table("contestants").get(contestant)
+        if row is None or row["place"] is None:
+            return None
+        return int(tx.table("standings").get(row["place"])["votes"])
+
+
+def _pairs(table: Any, places: range) -> list[list[int]]:
+    rows = [row for place in places if (row := table.get(place)) is not None]
+    return [[row["contestant"], row["votes"]] for row in rows]
+
+
+def remove_due(tx: Any, every: int) -> None:
+    """Remove one contestant for each `every` valid votes, except the last one left, and give their votes back."""
+    totals = tx.table("totals").get(0)
+    due = totals["valid"] // every - totals["removed"]
+    for left in range(totals["left"], max(totals["left"] - due, 1), -1):
+        _remove(tx, left, totals["valid"])
+        totals = {**totals, "left": left - 1, "removed": totals["removed"] + 1}
+        tx.table("totals").upsert([totals])
+
+
+def _remove(tx: Any, place: int, valid: int) -> None:
+    """Remove the contestant at the last place."""
+    contestant = tx.table("standings").get(place)["contestant"]
+    tx.table("standings").delete([place])
+    tx.table("contestants").upsert([{"contestant": contestant, "place": None, "removed_after": valid}])
+    # The one scan: some votes in a thousand, so an index of votes by contestant would cost more than it saves.
+    votes = tx.table("votes")
+    given_back = list(votes.read(["phone", "nth"], filter=pc.field("contestant") == contestant))
+    if given_back:
+        votes.delete(pa.Table.from_batches(given_back))
+
+
+def write_trending(tx: Any, recent: np.ndarray[Any, Any]) -> None:
+    """The three that are in and have most of the `recent` votes; only rows that change are written."""
+    counts = np.bincount(recent)
+    contestants, trending = tx.table("contestants"), tx.table("trending")
+    place = 0
+    # Stable: of equally many votes the smaller number is ahead.
+    for number in np.argsort(-counts, kind="stable").tolist():
+        votes = int(counts[number])
+        if votes == 0 or place == PLACES:
+            break
+        if contestants.get(number)["place"] is None:
+            continue
+        place += 1
+        row = {"place": place, "contestant": number, "votes": votes}
+        if trending.get(place) != row:
+            trending.upsert([row])
+    for gone in range(place + 1, PLACES + 1):
+        if trending.get(gone) is not None:
+            trending.delete([gone])
