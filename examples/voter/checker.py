@@ -1,10 +1,10 @@
 """What the voter has to reply, and what its board has to show: plain Python over the whole history of votes.
 
-It knows nothing of Tussock, keeps every vote, and counts anew for each board; it is meant to be right, not fast.
+It knows nothing of Tussock, keeps every vote that counts, and sorts anew for each board.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = ["Checker"]
@@ -19,9 +19,10 @@ class Checker:
         self._votes_per_phone = votes_per_phone
         self._remove_every = remove_every
         self._contestants = contestants
-        self._left = set(range(1, contestants + 1))
-        self._votes: dict[int, list[int]] = {}
-        """By phone the contestants it voted for, without votes that were given back."""
+        self._phones: dict[int, list[int]] = {number: [] for number in range(1, contestants + 1)}
+        """By contestant that is left, the phones that voted for it."""
+        self._used: Counter[int] = Counter()
+        """By phone the votes that it has not got back."""
         self._recent: deque[int] = deque(maxlen=100)
         self.valid = 0
         """Votes that counted when they came."""
@@ -29,49 +30,47 @@ class Checker:
     def batch(self, votes: Iterable[tuple[int, int]]) -> list[int]:
         """Judge pairs of phone and contestant by the contestants that are left before the batch; the replies."""
         replies = [self._vote(phone, contestant) for phone, contestant in votes]
-        while self._contestants - len(self._left) < self.valid // self._remove_every and len(self._left) > 1:
+        while self._contestants - len(self._phones) < self.valid // self._remove_every and len(self._phones) > 1:
             self._remove()
         return replies
 
     def votes_of(self, contestant: int) -> int | None:
         """The votes of a contestant that is left."""
-        return self._counts()[contestant] if contestant in self._left else None
+        return len(self._phones[contestant]) if contestant in self._phones else None
 
     def votes(self) -> list[tuple[int, int]]:
         """All votes that count, as sorted pairs of phone and contestant."""
-        return sorted((phone, contestant) for phone, those in self._votes.items() for contestant in those)
+        return sorted((phone, contestant) for contestant, phones in self._phones.items() for phone in phones)
 
     def board(self) -> dict[str, Any]:
         """As call procedure `board` replies."""
-        counts = self._counts()
-        ranked = sorted(([one, counts[one]] for one in self._left), key=lambda pair: (-pair[1], pair[0]))
-        recent = Counter(one for one in self._recent if one in self._left)
-        trending = sorted(([one, votes] for one, votes in recent.items()), key=lambda pair: (-pair[1], pair[0]))
+        ranked = _ranked({one: len(phones) for one, phones in self._phones.items()})
+        recent = Counter(one for one in self._recent if one in self._phones)
         return {
             "valid": self.valid,
-            "left": len(self._left),
+            "left": len(self._phones),
             "top": ranked[:3],
             "bottom": ranked[::-1][:3],
-            "trending": trending[:3],
+            "trending": _ranked(recent)[:3],
         }
 
     def _vote(self, phone: int, contestant: int) -> int:
-        if contestant not in self._left:
+        if contestant not in self._phones:
             return NOT_IN
-        mine = self._votes.setdefault(phone, [])
-        if len(mine) >= self._votes_per_phone:
+        if self._used[phone] >= self._votes_per_phone:
             return VOTED
-        mine.append(contestant)
+        self._used[phone] += 1
+        self._phones[contestant].append(phone)
         self._recent.append(contestant)
         self.valid += 1
         return COUNTED
 
     def _remove(self) -> None:
-        counts = self._counts()
-        last = min(self._left, key=lambda one: (counts[one], -one))
-        self._left.remove(last)
-        for phone, those in self._votes.items():
-            self._votes[phone] = [one for one in those if one != last]
+        last = min(self._phones, key=lambda one: (len(self._phones[one]), -one))
+        for phone in self._phones.pop(last):
+            self._used[phone] -= 1
 
-    def _counts(self) -> Counter[int]:
-        return Counter(one for those in self._votes.values() for one in those)
+
+def _ranked(votes: Mapping[int, int]) -> list[list[int]]:
+    """Pairs of contestant and votes, most votes first; of equally many the smaller number first."""
+    return [[one, votes[one]] for one in sorted(votes, key=lambda one: (-votes[one], one))]

@@ -1,5 +1,7 @@
 """The voter of examples/voter: both programs reply and show what the checker says, also after restarts."""
 
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +113,7 @@ def test_replies_board_and_tables_are_the_checkers(
 ) -> None:
     """For every vote and every read, with a restart after each third of the votes, down to the last contestants."""
     rules = {**RULES, "votes_per_phone": votes_per_phone}
-    rows = make_votes(count, seed, contestants=RULES["contestants"], phones=count // 2).to_pylist()
+    rows = make_votes(count, seed, **RULES, phones=count // 2).to_pylist()
     truth = Checker(**rules)
     third = count // 300 * 100
     for start in range(0, count, third):
@@ -125,7 +127,7 @@ def test_replies_board_and_tables_are_the_checkers(
 @pytest.mark.parametrize("size", [1, 100])
 def test_nothing_is_lost_when_another_runner_takes_over(store: StateStore, recovery: str, size: int) -> None:
     """The first runner is not stopped, and has committed nothing: all that it replied comes out of the input log."""
-    rows = make_votes(800, 5, contestants=RULES["contestants"], phones=400).to_pylist()
+    rows = make_votes(800, 5, **RULES, phones=400).to_pylist()
     truth = Checker(**RULES)
     options: dict[str, Any] = {**RULES, "recovery": recovery, "checkpoint": 3600}
     first = application.make(store, **options)
@@ -138,3 +140,14 @@ def test_nothing_is_lost_when_another_runner_takes_over(store: StateStore, recov
     check_tables(store, truth)
     with pytest.raises(ps.ApplicationFenced):
         first.stop()
+
+
+def test_the_demo_checks_itself(tmp_path: Path) -> None:
+    """A short show, with its input log in another folder than its store."""
+    program = Path(application.__file__).parent / "demo.py"
+    folders = ["--store", str(tmp_path / "store"), "--input", str(tmp_path / "log")]
+    command = [sys.executable, str(program), "--votes", "1500", *folders]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "checked: all 1,500 replies and the board are right" in ran.stdout
+    assert "1,500 of 1,500 votes" in ran.stdout
