@@ -2,15 +2,15 @@
 
 Three procedures run on each batch of votes, one after the other, and nothing else runs between them:
 
-    validate   a vote counts if its contestant is in and its phone has a vote left; writes `votes`; replies
+    validate   a vote counts if its contestant is in and its phone has a vote left; goes into `votes`; replies
     count      the contestant's vote goes into `standings`
-    remove     after each `remove_every` valid votes the last contestant goes, whose votes are given back
+    remove     after each `remove_every` valid votes the last contestant goes, which gives their votes back
 
 A trigger on a window of the newest hundred valid votes, which slides by one, keeps `trending`. It is on the last stream
 of the graph, so that it sees which contestants are left. Calls read the board between the batches.
 
 This program goes row by row, for batches of one or a few votes; `columns.py` does the same on Arrow columns, for
-batches of many. `checker.py` says what either has to reply.
+batches of many. `checker.py` says what both have to reply.
 """
 
 from typing import Any
@@ -49,12 +49,14 @@ def make(
         known, votes = tx.table("contestants"), tx.table("votes")
         replies, accepted = [], []
         for phone, number in zip(batch["phone"].to_pylist(), batch["contestant"].to_pylist(), strict=True):
-            contestant = known.get(number)
-            if contestant is None or contestant["place"] is None:
+            if not _is_in(known, number):
                 replies.append(NOT_IN)
                 continue
-            nth = next((nth for nth in range(votes_per_phone) if votes.get((phone, nth)) is None), None)
-            if nth is None:
+            for nth in range(votes_per_phone):
+                before = votes.get((phone, nth))
+                if before is None or not _is_in(known, before["contestant"]):
+                    break
+            else:
                 replies.append(VOTED)
                 continue
             votes.upsert([{"phone": phone, "nth": nth, "contestant": number}])
@@ -83,6 +85,12 @@ def make(
         write_trending(tx, rows["contestant"].to_numpy())
 
     return app
+
+
+def _is_in(contestants: Any, number: int) -> bool:
+    """Whether there is such a contestant, and was not removed."""
+    row = contestants.get(number)
+    return row is not None and row["place"] is not None
 
 
 def _count_one(tx: Any, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the voter, and what both of its programs do with them: the board, removals, the calls.
+"""The tables of the voter that goes by rows, and what follows a count: removals, what is trending, the calls.
 
 The leaderboard is kept in order, row by row, so that no vote needs a scan: `standings` has a row a place, and
 `contestants` says at which place each contestant is. The last place is the contestant with the fewest votes; of
@@ -7,7 +7,7 @@ contestants with equally many votes the one with the smaller number is ahead.
     contestants   contestant -> place; of one that was removed no place, and after how many valid votes that was
     standings     place, from 1 -> contestant, votes
     trending      place, from 1 to 3 -> contestant, votes among the newest hundred valid ones
-    votes         phone, nth -> contestant; a row for each vote that counts and was not given back
+    votes         phone, nth -> contestant; the vote counts while its contestant is at a place
     totals        one row: valid votes so far, contestants that are left, contestants that were removed
 """
 
@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.compute.procedures import App
 from tussock.statestore import StateStore
 
-__all__ = ["COUNTED", "NOT_IN", "RECENT", "VOTE", "VOTED", "declare", "remove_due", "write_trending"]
+__all__ = ["COUNTED", "NOT_IN", "PLACES", "RECENT", "VOTE", "VOTED", "declare", "remove_due", "write_trending"]
 
 COUNTED, NOT_IN, VOTED = 0, 1, 2
 """What the voter replies to a vote: it counts; there is no such contestant (any more); the phone has no vote left."""
@@ -88,25 +87,20 @@ def _pairs(table: Any, places: range) -> list[list[int]]:
 
 
 def remove_due(tx: Any, every: int) -> None:
-    """Remove one contestant for each `every` valid votes, except the last one left, and give their votes back."""
+    """Remove one contestant for each `every` valid votes, except the last one left.
+
+    Their votes are given back by that alone: a phone may vote again where its vote is for somebody without a place. So
+    nobody has to look for such votes, which would take a scan, or an index that costs each vote more.
+    """
+    standings, contestants = tx.table("standings"), tx.table("contestants")
     totals = tx.table("totals").get(0)
     due = totals["valid"] // every - totals["removed"]
     for left in range(totals["left"], max(totals["left"] - due, 1), -1):
-        _remove(tx, left, totals["valid"])
+        contestant = standings.get(left)["contestant"]
+        standings.delete([left])
+        contestants.upsert([{"contestant": contestant, "place": None, "removed_after": totals["valid"]}])
         totals = {**totals, "left": left - 1, "removed": totals["removed"] + 1}
         tx.table("totals").upsert([totals])
-
-
-def _remove(tx: Any, place: int, valid: int) -> None:
-    """Remove the contestant at the last place."""
-    contestant = tx.table("standings").get(place)["contestant"]
-    tx.table("standings").delete([place])
-    tx.table("contestants").upsert([{"contestant": contestant, "place": None, "removed_after": valid}])
-    # The one scan: some votes in a thousand, so an index of votes by contestant would cost more than it saves.
-    votes = tx.table("votes")
-    given_back = list(votes.read(["phone", "nth"], filter=pc.field("contestant") == contestant))
-    if given_back:
-        votes.delete(pa.Table.from_batches(given_back))
 
 
 def write_trending(tx: Any, recent: np.ndarray[Any, Any]) -> None:
