@@ -6,11 +6,12 @@ contestants with equally many votes the one with the smaller number is ahead.
 
     contestants   contestant -> place; of one that was removed no place, and after how many valid votes that was
     standings     place, from 1 -> contestant, votes
-    trending      place, from 1 to 3 -> contestant, votes among the newest hundred valid ones
+    trending      one row: first, second and third, each with its votes among the newest hundred valid ones
     votes         phone, nth -> contestant; the vote counts while its contestant is at a place
     totals        one row: valid votes so far, contestants that are left, contestants that were removed
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,22 +29,22 @@ RECENT = 100
 """Valid votes in which contestants are trending."""
 PLACES = 3
 """Of the top, of the bottom, and of those that are trending."""
+TRENDING = ("first", "second", "third")
 
 
-def _schema(**types: pa.DataType) -> pa.Schema:
-    """A schema without nulls, except where a contestant is in or out."""
-    optional = ("place", "removed_after") if "removed_after" in types else ()
-    return pa.schema([pa.field(name, kind, nullable=name in optional) for name, kind in types.items()])
+def _schema(*names: str, optional: Sequence[str] = ()) -> pa.Schema:
+    """Integers; those that are `optional` may be null."""
+    fields = [pa.field(name, pa.int64(), nullable=False) for name in names]
+    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in optional)])
 
 
-_INT = pa.int64()
-VOTE = _schema(phone=_INT, contestant=_INT)
+VOTE = _schema("phone", "contestant")
 TABLES = {
-    "contestants": (_schema(contestant=_INT, place=_INT, removed_after=_INT), ["contestant"]),
-    "standings": (_schema(place=_INT, contestant=_INT, votes=_INT), ["place"]),
-    "trending": (_schema(place=_INT, contestant=_INT, votes=_INT), ["place"]),
-    "votes": (_schema(phone=_INT, nth=_INT, contestant=_INT), ["phone", "nth"]),
-    "totals": (_schema(id=_INT, valid=_INT, left=_INT, removed=_INT), ["id"]),
+    "contestants": (_schema("contestant", optional=("place", "removed_after")), ["contestant"]),
+    "standings": (_schema("place", "contestant", "votes"), ["place"]),
+    "trending": (_schema("id", optional=[name + end for name in TRENDING for end in ("", "_votes")]), ["id"]),
+    "votes": (_schema("phone", "nth", "contestant"), ["phone", "nth"]),
+    "totals": (_schema("id", "valid", "left", "removed"), ["id"]),
 }
 
 
@@ -64,12 +65,13 @@ def declare(app: App, store: StateStore, contestants: int) -> None:
         """Pairs of contestant and votes: the top three, the bottom three (the last one first), the trending three."""
         totals = tx.table("totals").get(0)
         left = totals["left"]
+        trending = tx.table("trending").get(0) or {}
         return {
             "valid": totals["valid"],
             "left": left,
             "top": _pairs(tx.table("standings"), range(1, min(PLACES, left) + 1)),
             "bottom": _pairs(tx.table("standings"), range(left, max(left - PLACES, 0), -1)),
-            "trending": _pairs(tx.table("trending"), range(1, PLACES + 1)),
+            "trending": [[trending[name], trending[f"{name}_votes"]] for name in TRENDING if trending.get(name)],
         }
 
     @app.call_procedure("votes_of")
@@ -82,7 +84,7 @@ def declare(app: App, store: StateStore, contestants: int) -> None:
 
 
 def _pairs(table: Any, places: range) -> list[list[int]]:
-    rows = [row for place in places if (row := table.get(place)) is not None]
+    rows = [table.get(place) for place in places]
     return [[row["contestant"], row["votes"]] for row in rows]
 
 
@@ -104,21 +106,19 @@ def remove_due(tx: Any, every: int) -> None:
 
 
 def write_trending(tx: Any, recent: np.ndarray[Any, Any]) -> None:
-    """The three that are in and have most of the `recent` votes; only rows that change are written."""
+    """Write the three that are in and have most of the `recent` votes."""
     counts = np.bincount(recent)
-    contestants, trending = tx.table("contestants"), tx.table("trending")
-    place = 0
+    contestants = tx.table("contestants")
+    row: dict[str, Any] = {"id": 0}
+    places = iter(TRENDING)
     # Stable: of equally many votes the smaller number is ahead.
     for number in np.argsort(-counts, kind="stable").tolist():
-        votes = int(counts[number])
-        if votes == 0 or place == PLACES:
+        if not counts[number]:
             break
         if contestants.get(number)["place"] is None:
             continue
-        place += 1
-        row = {"place": place, "contestant": number, "votes": votes}
-        if trending.get(place) != row:
-            trending.upsert([row])
-    for gone in range(place + 1, PLACES + 1):
-        if trending.get(gone) is not None:
-            trending.delete([gone])
+        place = next(places, None)
+        if place is None:
+            break
+        row[place], row[f"{place}_votes"] = number, int(counts[number])
+    tx.table("trending").upsert([row])
