@@ -1,4 +1,4 @@
-"""Measures the voter with leaderboard (`examples/voter`) beside the same logic in SQLite; prints a table of ratios.
+"""`make bench-voter`: measures the voter of `examples/voter` beside the same logic in SQLite; prints a table of ratios.
 
     python benchmarks/voter_bench.py [--votes N] [--batch-votes N] [--rounds N] [--folder FOLDER]
 
