@@ -15,8 +15,9 @@ from support.procedures.oracle import broken_rule
 from support.procedures.programs import Program, outcome_of, tables_of
 from tussock.statestore import connect
 
-SEED = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
-KILLS = 100 if os.environ.get("TUSSOCK_LONG_TESTS") else 8
+FIRST = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
+PLANS, KILLS = (10, 10) if os.environ.get("TUSSOCK_LONG_TESTS") else (2, 4)
+"""Applications, and how often the process of each is killed."""
 BATCHES_A_LIFE = 60
 SECONDS_MAX = 120
 
@@ -65,13 +66,14 @@ class Lives:
         return self.journal.read_bytes().count(b"\n") if self.journal.exists() else 0
 
 
-@pytest.mark.timeout(1200)
-def test_a_process_that_is_killed_loses_no_batch_and_runs_none_twice(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + PLANS))
+def test_a_process_that_is_killed_loses_no_batch_and_runs_none_twice(tmp_path: Path, seed: int) -> None:
     """S6, S17, S19, S22: each batch has one reply, the interpreter's, and the tables are its tables."""
     url = (tmp_path / "store").as_uri()
     batches = KILLS * BATCHES_A_LIFE
-    plan, requests = requests_of(SEED, batches)
-    lives = Lives(tmp_path, url, SEED, batches)
+    plan, requests = requests_of(seed, batches)
+    lives = Lives(tmp_path, url, seed, batches)
     for _ in range(KILLS):
         lives.live_and_die()
     lives.live()

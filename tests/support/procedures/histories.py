@@ -13,7 +13,7 @@ from typing import Any
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
 from support.procedures.interpreter import Interpreter, Outcome
 from support.procedures.oracle import Oracle, Request, broken_rule
-from support.procedures.plans import TABLES, make_plan
+from support.procedures.plans import CALLS, TABLES, make_plan
 from support.procedures.programs import Program, outcome_of, rows_of, tables_of
 from support.store.stores import open_on
 from tussock.compute import procedures as ps
@@ -28,7 +28,7 @@ LIVES = (2, 5)
 REQUESTS_MAX = 14
 TRACE_MAX = 10_000
 RETRY_SECONDS = 0.5
-"""After a failed request the product waits so long, or longer."""
+"""The pauses of the product after a failed request are no shorter."""
 SECONDS_MAX = 60
 HUNG_SECONDS = 1
 
@@ -112,7 +112,7 @@ class History:
             self._look_at(program, fuse)
             assert not broken_rule(self.plan, program.runs), broken_rule(self.plan, program.runs)
             if is_last or self.chance.random() < 0.4:
-                self._stop(program, store, fuse)
+                self._stop(program, fuse)
             elif self.chance.random() < 0.3:
                 self._replace(program)
                 raise _Died
@@ -170,14 +170,15 @@ class History:
             raise _Died from error
         return program
 
-    def _stop(self, program: Program, store: StateStore, fuse: Fuse) -> None:
+    def _stop(self, program: Program, fuse: Fuse) -> None:
         try:
             program.app.stop()
         except Exception as error:
             self._expect_death(fuse, error)
             raise _Died from error
         # A process that ends well has committed all.
-        self._compare({name: _rows(store, name) for name in (*TABLES, "seen", "drawn")})
+        with open_on(FaultyBucket(self.bucket), QuickSystem()) as other:
+            self._compare({name: _rows(other, name) for name in (*TABLES, "seen", "drawn")})
 
     def _replace(self, program: Program) -> None:
         """Another runner takes over from the living one, which then can do nothing any more."""
@@ -245,14 +246,14 @@ class History:
         if self.lost and chance.random() < 0.7:
             return self.lost.pop(0)
         if chance.random() < 0.25:
-            name = chance.choice(("look", "add", "drop"))
+            name = chance.choice(CALLS)
             key = chance.randrange(6)
             return Request(name, False, None, (key, chance.randrange(1000)) if name == "add" else (key,))
         border = chance.choice(self.plan.borders)
         last = expected.last[border]
-        batch_id = chance.choice(
-            (None, last + 1, last + 1, last + 1, last + chance.randint(2, 3), chance.randint(1, last + 1))
-        )
+        others = [max(newest, last + 1) for name, newest in expected.last.items() if name != border]
+        nexts = [*others, last + 1, last + 1] if others else [last + 1] * 3
+        batch_id = chance.choice((None, *nexts, last + chance.randint(2, 3), chance.randint(1, last + 1)))
         count = chance.choice((0, 1, 1, 2, 3, chance.randint(4, 80)))
         numbers = tuple(chance.randrange(997) for _ in range(count))
         return Request(border, True, batch_id, numbers, chance.choice(("dicts", "dicts", "arrow", "record batch")))

@@ -98,6 +98,9 @@ class Interpreter:
             raise Refused(f"add {value}")
         return value
 
+    def _order(self, key: int) -> int:
+        return self._add(key, answer_outside(f"order {key}"))
+
     def _drop(self, key: int) -> None:
         for table in TABLES:
             self.tables[table].pop(key, None)

@@ -7,7 +7,7 @@ __all__ = ["CALLS", "LIMIT", "TABLES", "Plan", "ProcedurePlan", "TriggerPlan", "
 
 TABLES = ("left", "right")
 """Of {k: int64, v: int64}, written by procedures and calls."""
-CALLS = ("look", "add", "drop")
+CALLS = ("look", "add", "drop", "order")
 LIMIT = 1_000_003
 """Values are smaller."""
 
@@ -79,14 +79,19 @@ class Plan(NamedTuple):
 
 def make_plan(chance: random.Random) -> Plan:
     """A graph of one to five procedures with one or two borders: chains, branches and joins, as they come."""
-    count = chance.randint(1, 5)
+    count = chance.choice((1, 2, 2, 3, 3, 4, 4, 5, 5))
     borders = 2 if count > 1 and chance.random() < 0.4 else 1
     procedures: list[ProcedurePlan] = []
     streams: list[str] = []
     for number in range(count):
         border = number < borders
-        consumes = () if border else tuple(chance.sample(streams, min(len(streams), chance.choice((1, 1, 2, 3)))))
-        least = 1 if count > borders and number == borders - 1 and not streams else 0
+        if border:
+            consumes: tuple[str, ...] = ()
+        elif number == borders == 2 and chance.random() < 0.7:
+            consumes = ("s0a", "s1a")
+        else:
+            consumes = tuple(chance.sample(streams, min(len(streams), chance.choice((1, 1, 2, 3)))))
+        least = 1 if border and count > borders else 0
         emits = tuple(f"s{number}{letter}" for letter in "ab"[: chance.randint(least, 2)])
         streams += emits
         procedures.append(_procedure(chance, number, border, consumes, emits))

@@ -67,6 +67,7 @@ class Program:
         app.call_procedure("look")(lambda tx, key: [_value(tx.table(table), key) for table in TABLES])
         app.call_procedure("add")(self._add)
         app.call_procedure("drop")(self._drop)
+        app.call_procedure("order")(self._order)
         app.call_procedure("dump")(
             lambda tx: {
                 table: [[row["k"], row["v"]] for batch in tx.table(table).read() for row in batch.to_pylist()]
@@ -163,6 +164,9 @@ class Program:
         if value % 13 == 0:
             raise Refused(f"add {value}")
         return value
+
+    def _order(self, tx: Any, key: int) -> int:
+        return self._add(tx, key, tx.call_external(answer_outside, f"order {key}"))
 
     def _drop(self, tx: Any, key: int) -> None:
         self.runs.append(("drop", None))
