@@ -53,10 +53,10 @@ def kubectl(cluster: tuple[Helm, Kubectl]) -> Kubectl:
     """The policy in force, with the rights of four jobs, two of which share an account."""
     helm, kubectl = cluster
     values = {"crds": {"install": False}}
-    helm.done("upgrade", "--install", "p", str(helm.chart), "-n", "policy", "--create-namespace", values=values)
-    kubectl.done("create", "namespace", NAMESPACE)
+    helm.run_well("upgrade", "--install", "p", str(helm.chart), "-n", "policy", "--create-namespace", values=values)
+    kubectl.run_well("create", "namespace", NAMESPACE)
     rights = [one for job in JOBS for one in manifests(job) if one["kind"] in ("Role", "RoleBinding")]
-    kubectl.done("apply", "--server-side", "-n", NAMESPACE, "-f", "-", manifest=rights)
+    kubectl.run_well("apply", "--server-side", "-n", NAMESPACE, "-f", "-", manifest=rights)
     eventually("a policy in force", lambda: refusal(kubectl, DRIVER, {**executor("orders"), "metadata": {"name": "x"}}))
     return kubectl
 

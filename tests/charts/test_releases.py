@@ -15,7 +15,7 @@ CHILD_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
 def install(cluster: Cluster, namespace: str, **values: object) -> None:
-    cluster[0].done(
+    cluster[0].run_well(
         "upgrade", "--install", "r", str(cluster[0].chart), "-n", namespace, "--create-namespace", values=values
     )
 
@@ -40,14 +40,14 @@ def denied_verbs(kubectl: Kubectl, who: str, asked: Sequence[tuple[str, str]], n
                 "spec": {"user": who, "resourceAttributes": {**attributes, "namespace": namespace}},
             }
         )
-    answers = kubectl.done("create", "-o", "yaml", "-f", "-", manifest=reviews)
+    answers = kubectl.run_well("create", "-o", "yaml", "-f", "-", manifest=reviews)
     items = list(yaml.safe_load_all(answers))
     assert len(items) == len(asked)
     return [need for need, answer in zip(asked, items, strict=True) if not answer["status"]["allowed"]]
 
 
 def read(kubectl: Kubectl, *arguments: str) -> dict[str, Any]:
-    return yaml.safe_load(kubectl.done("get", "-o", "yaml", *arguments))
+    return yaml.safe_load(kubectl.run_well("get", "-o", "yaml", *arguments))
 
 
 def needs() -> list[tuple[str, str]]:
@@ -84,8 +84,8 @@ def test_the_operator_may_do_nothing_else(release: Cluster) -> None:
 def test_with_named_namespaces_the_operator_has_no_rights_elsewhere(release: Cluster) -> None:
     helm, kubectl = release
     for name in ("mine", "yours"):
-        kubectl.done("create", "namespace", name)
-    helm.done(
+        kubectl.run_well("create", "namespace", name)
+    helm.run_well(
         *("install", "n", str(helm.chart), "-n", "narrow", "--create-namespace"),
         values={"watchNamespaces": ["mine"], "crds": {"install": False}},
     )
@@ -116,15 +116,15 @@ def test_an_uninstall_leaves_the_definitions_and_resources(cluster: Cluster) -> 
     """A release that is uninstalled by mistake deletes no store."""
     helm, kubectl = cluster
     install(cluster, "wide")
-    kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "crd/statestores.tussock.dev")
+    kubectl.run_well("wait", "--for=condition=Established", "--timeout=30s", "crd/statestores.tussock.dev")
     store = {
         "apiVersion": "tussock.dev/v1alpha1",
         "kind": "StateStore",
         "metadata": {"name": "s", "namespace": "default"},
         "spec": {"objectStore": {"managed": {}}},
     }
-    kubectl.done("apply", "--server-side", "-f", "-", manifest=store)
-    helm.done("uninstall", "r", "-n", "wide")
+    kubectl.run_well("apply", "--server-side", "-f", "-", manifest=store)
+    helm.run_well("uninstall", "r", "-n", "wide")
     assert read(kubectl, "statestore", "s", "-n", "default")["metadata"]["name"] == "s"
     assert "not found" in kubectl("get", "deployment", "r-operator", "-n", "wide").error
     assert "not found" in kubectl("get", "clusterrole", "wide-r-operator").error

@@ -25,12 +25,12 @@ def tussock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture(scope="session")
-def _built(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+def _session_sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     return build_sample(tmp_path_factory.mktemp("sample") / "store")
 
 
 @pytest.fixture
-def sample(_built: Sample, monkeypatch: pytest.MonkeyPatch) -> Sample:
+def sample(_session_sample: Sample, monkeypatch: pytest.MonkeyPatch) -> Sample:
     """A store that tests only read from; `TUSSOCK_STORE` points to it."""
-    monkeypatch.setenv("TUSSOCK_STORE", _built.url)
-    return _built
+    monkeypatch.setenv("TUSSOCK_STORE", _session_sample.url)
+    return _session_sample

@@ -18,12 +18,12 @@ def shared_node() -> Iterator[Node]:
         if not os.environ.get("TUSSOCK_KEEP_NODE"):
             node.down()
 
-    with shared(node.folder, node.up, end):
+    with share(node.folder, node.up, end):
         yield node
 
 
 @contextmanager
-def shared(name: Path, begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
+def share(name: Path, begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
     """Begin and end something that runs share: each run begins it if needed, only the last one ends it, by `name`."""
     with Path(f"{name}.turn").open("w") as turn, Path(f"{name}.users").open("w") as users:
         # Starting and stopping is one's turn; using is shared. The kernel lets go of both if a run is killed.
@@ -47,7 +47,7 @@ class Peace:
         self._path = Path(f"{name}.peace")
 
     @contextmanager
-    def kept(self) -> Iterator["Peace"]:
+    def keep(self) -> Iterator["Peace"]:
         """Hold the peace: what all runs share works meanwhile."""
         with self._path.open("w") as self._file:
             fcntl.flock(self._file, fcntl.LOCK_SH)
@@ -55,7 +55,7 @@ class Peace:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Wait until no other run holds the peace, and keep others waiting; within `kept`."""
+        """Wait until no other run holds the peace, and keep others waiting; within `keep`."""
         # The kernel gives the shared lock up before it waits for the other, so two that want this don't hang.
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
-from support.store.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
+from support.store.ssts import Put, newest, raw_spec, sort_puts, store_run, store_ssts, to_puts
 from support.store.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version.version import CompactionTask
@@ -225,7 +225,7 @@ def runs_of_puts(draw: st.DrawFn) -> list[list[Put]]:
                 for epoch in epochs
             ]
             floor[key] = max(epochs) + draw(st.integers(0, 2))
-        found.insert(0, ordered(puts))
+        found.insert(0, sort_puts(puts))
     return found
 
 
@@ -247,7 +247,7 @@ def test_readers_see_the_same_rows_before_and_after(
     outputs = room.execute(inputs, watermark=watermark, bottom=bottom, block_bytes=block_bytes, sst_bytes=sst_bytes)
     left = room.read(outputs)
     room.close()
-    assert left == ordered(left)
+    assert left == sort_puts(left)
     assert sum(output.rows for output in outputs) == len(left)
     assert sum(output.deletes for output in outputs) == sum(put.value is None for put in left)
     for epoch in range(watermark, 25):

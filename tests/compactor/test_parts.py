@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, ordered, raw_spec, store_run, to_puts
+from support.store.ssts import Put, raw_spec, sort_puts, store_run, to_puts
 from support.store.versions import FakeSystem
 from tussock.compactor import execute, parts
 from tussock.compactor.node.jobs import CompactionJob, Jobs
@@ -96,7 +96,7 @@ def test_parts_together_give_the_output_of_the_task(
     for number, run in enumerate(runs):
         # Epochs of an older run are lower, as in a table.
         puts = [Put(b"%02d" % key, epoch + 10 * (len(runs) - number), b"v") for key, epoch in run]
-        inputs.append(store_run(bucket, ordered(puts), block_bytes=40, sst_bytes=200))
+        inputs.append(store_run(bucket, sort_puts(puts), block_bytes=40, sst_bytes=200))
     task = task_of(*inputs, watermark=watermark)
     spec = raw_spec(block_bytes=40)
 

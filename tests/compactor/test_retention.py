@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, newest, ordered, to_puts, to_rows
+from support.store.ssts import Put, newest, sort_puts, to_puts, to_rows
 from tussock.compactor.retention import retained_rows
 from tussock.statestore.rows.rows import Rows
 
@@ -107,7 +107,7 @@ def runs(draw: st.DrawFn) -> list[list[Put]]:
             epochs = draw(st.sets(st.integers(low, low + 4), min_size=1, max_size=4))
             puts += [Put(key, epoch, None if draw(st.booleans()) else b"%d/%d" % (number, epoch)) for epoch in epochs]
             floor[key] = max(epochs) + draw(st.integers(0, 2))
-        found.insert(0, ordered(puts))
+        found.insert(0, sort_puts(puts))
     return found
 
 

@@ -45,7 +45,7 @@ def test_unknown_fields_are_never_kept(kubectl: Kubectl) -> None:
     """Even with the check of unknown fields off no secret can be stored inline: the server drops the field."""
     spec = {"objectStore": {"s3": {"bucket": "data", "region": "eu-central-1", "secretAccessKey": "hunter2"}}}
     told = manifest({"kind": "StateStore", "name": "inline"}, spec)
-    kept = kubectl.done("create", "--dry-run=server", "--validate=ignore", "-o", "yaml", "-f", "-", manifest=told)
+    kept = kubectl.run_well("create", "--dry-run=server", "--validate=ignore", "-o", "yaml", "-f", "-", manifest=told)
     assert "region: eu-central-1" in kept
     assert "hunter2" not in kept
 
@@ -53,18 +53,20 @@ def test_unknown_fields_are_never_kept(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("case", cases("accepted"))
 def test_a_right_manifest_is_kept_with_defaults(kubectl: Kubectl, case: dict[str, Any]) -> None:
     """The manifest is kept with its defaults filled in, and nothing else is changed."""
-    made = kubectl.done("create", "--dry-run=server", "-o", "yaml", "-f", "-", manifest=manifest(case, case["spec"]))
+    made = kubectl.run_well(
+        "create", "--dry-run=server", "-o", "yaml", "-f", "-", manifest=manifest(case, case["spec"])
+    )
     assert yaml.safe_load(made)["spec"] == case["stored"]
 
 
 @pytest.mark.parametrize("case", cases("changes"))
 def test_a_change_that_loses_data_is_refused(kubectl: Kubectl, case: dict[str, Any]) -> None:
     """A change that would lose data is refused with the way out; all else may change."""
-    kubectl.done("create", "-f", "-", manifest=manifest(case, case["before"]))
+    kubectl.run_well("create", "-f", "-", manifest=manifest(case, case["before"]))
     try:
         answer = kubectl("replace", "-f", "-", manifest=manifest(case, case["after"]))
     finally:
-        kubectl.done("delete", case["kind"], case["name"])
+        kubectl.run_well("delete", case["kind"], case["name"])
     if "message" in case:
         assert answer.code != 0
         assert any(case["message"] in line for line in problems(answer)), answer.error

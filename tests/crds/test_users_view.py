@@ -40,19 +40,19 @@ def ago(seconds: int) -> str:
 def objects(kubectl: Kubectl) -> Iterator[None]:
     """One object of each kind, named `shop`."""
     bodies = [body(kind, "shop", spec) for kind, spec in SPECS.items()]
-    kubectl.done("create", "-f", "-", manifest=bodies)
+    kubectl.run_well("create", "-f", "-", manifest=bodies)
     yield
-    kubectl.done("delete", "-f", "-", manifest=bodies)
+    kubectl.run_well("delete", "-f", "-", manifest=bodies)
 
 
 def set_status(kubectl: Kubectl, kind: str, status: dict[str, Any]) -> None:
     patch = json.dumps({"status": status})
-    kubectl.done("patch", kind, "shop", "--subresource=status", "--type=merge", "-p", patch)
+    kubectl.run_well("patch", kind, "shop", "--subresource=status", "--type=merge", "-p", patch)
 
 
 def table(kubectl: Kubectl, *arguments: str) -> tuple[list[str], list[str]]:
     """Headings and the one row that `kubectl get` prints; columns are two spaces apart at least."""
-    heading, row = kubectl.done("get", *arguments).splitlines()
+    heading, row = kubectl.run_well("get", *arguments).splitlines()
     names = [part.strip() for part in heading.split("  ") if part.strip()]
     starts = [heading.index(name) for name in names]
     ends = [*starts[1:], len(row) + 1]
@@ -129,15 +129,15 @@ def test_columns_tell_the_state(kubectl: Kubectl, objects: None, kind: str) -> N
 
 def test_category_shows_all_kinds(kubectl: Kubectl, objects: None) -> None:
     """`kubectl get tussock` names every object of every kind."""
-    shown = kubectl.done("get", "tussock", "-o", "name").split()
+    shown = kubectl.run_well("get", "tussock", "-o", "name").split()
     assert sorted(shown) == sorted(f"{kind.lower()}.tussock.dev/shop" for kind in SPECS)
 
 
 def test_a_field_selector_finds_the_computes_of_a_store(kubectl: Kubectl, objects: None) -> None:
     """A field selector finds the computes of a store, and only those."""
-    kubectl.done("create", "-f", "-", manifest=body("Compute", "other", COMPUTE | {"storeRef": {"name": "other"}}))
-    found = kubectl.done("get", "tsx", "--field-selector", "spec.storeRef.name=shop", "-o", "name")
-    kubectl.done("delete", "tsx", "other")
+    kubectl.run_well("create", "-f", "-", manifest=body("Compute", "other", COMPUTE | {"storeRef": {"name": "other"}}))
+    found = kubectl.run_well("get", "tsx", "--field-selector", "spec.storeRef.name=shop", "-o", "name")
+    kubectl.run_well("delete", "tsx", "other")
     assert found.split() == ["compute.tussock.dev/shop"]
 
 
@@ -145,9 +145,9 @@ def test_a_field_selector_finds_the_computes_of_a_store(kubectl: Kubectl, object
 def test_kubectl_scale_sets_the_number(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
     """`kubectl scale` sets the number, and what an autoscaler asks for is in the scale subresource."""
     set_status(kubectl, kind, {"replicas": 2, "selector": "tussock.dev/owner=shop"})
-    kubectl.done("scale", kind, "shop", "--replicas=5")
-    assert kubectl.done("get", kind, "shop", "-o", f"jsonpath={path}") == "5"
-    scale = json.loads(kubectl.done("get", kind, "shop", "--subresource=scale", "-o", "json"))
+    kubectl.run_well("scale", kind, "shop", "--replicas=5")
+    assert kubectl.run_well("get", kind, "shop", "-o", f"jsonpath={path}") == "5"
+    scale = json.loads(kubectl.run_well("get", kind, "shop", "--subresource=scale", "-o", "json"))
     assert scale["spec"] == {"replicas": 5}
     assert scale["status"] == {"replicas": 2, "selector": "tussock.dev/owner=shop"}
 
@@ -158,14 +158,14 @@ def test_a_section_without_a_number_leaves_scaling_alone(kubectl: Kubectl) -> No
     def apply_section(section: dict[str, Any]) -> str:
         told = body("Compactor", "sectioned", {"storeRef": {"name": "sectioned"}, **section})
         flags = ("--server-side", "--field-manager=tussock-operator", "--force-conflicts")
-        kubectl.done("apply", *flags, "-f", "-", manifest=told)
-        return kubectl.done("get", "tsc", "sectioned", "-o", "jsonpath={.spec.replicas}")
+        kubectl.run_well("apply", *flags, "-f", "-", manifest=told)
+        return kubectl.run_well("get", "tsc", "sectioned", "-o", "jsonpath={.spec.replicas}")
 
     assert apply_section({"slots": 2}) == "1"
-    kubectl.done("scale", "tsc", "sectioned", "--replicas=5")
+    kubectl.run_well("scale", "tsc", "sectioned", "--replicas=5")
     assert apply_section({"slots": 4}) == "5"
     assert apply_section({"slots": 4, "replicas": 2}) == "2"
-    kubectl.done("delete", "tsc", "sectioned")
+    kubectl.run_well("delete", "tsc", "sectioned")
 
 
 def test_scale_is_held_to_the_limits_of_the_schema(kubectl: Kubectl, objects: None) -> None:
@@ -178,9 +178,9 @@ def test_scale_is_held_to_the_limits_of_the_schema(kubectl: Kubectl, objects: No
 def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
     """With a range Spark chooses the number of executors, and `kubectl scale` is refused with that reason."""
     spec = COMPUTE | {"executor": {"minReplicas": 1, "maxReplicas": 3}}
-    kubectl.done("create", "-f", "-", manifest=body("Compute", "elastic", spec))
+    kubectl.run_well("create", "-f", "-", manifest=body("Compute", "elastic", spec))
     answer = kubectl("scale", "tsx", "elastic", "--replicas=2")
-    kubectl.done("delete", "tsx", "elastic")
+    kubectl.run_well("delete", "tsx", "elastic")
     assert answer.code != 0
     assert "give replicas, or minReplicas and maxReplicas, not both" in answer.error
 
@@ -188,9 +188,9 @@ def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
 def test_status_is_apart_from_the_spec(kubectl: Kubectl, objects: None) -> None:
     """Writing a manifest can't write the status with it, and a new status doesn't raise the generation."""
     told = body("Meta", "shop", SPECS["Meta"]) | {"status": {"leader": "me"}}
-    kubectl.done("replace", "-f", "-", manifest=told)
+    kubectl.run_well("replace", "-f", "-", manifest=told)
     set_status(kubectl, "tsm", {"term": 3})
-    found = json.loads(kubectl.done("get", "tsm", "shop", "-o", "json"))
+    found = json.loads(kubectl.run_well("get", "tsm", "shop", "-o", "json"))
     assert found["status"] == {"term": 3}
     assert found["metadata"]["generation"] == 1
 
@@ -219,7 +219,7 @@ def fields_without_text(schema: dict[str, Any], path: str) -> list[str]:
 @pytest.mark.parametrize("kind", SPECS)
 def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
     """What the server publishes, of which `kubectl explain` makes its text, describes every field."""
-    published = json.loads(kubectl.done("get", "--raw", "/openapi/v3/apis/tussock.dev/v1alpha1"))
+    published = json.loads(kubectl.run_well("get", "--raw", "/openapi/v3/apis/tussock.dev/v1alpha1"))
     schema = published["components"]["schemas"][f"dev.tussock.v1alpha1.{kind}"]
     assert schema["description"]
     assert fields_without_text(schema, "") == []
@@ -240,4 +240,4 @@ def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
 )
 def test_kubectl_explain_knows_every_kind(kubectl: Kubectl, path: str, told: str) -> None:
     """`kubectl explain` describes long and short names, down to the last field."""
-    assert told in " ".join(kubectl.done("explain", path).split())
+    assert told in " ".join(kubectl.run_well("explain", path).split())

@@ -13,7 +13,7 @@ import yaml
 from cluster import images
 from cluster.binaries import PROGRAMS, NoCluster, missing
 from cluster.node import check_machine
-from cluster.sharing import Peace, shared, shared_node
+from cluster.sharing import Peace, share, shared_node
 from cluster.view.client import Cluster
 
 # Where another cluster finds the images that were built from this clone.
@@ -55,7 +55,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module", autouse=True)
 def peace(cluster: Cluster) -> Iterator[Peace]:
     """No other run harms what it shares with this one, while the tests of a module run."""
-    with Peace(_of(cluster)).kept() as kept:
+    with Peace(_of(cluster)).keep() as kept:
         yield kept
 
 
@@ -113,5 +113,5 @@ def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
         done = cluster.run("helm", "uninstall", "tussock", *where, "--wait", seconds=120)
         assert done.returncode == 0, done.stderr
 
-    with shared(_of(cluster), install, uninstall):
+    with share(_of(cluster), install, uninstall):
         yield OPERATORS

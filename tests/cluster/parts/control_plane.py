@@ -42,21 +42,21 @@ def make_keys(folder: Path, server_names: str) -> Authority:
 def write_kubeconfig(path: Path, server: str, authority: Path, user: Pair) -> None:
     """A kubeconfig that holds all it needs, and that only its owner reads."""
 
-    def embedded(file: Path) -> str:
+    def embed(file: Path) -> str:
         return base64.b64encode(file.read_bytes()).decode()
 
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": "tussock", "cluster": {"server": server, "certificate-authority-data": embedded(authority)}}
+            {"name": "tussock", "cluster": {"server": server, "certificate-authority-data": embed(authority)}}
         ],
         "users": [
             {
                 "name": "user",
                 "user": {
-                    "client-certificate-data": embedded(user.certificate),
-                    "client-key-data": embedded(user.key),
+                    "client-certificate-data": embed(user.certificate),
+                    "client-key-data": embed(user.key),
                 },
             }
         ],

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from support import inside
-from support.service.compactions import Asked
+from support.service.compactions import CompactCall
 from support.service.compactors import start_compactor
 from support.service.platforms import Platform, Replica
 from support.waiting import WAIT_SECONDS, eventually
@@ -100,9 +100,9 @@ class Bench:
             self.store.table(table).ingest_batch(values, epoch)
             self.store.commit_epoch(epoch)
 
-    def ask(self, table: str = "kv") -> Asked:
+    def ask(self, table: str = "kv") -> CompactCall:
         """Call `store.compact` in a thread."""
-        return Asked(self.store, table)
+        return CompactCall(self.store, table)
 
     def tasks(self) -> dict[str, CompactionTask]:
         return dict(self.platform.leader.node.meta.version().tasks)
@@ -200,7 +200,7 @@ def test_scaling_while_running(make: Callable[..., Bench]) -> None:
     for number in range(3):
         bench.store.create_table(f"t{number}")
         bench.commit(2, table=f"t{number}")
-    asked: list[Asked] = []
+    asked: list[CompactCall] = []
     for number in range(3):
         bench.node(f"n{number}", gated=True)
         asked.append(bench.ask(f"t{number}"))

@@ -125,7 +125,7 @@ def test_a_build_side_finds_every_key_type_like_multi_get(
     draws = [DRAWN[name][1] for name in (first, second) if name is not None]
     store.create_table("keys", pa.schema([*zip(names, kinds, strict=True), ("n", pa.int32())]), names)
 
-    def drawn(low: int, high: int, count: int) -> list[pa.Array]:
+    def draw_keys(low: int, high: int, count: int) -> list[pa.Array]:
         picked = random.integers(low, high, count)
         other = picked if second is None else random.integers(0, 5, count)
         return [
@@ -133,13 +133,13 @@ def test_a_build_side_finds_every_key_type_like_multi_get(
             for draw, kind, which in zip(draws, kinds, (picked, other), strict=False)
         ]
 
-    columns = drawn(0, 400, 700)
+    columns = draw_keys(0, 400, 700)
     fill(store, "keys", pa.record_batch([*columns, pa.array(range(700), pa.int32())], [*names, "n"]))
     epoch = store.new_epoch()
     gone = [name.slice(0, 1) for name in columns]
     store.table("keys").delete(pa.record_batch(gone, names), epoch)
     store.commit_epoch(epoch)
-    asked = drawn(0, 600, 3000)
+    asked = draw_keys(0, 600, 3000)
     nulls = [random.random(3000) < 0.1 for _ in asked]
     asked = [
         pa.array([None if null else value for value, null in zip(column.to_pylist(), mask, strict=True)], column.type)

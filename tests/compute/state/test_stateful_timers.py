@@ -12,7 +12,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from support.spark.stateful_batches import run_batch, table_rows
-from support.spark.stateful_model import DELAY, KEY, Model, create_tables, logged, random_rows
+from support.spark.stateful_model import DELAY, KEY, Model, create_tables, log_call, random_rows
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
@@ -174,7 +174,7 @@ def test_random_batches_equal_plain_python(store: StateStore, seed: int, tasks: 
     outputs = {"log": "log", "late": "late"}
     options: dict[str, Any] = {"event_time": "at", "delay": DELAY, "outputs": outputs, "order_by": "v"}
     options |= {"chunk_bytes": chunk_bytes}
-    write = ts.stateful("t", key=KEY, fn=ts.per_key(logged), store=store, **options)
+    write = ts.stateful("t", key=KEY, fn=ts.per_key(log_call), store=store, **options)
     chance = random.Random(seed)
     model = Model()
     foreign = ts.stateful("t", key=KEY, fn=lambda batch: ts.Update(deletes=[(99, "x", 1)]), store=store, **options)

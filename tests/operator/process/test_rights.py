@@ -53,9 +53,9 @@ class Account:
                 "verbs": ["get", "update"],
             },
         ]
-        self._kubectl.done("apply", "-f", "-", manifest=self._role(f"{space}-lease", "default", lease))
-        self._kubectl.done("create", "serviceaccount", "operator", f"--namespace={space}")
-        token = self._kubectl.done("create", "token", "operator", f"--namespace={space}").strip()
+        self._kubectl.run_well("apply", "-f", "-", manifest=self._role(f"{space}-lease", "default", lease))
+        self._kubectl.run_well("create", "serviceaccount", "operator", f"--namespace={space}")
+        token = self._kubectl.run_well("create", "token", "operator", f"--namespace={space}").strip()
         config = yaml.safe_load(objects.kubeconfig.read_text())
         config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
         kubeconfig = folder / "kubeconfig"
@@ -65,7 +65,7 @@ class Account:
     def allow(self, rules: Rules) -> None:
         """Give the account these rights in its namespace, and no others."""
         space = self._objects.namespace
-        self._kubectl.done("apply", "-f", "-", manifest=self._role("operator", space, rules))
+        self._kubectl.run_well("apply", "-f", "-", manifest=self._role("operator", space, rules))
 
     def _role(self, name: str, namespace: str, rules: Rules) -> list[dict[str, Any]]:
         api = "rbac.authorization.k8s.io"

@@ -92,7 +92,7 @@ def test_one_identity_cannot_take_all_sessions(meta: GuardedMeta) -> None:
             fill(role)
         assert least <= len(opened[role]) <= most
         assert raised.value.args[2] == len(opened[role])
-    assert len(meta.caller("reader").sent("GetStatus", b"")) < 1 << 20
+    assert len(meta.caller("reader").send_bytes("GetStatus", b"")) < 1 << 20
     with meta.connect("admin") as store:
         assert store.tables() == []
     for role, session_ids in opened.items():

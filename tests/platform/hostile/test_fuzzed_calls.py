@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.service.guarded_meta import Caller, GuardedMeta, Refused, told_by
+from support.service.guarded_meta import Caller, CallRefusal, GuardedMeta, told_by
 from support.service.hostile import Hostile
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
@@ -38,12 +38,12 @@ def one_call(caller: Caller, name: str, data: bytes) -> str:
             for _ in caller.channel.unary_stream(METHODS[name].path)(data, metadata=caller.metadata, timeout=10):
                 break
         elif len(data) <= PIECE_BYTES_MAX:
-            caller.sent(name, data)
+            caller.send_bytes(name, data)
         else:
             caller.in_pieces(name, [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)])
     except grpc.RpcError as error:
         return type(told_by(error)).__name__
-    except Refused as refused:
+    except CallRefusal as refused:
         return str(refused.args)
     except TussockError as error:
         return type(error).__name__

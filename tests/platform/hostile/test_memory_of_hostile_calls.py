@@ -64,7 +64,7 @@ def test_no_message_is_read_for_callers_without_a_token(meta: GuardedMeta, metho
     """Whole messages of 48 MiB, twenty-four at once: gRPC accepts none of these."""
     before = meta.memory("VmHWM")
     data = b"x" * BYTES
-    at_once(CALLS, lambda _: meta.caller(None).sent(method, data, SECONDS))
+    at_once(CALLS, lambda _: meta.caller(None).send_bytes(method, data, SECONDS))
     assert meta.memory("VmHWM") - before < GROWTH_BYTES_MAX
     serves(meta)
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from support.buckets.minio import MinioServer
-from support.service.guarded_meta import Caller, Refused
+from support.service.guarded_meta import Caller, CallRefusal
 from support.service.meta_process import MetaProcess
 from support.waiting import eventually
 from tussock.meta.client.transport import CALLS_AT_ONCE, GrpcTransport
@@ -113,13 +113,15 @@ def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
             def waits() -> bool:
                 """Whether a call that needs no bucket has to wait, too."""
                 try:
-                    caller.sent("AllocateEpoch", b"", seconds=0.5)
-                except Refused:
+                    caller.send_bytes("AllocateEpoch", b"", seconds=0.5)
+                except CallRefusal:
                     return True
                 return False
 
             eventually(waits)
-            answer = caller.sent("Heartbeat", pb.HeartbeatRequest(session_id=session).SerializeToString(), seconds=20)
+            answer = caller.send_bytes(
+                "Heartbeat", pb.HeartbeatRequest(session_id=session).SerializeToString(), seconds=20
+            )
             assert pb.HeartbeatResponse.FromString(answer).term == 1
             assert not any(call.done() for call in calls)
         finally:

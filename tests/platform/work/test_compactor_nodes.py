@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from support import inside
-from support.service.compactions import Asked
+from support.service.compactions import CompactCall
 from support.service.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.waiting import eventually
 from tussock.compactor.node.serve import sst_bytes_for
@@ -56,14 +56,14 @@ class Cluster:
         assert state is not None
         return len(state.levels.runs())
 
-    def held_task(self, compactor: CompactorProcess) -> tuple[Asked, str, int]:
+    def held_task(self, compactor: CompactorProcess) -> tuple[CompactCall, str, int]:
         """A running compaction in a stopped slot: the call that waits for it, the task, and the slot's process."""
         self.table("first")
         self.store.compact("first")
         (slot,) = compactor.slots()
         os.kill(slot, signal.SIGSTOP)
         self.table("kv")
-        asked = Asked(self.store, "kv")
+        asked = CompactCall(self.store, "kv")
         line = compactor.wait_for(event="compaction task begins", table="kv")
         return asked, line["task"], slot
 
@@ -173,7 +173,7 @@ def test_nodes_join_while_the_platform_runs(cluster: Cluster) -> None:
     tables = ("a", "b", "c")
     for table in tables:
         cluster.table(table)
-    asked = [Asked(cluster.store, table) for table in tables]
+    asked = [CompactCall(cluster.store, table) for table in tables]
     nodes += [cluster.compactor("n2"), cluster.compactor("n3")]
     eventually(lambda: connection.call("Compact", pb.CompactRequest(table="a")).compactors == 3)
     assert [cluster.runs(table) for table in tables] == [3, 3, 3]

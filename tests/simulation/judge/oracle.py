@@ -110,7 +110,7 @@ class Oracle:
 
     # --- What happens to the objects -----------------------------------------------------------------------------
 
-    def written(self, path: str, data: bytes, *, created: bool) -> None:
+    def note_write(self, path: str, data: bytes, *, created: bool) -> None:
         """See `Observer`."""
         if path.startswith("log/") and not path.startswith("log/boundary/"):
             if not created:

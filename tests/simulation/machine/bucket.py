@@ -44,7 +44,7 @@ class Faults(NamedTuple):
 class Observer(Protocol):
     """Sees every change of the objects at the moment at which it takes effect."""
 
-    def written(self, path: str, data: bytes, *, created: bool) -> None:
+    def note_write(self, path: str, data: bytes, *, created: bool) -> None:
         """An object was written; `created` if by a create-only request."""
 
     def deleting(self, path: str) -> None:
@@ -65,13 +65,13 @@ class SimBucket:
 
     def put(self, path: str, data: bytes) -> None:
         self.objects[path] = (data, self.now_ms())
-        self.observer.written(path, data, created=False)
+        self.observer.note_write(path, data, created=False)
 
     def create(self, path: str, data: bytes) -> bool:
         if path in self.objects:
             return False
         self.objects[path] = (data, self.now_ms())
-        self.observer.written(path, data, created=True)
+        self.observer.note_write(path, data, created=True)
         return True
 
     def get(self, path: str) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, ordered, to_puts, to_rows
+from support.store.ssts import Put, sort_puts, to_puts, to_rows
 from support.store.versions import FakeSystem
 from tussock.statestore.keys.comparator import VersionedComparator, full_key, split_full_key
 from tussock.statestore.rows.rows import Rows
@@ -46,7 +46,7 @@ def test_newer_versions_of_a_key_come_first_and_prefixes_before_longer_keys() ->
 def test_all_ways_to_order_full_keys_agree(pairs: list[tuple[bytes, int]]) -> None:
     """The comparison, the sort key, and the order of runs agree."""
     keys = [full_key(key, epoch) for key, epoch in pairs]
-    expected = [full_key(put.key, put.epoch) for put in ordered(Put(key, epoch, b"") for key, epoch in pairs)]
+    expected = [full_key(put.key, put.epoch) for put in sort_puts(Put(key, epoch, b"") for key, epoch in pairs)]
     assert sorted(keys, key=VersionedComparator.sort_key) == expected
     assert sorted(keys, key=cmp_to_key(VersionedComparator.compare)) == expected
 
@@ -65,7 +65,7 @@ def test_unsorted_rows_become_a_run_of_the_last_row_of_each_key(pairs: list[tupl
 
 def test_changes_are_sorted_by_epoch_then_key() -> None:
     """From rows in key order."""
-    puts = ordered([Put(b"a", 3, b""), Put(b"a", 1, b""), Put(b"b", 2, b""), Put(b"c", 1, None), Put(b"c", 3, b"")])
+    puts = sort_puts([Put(b"a", 3, b""), Put(b"a", 1, b""), Put(b"b", 2, b""), Put(b"c", 1, None), Put(b"c", 3, b"")])
     assert [(put.epoch, put.key) for put in to_puts(commit_order(to_rows(puts)))] == [
         (1, b"a"),
         (1, b"c"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, ordered, store_run, to_puts, to_rows, visible
+from support.store.ssts import Put, sort_puts, store_run, to_puts, to_rows, visible
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -44,7 +44,7 @@ class Reader:
     def __init__(self, runs: Sequence[str], *, in_memory: bool) -> None:
         self.bucket = open_bucket("memory://")
         self.sstables = Sstables(self.bucket, 1 << 20, RealSystem())
-        self.puts = [ordered(history(run)) for run in runs]
+        self.puts = [sort_puts(history(run)) for run in runs]
         self.ssts = None if in_memory else [store_run(self.bucket, run, block_bytes=30) for run in self.puts]
 
     def sources(self, want: ReadRange) -> list[list[Rows] | ConcatIterator]:
@@ -236,7 +236,7 @@ def test_a_prefix_of_ff_bytes_has_no_upper_bound(in_memory: bool) -> None:
     """An open end includes keys of any number of 0xff bytes."""
     bucket = open_bucket("memory://")
     puts = [Put(b"\xfe", 1, b""), *(Put(b"\xff" * n, 1, b"") for n in range(1, 9)), Put(b"\xff\xff\0", 1, b"")]
-    rows = to_rows(ordered(puts))
+    rows = to_rows(sort_puts(puts))
     sstables = Sstables(bucket, 0, RealSystem())
     want = ReadRange(b"\xff\xff")
     source: object = (
@@ -370,7 +370,7 @@ def runs_of_puts(draw: st.DrawFn) -> list[list[Put]]:
                 run.append(Put(key, epoch, value))
             floor[key] = max(epochs) + draw(st.sampled_from([0, 1, 1, 1]))
         if run:
-            runs.insert(0, ordered(run))
+            runs.insert(0, sort_puts(run))
     return runs
 
 

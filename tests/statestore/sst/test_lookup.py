@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, newest, ordered, store_run, to_puts, to_rows
+from support.store.ssts import Put, newest, sort_puts, store_run, to_puts, to_rows
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -196,7 +196,7 @@ def runs_and_keys(draw: st.DrawFn) -> tuple[list[list[Put]], list[bytes]]:
             ]
             floor[key] = max(epochs) + 1
         if run:
-            runs.insert(0, ordered(run))
+            runs.insert(0, sort_puts(run))
     wanted = draw(st.lists(st.sampled_from([*keys, b"absent", b"~~"]), max_size=20))
     return runs, wanted
 
@@ -230,7 +230,7 @@ def test_commits_equal_the_model(data: st.DataObject) -> None:
     runs, indexes = [], []
     for epoch in sorted(epochs, reverse=True):
         keys = data.draw(st.sets(st.sampled_from(VARIABLE), min_size=1), "keys")
-        puts = ordered(Put(key, epoch, b"%d" % epoch) for key in keys)
+        puts = sort_puts(Put(key, epoch, b"%d" % epoch) for key in keys)
         stored = store_run(bucket, puts, block_bytes=40, sst_bytes=100, epoch=1)
         runs.append(puts)
         # As a commit stamps what was uploaded under a stand-in epoch.

@@ -12,7 +12,7 @@ import pytest
 from crc32c import crc32c
 
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
-from support.store.ssts import Put, ordered, raw_spec, store_run, store_ssts, to_puts, to_rows
+from support.store.ssts import Put, raw_spec, sort_puts, store_run, store_ssts, to_puts, to_rows
 from support.store.versions import FakeSystem
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
@@ -54,7 +54,7 @@ def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, 
     run = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=3000, compression=codec)
     sstables = Sstables(bucket, cache_bytes, RealSystem())
     for _ in range(2):
-        assert read_all(sstables, run) == ordered(batch)
+        assert read_all(sstables, run) == sort_puts(batch)
     assert sstables.blocks.stats().bytes <= max(cache_bytes, 1)
     sstables.close()
 
@@ -62,7 +62,7 @@ def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, 
 @pytest.mark.parametrize("block_bytes", [1, 300, 64 << 10])
 def test_the_records_of_an_sst_agree(bucket: ObjectStore, sstables: Sstables, block_bytes: int) -> None:
     """Rows, deletes, key range, epochs and sizes agree in the version's record, the meta, the blocks and the rows."""
-    batch = ordered(puts(50, versions=4))
+    batch = sort_puts(puts(50, versions=4))
     run = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=1000)
     rest = batch
     for info in run:
@@ -136,7 +136,7 @@ def test_an_sst_may_have_only_deletes(bucket: ObjectStore, sstables: Sstables) -
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000])
 def test_ssts_are_split_by_size_and_never_inside_a_key(bucket: ObjectStore, batch_rows: int, sst_bytes: int) -> None:
     """Ranges ascend without overlap; no SST is much larger than the option; the input's batches leave no trace."""
-    batch = ordered(puts(300, versions=3))
+    batch = sort_puts(puts(300, versions=3))
     # The writer's input keeps the versions of a key in one batch, as all iterators do.
     parts = [to_rows(batch[start : start + 3 * batch_rows]) for start in range(0, len(batch), 3 * batch_rows)]
     run = store_ssts(bucket, raw_spec(block_bytes=500), parts, sst_bytes=sst_bytes)
@@ -207,7 +207,7 @@ def test_segments_hold_two_mebibytes_and_never_part_a_key(bucket: ObjectStore) -
 
 def test_blocks_are_found_by_key(bucket: ObjectStore, sstables: Sstables) -> None:
     """`block_of` gives the first block that may hold a key, `block_range` all that may hold keys of a range."""
-    batch = ordered(puts(60, versions=5))
+    batch = sort_puts(puts(60, versions=5))
     run = store_run(bucket, batch, block_bytes=150)
     meta = sstables.meta(run[0])
     borders = np.cumsum([0, *meta.block_rows.tolist()]).tolist()
@@ -291,7 +291,7 @@ def test_columns_come_in_the_given_order_cached_or_not(bucket: ObjectStore) -> N
     """A read of some columns gives the same from the bucket and from the cache."""
     schema = pa.schema([("key", pa.binary()), ("a", pa.binary()), ("b", pa.int64())])
     spec = TableSpec(id=1, name="t", schema=schema.serialize().to_pybytes(), primary_key=("key",), block_bytes=100)
-    batch = ordered(puts(100))
+    batch = sort_puts(puts(100))
     run = store_ssts(bucket, spec, [to_rows(batch, columns=2)])
     sstables = Sstables(bucket, 1 << 20, RealSystem())
     meta = sstables.meta(run[0])
@@ -369,7 +369,7 @@ def test_every_truncation_of_a_meta_is_found(bucket: ObjectStore) -> None:
 
 def test_changed_bytes_of_the_data_are_found(bucket: ObjectStore) -> None:
     """The error names object, block and offset; reads of the other blocks go on."""
-    batch = ordered(puts(60))
+    batch = sort_puts(puts(60))
     run = store_run(bucket, batch, block_bytes=300)
     path = data_path(run[0].id)
     data = bucket.get(path)
@@ -405,7 +405,7 @@ def test_changed_bytes_of_the_data_are_found(bucket: ObjectStore) -> None:
 def test_a_damaged_object_is_named(bucket: ObjectStore, part: str, damage: object) -> None:
     """Truncated, empty and foreign objects of either kind; an intact SST beside them stays readable."""
     assert callable(damage)
-    batch = ordered(puts(100))
+    batch = sort_puts(puts(100))
     run, intact = store_run(bucket, batch, block_bytes=300), store_run(bucket, batch)
     path = f"sst/{run[0].id}.{part}"
     bucket.put(path, damage(bucket.get(path)))

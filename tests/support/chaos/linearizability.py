@@ -130,12 +130,12 @@ class _Search:
     def _following(self, step: _Step) -> list[_Step]:
         minimal, first_answer = self._minimal(step)
         minimal.sort(key=lambda at: self._known[at].returned or 0)
-        following = [self._done(step, at) for at in minimal if self._fits(self._known[at], step.state)]
+        following = [self._take_step(step, at) for at in minimal if self._fits(self._known[at], step.state)]
         for at, one in enumerate(self._unknown):
             if one.called > first_answer:
                 break
             if at not in step.used and self._matters(at, step) and self._fits(one, step.state):
-                following.append(step._replace(used=step.used | {at}, state=self._written(one, step.state)))
+                following.append(step._replace(used=step.used | {at}, state=self._state_after(one, step.state)))
         return following
 
     def _matters(self, unknown: int, step: _Step) -> bool:
@@ -154,19 +154,19 @@ class _Search:
             if not reads:
                 return step
             for at in reads:
-                step = self._done(step, at)
+                step = self._take_step(step, at)
 
-    def _done(self, step: _Step, at: int) -> _Step:
+    def _take_step(self, step: _Step, at: int) -> _Step:
         base, done = step.base, step.done | {at}
         while base in done:
             done -= {base}
             base += 1
-        return _Step(base, done, step.used, self._written(self._known[at], step.state))
+        return _Step(base, done, step.used, self._state_after(self._known[at], step.state))
 
     def _fits(self, one: Operation, state: State) -> bool:
         return all(state[self._place[key]] == value for key, value in one.saw.items())
 
-    def _written(self, one: Operation, state: State) -> State:
+    def _state_after(self, one: Operation, state: State) -> State:
         if not one.wrote:
             return state
         values = list(state)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from support.chaos.child import COUNTER, KEYS, TABLE, scanned
+from support.chaos.child import COUNTER, KEYS, TABLE, scan_rows
 from support.chaos.linearizability import Operation, check
 from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore
@@ -70,7 +70,7 @@ def judge(lines: Sequence[Line], store: StateStore) -> Verdict:
     ]
     last = max([one.called for one in history] + [one.returned or 0 for one in history], default=0) + 1
     with store.pin_snapshot() as snapshot:
-        final = scanned(snapshot.table(TABLE).scan())
+        final = scan_rows(snapshot.table(TABLE).scan())
     history.append(Operation("the end", last, last + 1, _whole(final), {}))
     violation = check(history)
     assert violation is None, str(violation)

@@ -32,7 +32,7 @@ class Helm:
             check=False,
         )
 
-    def done(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+    def run_well(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
         """Run helm, and fail with its output if it fails; returns the output."""
         ended = self.run(*arguments, values=values)
         assert ended.returncode == 0, ended.stderr
@@ -41,5 +41,5 @@ class Helm:
     def template(self, values: Mapping[str, Any], *, namespace: str = "system") -> list[dict[str, Any]]:
         """The objects that the chart makes of these values, as release `r`."""
         place = ["--namespace", namespace, "--kube-version", KUBERNETES_VERSION]
-        text = self.done("template", "r", str(self.chart), *place, values=values)
+        text = self.run_well("template", "r", str(self.chart), *place, values=values)
         return [one for one in yaml.safe_load_all(text) if one]

@@ -48,10 +48,10 @@ class Kubectl:
 
     def define(self, folder: Path) -> None:
         """Apply the definitions in a folder, and wait until the server knows them."""
-        self.done("apply", "--server-side", "-f", str(folder))
-        self.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(folder))
+        self.run_well("apply", "--server-side", "-f", str(folder))
+        self.run_well("wait", "--for=condition=Established", "--timeout=30s", "-f", str(folder))
 
-    def done(self, *arguments: str, manifest: Any = None) -> str:
+    def run_well(self, *arguments: str, manifest: Any = None) -> str:
         """Run it, and fail if it fails; returns its output."""
         answer = self(*arguments, manifest=manifest)
         assert answer.code == 0, f"kubectl {' '.join(arguments)}: {answer.error}"

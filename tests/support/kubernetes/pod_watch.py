@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from cluster.view.client import Cluster
-from support.kubernetes.watches import watched
+from support.kubernetes.watches import watch_objects
 
 __all__ = ["PodWatch", "Sight", "watched_pods"]
 
@@ -54,7 +54,7 @@ class PodWatch:
 def watched_pods(cluster: Cluster, namespace: str) -> Iterator[PodWatch]:
     """Watch during the block; the sights are there when it has ended well."""
     found = PodWatch()
-    with watched(cluster, namespace, "pods") as events:
+    with watch_objects(cluster, namespace, "pods") as events:
         yield found
     found.sights = [_sight(event, body) for event, body in events]
 

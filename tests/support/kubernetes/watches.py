@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from cluster.view.client import Cluster
 
-__all__ = ["ReadyWatch", "Seen", "watched", "watched_readiness"]
+__all__ = ["ReadyCondition", "ReadyWatch", "watch_objects", "watched_readiness"]
 
 Event = tuple[str, dict[str, Any]]
 """`ADDED`, `MODIFIED` or `DELETED`, and the object."""
 
 
 @contextmanager
-def watched(cluster: Cluster, namespace: str, kind: str) -> Iterator[list[Event]]:
+def watch_objects(cluster: Cluster, namespace: str, kind: str) -> Iterator[list[Event]]:
     """Watch all objects of a kind during the block; the events are in the list when it has ended well."""
     found: list[Event] = []
     where = f"--namespace={namespace}"
@@ -48,7 +48,7 @@ def _events(text: str) -> Iterator[Event]:
         yield event["type"], event["object"]
 
 
-class Seen(NamedTuple):
+class ReadyCondition(NamedTuple):
     """The condition `Ready` after one write of a status."""
 
     status: str
@@ -60,7 +60,7 @@ class ReadyWatch:
     """The conditions `Ready` of the resources of a namespace with one in each kind, by kind; oldest first."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, list[Seen]] = {}
+        self.seen: dict[str, list[ReadyCondition]] = {}
 
     def turns(self, kind: str) -> int:
         """How often the status changed."""
@@ -76,10 +76,10 @@ def watched_readiness(cluster: Cluster, namespace: str, kinds: Sequence[str]) ->
     """Watch during the block; all writes are there when it has ended well."""
     found = ReadyWatch()
     with ExitStack() as watches:
-        events = {kind: watches.enter_context(watched(cluster, namespace, kind)) for kind in kinds}
+        events = {kind: watches.enter_context(watch_objects(cluster, namespace, kind)) for kind in kinds}
         yield found
     for kind, told in events.items():
         conditions = [one for _, body in told for one in body.get("status", {}).get("conditions", ())]
         found.seen[kind] = [
-            Seen(one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"
+            ReadyCondition(one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"
         ]

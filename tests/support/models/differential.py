@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from support.models.history import TableHistory, applied
+from support.models.history import TableHistory, apply_batch
 from tussock.statestore import StateStore, connect
 
 __all__ = ["History", "run_history"]
@@ -267,7 +267,7 @@ class History:
         if self.retention and model.history.epochs and self.chance.random() < 0.4:
             epoch = self.chance.choice(model.history.epochs)
             return table, model, epoch, model.history.at(epoch)
-        return table, model, None, applied(model.history.newest, client.own.get(name, {}))
+        return table, model, None, apply_batch(model.history.newest, client.own.get(name, {}))
 
     def _get(self, client: _Client) -> None:
         table, model, epoch, rows = self._view(client)
@@ -330,7 +330,7 @@ class History:
     def _check_all(self, client: _Client, name: str) -> None:
         client.store.committed_epoch  # noqa: B018 - reads the log
         model = self.models[name]
-        rows = applied(model.history.newest, client.own.get(name, {}))
+        rows = apply_batch(model.history.newest, client.own.get(name, {}))
         _same(model.kind.scan(client.store.table(name), None), sorted(rows.items()), name, None)
 
     # --- What is rare ------------------------------------------------------------------------------------------------

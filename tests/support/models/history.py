@@ -8,13 +8,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["TableHistory", "applied"]
+__all__ = ["TableHistory", "apply_batch"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-def applied(rows: Mapping[K, V], batch: Mapping[K, V | None]) -> dict[K, V]:
+def apply_batch(rows: Mapping[K, V], batch: Mapping[K, V | None]) -> dict[K, V]:
     """The rows with a batch on top; `None` deletes."""
     merged: dict[K, Any] = {**rows, **batch}
     return {key: value for key, value in merged.items() if value is not None}
@@ -50,7 +50,7 @@ class TableHistory(Generic[K, V]):
         if not batch:
             return
         assert epoch > self.last_epoch, "a commit has to be newer than all before it"
-        self._states.append(applied(self.newest, batch))
+        self._states.append(apply_batch(self.newest, batch))
         self._batches.append(dict(batch))
         self._epochs.append(epoch)
         if self._kept is not None and len(self._epochs) > self._kept:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from support.models.history import TableHistory, applied
+from support.models.history import TableHistory, apply_batch
 
 Key = Any
 Value = Any
@@ -44,7 +44,7 @@ class TableModel:
         """The visible rows at `epoch`, with the own batches, oldest first, on top."""
         seen = self.history.at(epoch)
         for batch in own:
-            seen = applied(seen, batch)
+            seen = apply_batch(seen, batch)
         return seen
 
 

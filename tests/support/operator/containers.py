@@ -25,7 +25,7 @@ def main_container(template: Mapping[str, Any]) -> dict[str, Any]:
     return dict(template["spec"]["containers"][0])
 
 
-def replaced(text: str, names: Mapping[str, str]) -> str:
+def replace_names(text: str, names: Mapping[str, str]) -> str:
     """The text with each of `names` replaced, in one pass: a replacement is not replaced again."""
     longest_first = sorted(names, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, longest_first)), lambda match: names[match[0]], text)
@@ -45,7 +45,7 @@ def mounted_files(
             continue
         items = volume.get("secret", {}).get("items") or [{"key": key, "path": key} for key in sources[source]]
         for item in items:
-            (folder / item["path"]).write_text(replaced(sources[source][item["key"]], names))
+            (folder / item["path"]).write_text(replace_names(sources[source][item["key"]], names))
 
 
 def environment(container: Mapping[str, Any], fields: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +53,7 @@ def environment(container: Mapping[str, Any], fields: Mapping[str, str], names: 
     found = {}
     for variable in container["env"]:
         value = variable["value"] if "value" in variable else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-        found[variable["name"]] = replaced(value, names)
+        found[variable["name"]] = replace_names(value, names)
     return found
 
 
@@ -67,7 +67,7 @@ class ContainerProcess(ServiceProcess):
         for argument in container["args"]:
             for name, value in variables.items():
                 argument = argument.replace(f"$({name})", value)
-            arguments.append(replaced(argument, names))
+            arguments.append(replace_names(argument, names))
         super().__init__(*arguments, environment=variables)
 
 
@@ -79,7 +79,7 @@ class MinioContainer:
         assert container["command"] == ["minio"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [binary, *(replaced(argument, names) for argument in container["args"])],
+                [binary, *(replace_names(argument, names) for argument in container["args"])],
                 env={"PATH": os.environ.get("PATH", ""), **environment(container, {}, names)},
                 stdout=output,
                 stderr=output,

@@ -7,7 +7,7 @@ from tussock.statestore import StateStore
 from tussock.statestore.errors import TussockError
 
 
-class Asked:
+class CompactCall:
     """A call of `store.compact`, which begins at once."""
 
     def __init__(self, store: StateStore, table: str) -> None:

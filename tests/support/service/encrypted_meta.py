@@ -29,10 +29,10 @@ def meta_with(
     with MetaProcess((folder / "bucket").as_uri(), *map(str, files), *roles) as meta:
         meta.wait_until_it_leads()
 
-        def opened(identity: Identity, **options: Any) -> StateStore:
+        def connect_as(identity: Identity, **options: Any) -> StateStore:
             shown = folder / tls_secret(store, identity)
             files = {"tls_ca": shown / "ca.crt", "tls_cert": shown / "tls.crt", "tls_key": shown / "tls.key"}
             named = {"tls_server_name": server_name(store), **options}
             return connect(meta.url, **{name: str(file) for name, file in files.items()}, **named)
 
-        yield opened
+        yield connect_as

@@ -34,10 +34,10 @@ class Caller:
         """One call; raises the service's error."""
         data = request.SerializeToString()
         pieces = [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)]
-        answer = self.in_pieces(method, pieces) if len(pieces) > 1 else self.sent(method, data)
+        answer = self.in_pieces(method, pieces) if len(pieces) > 1 else self.send_bytes(method, data)
         return METHODS[method].response.FromString(answer)
 
-    def sent(self, method: str, data: bytes, seconds: float = CALL_SECONDS) -> bytes:
+    def send_bytes(self, method: str, data: bytes, seconds: float = CALL_SECONDS) -> bytes:
         """One call with these bytes; returns the bytes of the answer."""
         stub = self.channel.unary_unary(METHODS[method].path)
         try:
@@ -59,7 +59,7 @@ class Caller:
         self.channel.close()
 
 
-class Refused(Exception):
+class CallRefusal(Exception):
     """gRPC itself ended a call, by this status."""
 
 
@@ -69,7 +69,7 @@ def told_by(error: Any) -> Exception:
         if key == ERROR_METADATA:
             told: TussockError = decode_error(value)
             return told
-    return Refused(error.code().name, error.details())
+    return CallRefusal(error.code().name, error.details())
 
 
 class GuardedMeta:

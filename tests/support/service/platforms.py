@@ -55,8 +55,8 @@ class Replica:
         self._thread.start()
         self.bucket = open_bucket(options.store_url, system=self.system, options=options.store_options)
         self.requests = RequestCounts(self.bucket)
-        self._server = self._run(self._made(self.gate, credentials, options.message_bytes_max))
-        port = self._run(self._bound(options.address))
+        self._server = self._run(self._make_server(self.gate, credentials, options.message_bytes_max))
+        port = self._run(self._bind(options.address))
         self.address = f"127.0.0.1:{port}"
         self.node = MetaNode(self.requests, self.system, replace(options, address=self.address))
         self.report = StatusReport(self.node, self.system)
@@ -82,10 +82,12 @@ class Replica:
     def _run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    async def _made(self, gate: Gate, credentials: grpc.ServerCredentials | None, message_bytes_max: int) -> GrpcServer:
+    async def _make_server(
+        self, gate: Gate, credentials: grpc.ServerCredentials | None, message_bytes_max: int
+    ) -> GrpcServer:
         return GrpcServer(gate, credentials=credentials, message_bytes_max=message_bytes_max)
 
-    async def _bound(self, address: str) -> int:
+    async def _bind(self, address: str) -> int:
         return self._server.bind(address)
 
 

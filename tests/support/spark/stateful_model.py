@@ -14,7 +14,7 @@ import pyarrow as pa
 import tussock.compute.spark as ts
 from tussock.statestore.client import StateStore
 
-__all__ = ["DELAY", "KEY", "Model", "create_tables", "logged", "random_rows"]
+__all__ = ["DELAY", "KEY", "Model", "create_tables", "log_call", "random_rows"]
 
 TIME = pa.timestamp("us", "UTC")
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ def create_tables(store: StateStore) -> None:
     store.create_table("late", schema=pa.schema([*key, *late]), primary_key=["v"])
 
 
-def logged(key: Key, rows: list[Any], state: Any, turn: ts.Turn) -> Any:
+def log_call(key: Key, rows: list[Any], state: Any, turn: ts.Turn) -> Any:
     """Log the call; set the timers that rows ask for; forget a key whose total is a multiple of seven.
 
     A call by a timer of an odd second sets another one, at times in the past.
@@ -112,7 +112,7 @@ class Model:
         turn = ts.Turn(watermark)
         own = dict(zip(KEY, key, strict=True))
         turn.begin(own, fired)
-        answer = logged(key, sorted(rows, key=lambda row: row["v"]), self.state.get(key), turn)
+        answer = log_call(key, sorted(rows, key=lambda row: row["v"]), self.state.get(key), turn)
         if answer is None:
             self.state.pop(key, None)
         else:

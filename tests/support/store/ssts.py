@@ -29,7 +29,7 @@ def raw_spec(*, block_bytes: int = 64 << 10, compression: str = "lz4", vnodes: i
     return TableSpec(id=1, name="kv", block_bytes=block_bytes, compression=compression, vnodes=vnodes)
 
 
-def ordered(puts: Iterable[Put]) -> list[Put]:
+def sort_puts(puts: Iterable[Put]) -> list[Put]:
     """Sort by key, then from the newest epoch to the oldest; stable."""
     return sorted(puts, key=lambda put: (put.key, -put.epoch))
 
@@ -97,7 +97,7 @@ def store_run(
     one_object_bytes: int = 0,
 ) -> tuple[SstInfo, ...]:
     """Write puts in any order as a sorted run of a raw table."""
-    rows = to_rows(ordered(puts), epoch=epoch)
+    rows = to_rows(sort_puts(puts), epoch=epoch)
     spec = raw_spec(block_bytes=block_bytes, compression=compression)
     batches = [rows] if len(rows) else []
     return store_ssts(bucket, spec, batches, sst_bytes=sst_bytes, epoch=epoch, one_object_bytes=one_object_bytes)

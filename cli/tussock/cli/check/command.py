@@ -21,7 +21,7 @@ from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectInfo, O
 
 __all__ = ["check"]
 
-FOLDERS = ("backup", "leader", "log", "pins", "snapshot", "sst", "tmp")
+FOLDERS = ("applications", "backup", "leader", "log", "pins", "snapshot", "sst", "tmp")
 HEX_DIGITS = frozenset("0123456789abcdef")
 
 

@@ -10,6 +10,7 @@ from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
+from tussock.compute.procedures.visible import VisibleTuples
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
 
@@ -37,6 +38,10 @@ class Insertions:
             on = trigger.on
             kind = "stream" if isinstance(on, Stream) else "window" if isinstance(on, Window) else "table"
             self._triggers_on.setdefault((kind, on if isinstance(on, str) else on.name), []).append(trigger.run)
+        self._visible = {
+            name: VisibleTuples(self._shapes[window.on.name], state.windows[name])
+            for name, window in definitions.windows.items()
+        }
         self._tables: dict[str, Any] = {}
         self._emitted: dict[str, list[pa.Table]] = {}
         """By stream, what the running procedure has emitted."""
@@ -49,7 +54,10 @@ class Insertions:
         """The procedure has returned: the batch goes on in the streams that it emits, maybe without tuples."""
         for stream in emits:
             tables = self._emitted.get(stream.name)
-            rows = pa.concat_tables(tables) if tables else self._shapes[stream.name].empty
+            if not tables:
+                rows = self._shapes[stream.name].empty
+            else:
+                rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
             for window in self._windows_on.get(stream.name, ()):
                 if window.by_batches and self._state.windows[window.name].insert(rows.to_pylist()):
                     self._slid(tx, window)
@@ -59,7 +67,9 @@ class Insertions:
 
     def window_rows(self, window: Window, *, staged: bool = False) -> pa.Table:
         """The visible tuples of a window, oldest first, or the staged ones."""
-        return self._shapes[window.on.name].of_rows(self._state.windows[window.name].rows(staged=staged))
+        if not staged:
+            return self._visible[window.name].table()
+        return self._shapes[window.on.name].of_rows(self._state.windows[window.name].rows(staged=True))
 
     def open_table(self, name: str) -> Any:
         """A table of the application."""

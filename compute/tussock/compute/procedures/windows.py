@@ -36,6 +36,8 @@ class WindowState:
         self._visible = visible
         self._has_slid = has_slid
         self._next = slots[-1].number + 1 if slots else 0
+        self.undone = 0
+        """Times that slots were undone: their numbers came again, with other tuples."""
         self._saved: tuple[int, int, bool] | None = None
         self._gone: list[WindowSlot] = []
         """Slots that went since the savepoint."""
@@ -103,4 +105,5 @@ class WindowState:
         kept = [slot for slot in (*self._gone, *self._slots) if slot.number < following]
         self._slots = deque(kept)
         self._next = following
+        self.undone += 1
         self.keep()

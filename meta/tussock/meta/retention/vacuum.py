@@ -58,7 +58,7 @@ from tussock.statestore.write.sst_ids import id_floor
 __all__ = ["Vacuum", "horizon_for"]
 
 ID_DIGITS = 32
-_FOLDERS = {"backup", "leader", "log", "pins", "snapshot", "sst", "tmp"}
+_FOLDERS = {"applications", "backup", "leader", "log", "pins", "snapshot", "sst", "tmp"}
 LEFTOVER_AGE_MS_MIN = 3600 * 1000
 """Half-written files are left alone for an hour at least: a slow upload is not a leftover."""
 

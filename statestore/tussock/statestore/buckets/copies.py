@@ -51,7 +51,7 @@ def restore(
         CorruptSst: an SST is missing or damaged; no store was made.
         InvalidOption: `target` is `source`, or `backup` is a clone's hold.
     """
-    with _opened(source, target, deadline, system, source_options) as (bucket, place, clocks, open_source):
+    with _open_both(source, target, deadline, system, source_options) as (bucket, place, clocks, open_source):
         importlib.import_module("tussock.meta.retention.restore").restore(
             bucket,
             place,
@@ -84,14 +84,14 @@ def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0,
         BackupExists: an interrupted clone into `target` was begun from another point of `source`.
         InvalidOption: no store is at `source`, or it is `target`, or a private memory store.
     """
-    with _opened(source, target, deadline, system) as (bucket, place, clocks, open_source):
+    with _open_both(source, target, deadline, system) as (bucket, place, clocks, open_source):
         importlib.import_module("tussock.meta.retention.clone").clone(
             bucket, place, clocks, owner=_owner(clocks), open_source=open_source, backup=backup
         )
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_both(
     source: str, target: str, deadline: float, system: System | None, options: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ObjectStore, ObjectStore, System, Callable[[str], ObjectStore]]]:
     clocks = system or RealSystem()

@@ -30,6 +30,7 @@ from tussock.statestore.tables.reads import (
     key_ranges,
     picked_columns,
 )
+from tussock.statestore.tables.row_keys import RowKeys
 from tussock.statestore.tables.shape import Shape, shape_of
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
@@ -52,6 +53,7 @@ class TypedTable:
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
         self._reader = access.reads
         self._overlay = access.begin_overlay(self._encode_kept)
+        self._alone = RowKeys(self._encoder, spec.primary_key)
 
     @property
     def spec(self) -> TableSpec:
@@ -155,16 +157,20 @@ class TypedTable:
         A value that no Python class holds, such as a time in nanoseconds without pandas, is Arrow's scalar; that is
         taken for a key as well.
         """
-        encoded = self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,))
         if self._overlay is None or epoch is not None:
-            return self._found(encoded, epoch)
+            return self._found(self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,)), epoch)
+        encoded = self._alone.key(key)
         row = self._overlay.find(encoded)
         shape = self._now()
         if row is ABSENT:
             row = self._found(encoded, epoch)
             if shape.codec is not None:
                 self._overlay.remember(encoded, row)
-        return None if row is None else {name: row.get(name) for name in shape.schema.names}
+        if row is None:
+            return None
+        # Columns that the table got since the row was kept are null.
+        names = shape.schema.names
+        return row.copy() if len(row) == len(names) else {name: row.get(name) for name in names}
 
     def _found(self, encoded: bytes, epoch: int | None) -> Row | None:
         """The row under an encoded key, as the reads of the table's access find it."""
@@ -318,7 +324,7 @@ class TypedTable:
             row = codec.row(given)
             if row is None:
                 return False
-            kept.append((self._encoder.encode_row([row[name] for name in codec.primary_key]), row))
+            kept.append((self._alone.key_of(row), row))
         for key, row in kept:
             self._overlay.write(key, row)
         return True

@@ -1,0 +1,56 @@
+"""The window's state machine, against a list; and the table of its visible tuples."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from tussock.compute.procedures.definitions import Definitions
+from tussock.compute.procedures.rows import TupleShape
+from tussock.compute.procedures.visible import VisibleTuples
+from tussock.compute.procedures.windows import WindowState
+
+X = pa.schema([("x", pa.int64())])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_insertions_equal_a_list(seed: int) -> None:
+    """Tuples or batches, both rules of the first slide, savepoints that are kept or undone."""
+    chance = random.Random(seed)
+    definitions = Definitions("a")
+    stream = definitions.add_stream("s", X)
+    size = chance.choice([1, 2, 3, 7, 40])
+    slide = chance.randint(1, size)
+    by_batches, full = chance.random() < 0.5, chance.random() < 0.5
+    rows, batches = (None, size) if by_batches else (size, None)
+    window = definitions.add_window("w", stream, rows, batches, slide, "full" if full else "slide")
+    state = WindowState(window)
+    visible_tuples = VisibleTuples(TupleShape(X, "w"), state)
+    shown: list[list[int]] = []
+    waiting: list[list[int]] = []
+    has_slid = False
+    saved = None
+    for number in range(400):
+        step = chance.random()
+        if step < 0.1 and saved is None:
+            state.begin()
+            saved = list(shown), list(waiting), has_slid
+        elif step < 0.2 and saved is not None:
+            if chance.random() < 0.5:
+                state.undo()
+                shown, waiting, has_slid = saved
+            else:
+                state.keep()
+            saved = None
+        else:
+            values = [number * 10 + at for at in range(chance.randrange(3) if by_batches else 1)]
+            waiting.append(values)
+            needed = size if full and not has_slid else slide
+            slides = len(waiting) >= needed
+            if slides:
+                shown, waiting, has_slid = (shown + waiting)[-size:], [], True
+            assert state.insert([{"x": x} for x in values]) == slides
+        if chance.random() < 0.5:
+            assert visible_tuples.table()["x"].to_pylist() == [x for slot in shown for x in slot]
+        assert [row["x"] for row in state.rows()] == [x for slot in shown for x in slot]
+        assert [row["x"] for row in state.rows(staged=True)] == [x for slot in waiting for x in slot]
