@@ -66,6 +66,7 @@ class Lives:
         return self.journal.read_bytes().count(b"\n") if self.journal.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + PLANS))
 def test_a_process_that_is_killed_loses_no_batch_and_runs_none_twice(tmp_path: Path, seed: int) -> None:

@@ -15,6 +15,7 @@ FIRST = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
 PER_TEST = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PER_TEST))
 @pytest.mark.timeout(600)
 def test_a_random_application_does_what_an_interpreter_does(first: int) -> None:

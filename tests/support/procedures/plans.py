@@ -130,9 +130,9 @@ def _procedure(
 
 
 def _window(chance: random.Random, name: str, on: str) -> WindowPlan:
-    size = chance.randint(1, 5)
+    size = chance.choice((chance.randint(1, 5), chance.randint(1, 5), chance.randint(6, 40)))
     by_batches = chance.random() < 0.5
-    return WindowPlan(name, on, size, chance.randint(1, size), by_batches, chance.choice(("slide", "full")))
+    return WindowPlan(name, on, size, chance.randint(1, min(size, 9)), by_batches, chance.choice(("slide", "full")))
 
 
 def _trigger(chance: random.Random, number: int, kind: Any, among: list[str]) -> TriggerPlan:
