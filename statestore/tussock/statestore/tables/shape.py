@@ -1,15 +1,20 @@
 """What an open typed table knows of its schema, taken apart once."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows.python_values import may_lose
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.sst.writer import value_schema
 
-__all__ = ["Shape", "shape_of"]
+__all__ = ["Shape", "encoder_of", "shape_of"]
+
+_KEPT = 256
+"""Tables whose schema was taken apart: a transaction opens its tables anew, and is over in a millisecond."""
 
 
 class Shape(NamedTuple):
@@ -27,6 +32,13 @@ class Shape(NamedTuple):
     """For rows that are written alone; `None` if some of its types need Arrow."""
 
 
+@lru_cache(_KEPT)
+def encoder_of(spec: TableSpec) -> KeyEncoder:
+    """What encodes the keys of a table."""
+    return KeyEncoder(spec.arrow_schema(), spec.primary_key, spec.distribution_key, spec.vnodes)
+
+
+@lru_cache(_KEPT)
 def shape_of(spec: TableSpec) -> Shape:
     """The shape of a table as the catalog holds it."""
     stored = value_schema(spec)

@@ -31,7 +31,7 @@ from tussock.statestore.tables.reads import (
     picked_columns,
 )
 from tussock.statestore.tables.row_keys import RowKeys
-from tussock.statestore.tables.shape import Shape, shape_of
+from tussock.statestore.tables.shape import Shape, encoder_of, shape_of
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
@@ -50,7 +50,7 @@ class TypedTable:
         self._id = spec.id
         self._shape = shape_of(spec)
         # The key never changes.
-        self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
+        self._encoder = encoder_of(spec)
         self._reader = access.reads
         self._overlay = access.begin_overlay(self._encode_kept)
         self._alone = RowKeys(self._encoder, spec.primary_key)
