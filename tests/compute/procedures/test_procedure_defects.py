@@ -1,7 +1,4 @@
-"""What random applications and damage have found and is not mended yet, each as its smallest story.
-
-A test that begins to pass fails as such: its mark goes, the test stays.
-"""
+"""What random applications and damage have found, each as its smallest story."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
@@ -64,7 +61,6 @@ def dies(bucket: ObjectStore, work: Any, **options: Any) -> None:
         store.close()
 
 
-@pytest.mark.xfail(strict=True, reason="_commit_now() takes the replies away before the commit, which may fail")
 def test_who_waits_for_a_commit_hears_that_it_failed(store: StateStore) -> None:
     """With `checkpoint=0`, somebody else has written to the application's table: the caller waited for ever."""
     app = adder(store, checkpoint=0)
@@ -80,7 +76,6 @@ def test_who_waits_for_a_commit_hears_that_it_failed(store: StateStore) -> None:
     assert isinstance(ticket.exception(timeout=0), ps.ApplicationFenced)
 
 
-@pytest.mark.xfail(strict=True, reason="whatever a procedure raises during the replay is NotDeterministic")
 def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: ObjectStore) -> None:
     """The replay reads a row and cannot: the start has to say so, and not that the program draws numbers."""
     with open_on(bucket, QuickSystem()) as store, adder(store) as app:
@@ -97,7 +92,6 @@ def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: Obje
             app.start()
 
 
-@pytest.mark.xfail(strict=True, reason="unload() is called on an engine that was never loaded")
 def test_a_start_says_what_was_in_its_way(bucket: ObjectStore) -> None:
     """The bucket is away before the tables are read: `AttributeError` came instead."""
     with open_on(bucket, QuickSystem()) as store, adder(store) as app:
@@ -114,7 +108,6 @@ def test_a_start_says_what_was_in_its_way(bucket: ObjectStore) -> None:
             app.start()
 
 
-@pytest.mark.xfail(strict=True, reason="a call that failed leaves its intent as the log's last record")
 def test_a_call_that_was_refused_is_not_done_by_a_recovery(bucket: ObjectStore) -> None:
     """It asked outside, which refused, and its caller was told so; after a crash it was run again, and succeeded."""
     is_open = [False]
@@ -149,7 +142,6 @@ def test_a_call_that_was_refused_is_not_done_by_a_recovery(bucket: ObjectStore) 
         assert app.call("read", timeout=10) is None
 
 
-@pytest.mark.xfail(strict=True, reason="end_step() hands a stream on before the windows of the streams after it slide")
 def test_what_a_trigger_of_a_window_by_batches_emits_reaches_its_consumers(store: StateStore) -> None:
     """The procedure emits two streams; the trigger of a window on the second one emits into the first."""
     app = ps.App(store, "windows")
@@ -174,7 +166,6 @@ def test_what_a_trigger_of_a_window_by_batches_emits_reaches_its_consumers(store
     assert taken == [7]
 
 
-@pytest.mark.xfail(strict=True, reason="replies are kept by the batch's id modulo 10,000")
 def test_the_reply_of_the_batch_before_the_last_is_kept(store: StateStore) -> None:
     """Ids may have gaps: two that differ by 10,000 have one place for their replies."""
     with adder(store) as app:

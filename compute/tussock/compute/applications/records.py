@@ -88,6 +88,8 @@ def decode_group(data: bytes, path: str) -> Group:
     magic, version, length, checksum = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise CorruptLog(f"{path}: offset 0: expected magic {MAGIC!r}, found {magic!r}; the object is foreign")
+    if not version:
+        raise CorruptLog(f"{path}: offset 4: there is no version 0 of the input log; the object is damaged")
     if version > VERSION:
         raise NewerFormat(f"{path}: format {version} of the input log, known are those up to {VERSION}: upgrade this")
     body = memoryview(data)[_HEAD.size :]

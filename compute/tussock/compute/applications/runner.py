@@ -20,7 +20,7 @@ from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
-from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore
+from tussock.statestore import Conflict, Fenced, StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.buckets.opening import open_bucket
@@ -69,7 +69,7 @@ class Runner:
         self._replies: list[tuple[Future[Any], Outcome]] = []
         self._group_began = 0.0
         self._running: Future[Any] | None = None
-        """The reply of what runs, or ran last."""
+        """The reply of what runs."""
         self._commit: _Commit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
@@ -188,6 +188,7 @@ class Runner:
                 if request.reply is not _NOBODY:
                     self._running = request.reply
                     self._take(self._program.run(request.what, self._seq + 1), request.reply)
+                    self._running = None
                 self._look_after()
             self._end()
         except Exception as error:  # noqa: BLE001 - every caller who waits has to hear of it
@@ -265,11 +266,15 @@ class Runner:
     def _commit_now(self) -> None:
         """The state's commit first, then the replies: with a store epoch for each request the log's end is its own."""
         replies, self._replies = self._replies, []
-        if self._is_dirty:
-            self._hand_over()
-            self._begin_commit()
-            assert self._commit is not None
-            self._commit.wait()
+        try:
+            if self._is_dirty:
+                self._hand_over()
+                self._begin_commit()
+                assert self._commit is not None
+                self._commit.wait()
+        except BaseException:
+            self._replies = replies
+            raise
         for reply, outcome in replies:
             give(reply, outcome)
 
@@ -336,6 +341,9 @@ class Runner:
         for reply, _ in self._replies:
             give(reply, Outcome(error=error))
         self._replies = []
+        if self._running is not None:
+            # It may have failed in the middle of its run, before it had an outcome.
+            give(self._running, Outcome(error=error))
         self._writer.stop()
         self._program.unload()
         self._delta.close()
@@ -390,11 +398,3 @@ class _Commit:
 
 _NOBODY: "Future[Any]" = Future()
 _NUDGE = Request(None, _NOBODY)
-
-
-def check_seconds(value: object, what: str, *, none: bool) -> None:
-    """`InvalidOption` unless these are seconds from 0 to a day, or `None` where that has a meaning."""
-    if value is None and none:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86_400:
-        raise InvalidOption(f"{what} is {value!r:.100}; expected seconds from 0 to 86,400{' or None' if none else ''}")

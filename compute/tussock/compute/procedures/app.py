@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.errors import ApplicationStopped
-from tussock.compute.applications.runner import Runner, check_seconds
+from tussock.compute.applications.runner import Runner
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.engine import Ask, BatchRequest, CallRequest, Engine
 from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table

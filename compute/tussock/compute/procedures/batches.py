@@ -19,7 +19,7 @@ from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.insertions import Insertions
 from tussock.compute.procedures.replies import Reply, pack_value
 from tussock.compute.procedures.state import EngineState
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, MetaUnavailable, ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["Batches", "RunningBatch", "failure"]
@@ -53,6 +53,8 @@ class Batches:
         self._state = state
         self._deadline = deadline
         self.insertions = Insertions(definitions, graph, delta, state)
+        self.is_replay = False
+        """Whether what runs was recorded: then an outage of the store is no result of the program."""
         self.trace: deque[tuple[str, int | None]] = deque(maxlen=TRACE_MAX)
 
     def begin(self, running: RunningBatch) -> RunningBatch:
@@ -152,16 +154,24 @@ class Batches:
             self._deadline.run(run)
         except NotDeterministic:
             raise
+        except (ObjectStoreUnavailable, MetaUnavailable) as error:
+            if self.is_replay:
+                raise
+            return _failure_by(procedure.name, batch_id, error)
         except Overdue:
             return failure(procedure.name, batch_id, f"it did not return within {self._deadline.seconds:g} s")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its batch's result
-            raised = failure(procedure.name, batch_id, f"{type(error).__name__}: {error}"[:CAUSE_MAX])
-            raised.__cause__ = error
-            return raised
+            return _failure_by(procedure.name, batch_id, error)
         return None
+
+
+def _failure_by(procedure: str, batch_id: int | None, error: BaseException) -> ProcedureError:
+    raised = failure(procedure, batch_id, f"{type(error).__name__}: {error}"[:CAUSE_MAX])
+    raised.__cause__ = error
+    return raised
 
 
 def failure(procedure: str, batch_id: int | None, cause: str) -> ProcedureError:
     """The error of a batch, or of a call, that raised."""
-    of = "was called" if batch_id is None else f"failed on batch {batch_id}, which is rolled back"
+    of = "failed" if batch_id is None else f"failed on batch {batch_id}, which is rolled back"
     return ProcedureError(f"procedure {procedure!r} {of}: {cause}", procedure, batch_id, cause)

@@ -61,6 +61,7 @@ class Engine:
             name: TupleShape(one.schema, f"procedure {name!r}") if one.schema is not None else None
             for name, one in definitions.procedures.items()
         }
+        self._deadline: Deadline | None = None
         self._numbers = itertools.count()
         self._begun: RunningBatch | None = None
         """Of a replay, a batch whose steps have not all come."""
@@ -82,7 +83,8 @@ class Engine:
 
     def unload(self) -> None:
         """Nothing runs any more."""
-        self._deadline.stop()
+        if self._deadline is not None:
+            self._deadline.stop()
 
     def persist(self) -> bytes:
         """For a commit."""
@@ -103,6 +105,7 @@ class Engine:
 
     def replay(self, record: Record) -> None:
         """Do again what was recorded, held to its result."""
+        self._batches.is_replay = True
         if record.kind == RecordKind.INTENT:
             self._intent = record if self._begun is None else None
             return
@@ -126,6 +129,7 @@ class Engine:
 
     def resume(self, seq: int) -> Sequence[Outcome]:
         """The scheduler is on again: what the log had begun goes on."""
+        self._batches.is_replay = False
         begun, self._begun = self._begun, None
         intent, self._intent = self._intent, None
         self._numbers = itertools.count(seq)
@@ -225,7 +229,8 @@ class Engine:
         self._asked = request.name, 0, request.arguments
         draws = self._draws()
         value, digest, error = self._batches.call(call, msgspec.msgpack.decode(request.arguments), draws)
-        if digest is None and not draws.drawn:
+        is_recorded = digest is not None or draws.drawn or self._asked is None
+        if not is_recorded:
             return Outcome((), unpack_value(value), error)
         failed, cause = ("", "") if error is None else (error.procedure, error.cause)
         number = next(self._numbers)

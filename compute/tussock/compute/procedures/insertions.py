@@ -53,17 +53,20 @@ class Insertions:
     def end_step(self, tx: ProcedureContext, emits: tuple[Stream, ...], batch_id: int) -> None:
         """The procedure has returned: the batch goes on in the streams that it emits, maybe without tuples."""
         for stream in emits:
-            tables = self._emitted.get(stream.name)
-            if not tables:
-                rows = self._shapes[stream.name].empty
-            else:
-                rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
             for window in self._windows_on.get(stream.name, ()):
-                if window.by_batches and self._state.windows[window.name].insert(rows.to_pylist()):
+                if window.by_batches and self._state.windows[window.name].insert(self._rows(stream).to_pylist()):
                     self._slid(tx, window)
+        # After the triggers, which may have emitted more.
+        for stream in emits:
             consumers = self._graph.consumers[stream.name]
             if consumers:
-                self._state.put(stream, batch_id, rows, consumers)
+                self._state.put(stream, batch_id, self._rows(stream), consumers)
+
+    def _rows(self, stream: Stream) -> pa.Table:
+        tables = self._emitted.get(stream.name)
+        if not tables:
+            return self._shapes[stream.name].empty
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def window_rows(self, window: Window, *, staged: bool = False) -> pa.Table:
         """The visible tuples of a window, oldest first, or the staged ones."""

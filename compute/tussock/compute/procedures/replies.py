@@ -13,6 +13,8 @@ __all__ = ["REPLIES_SCHEMA", "Replies", "Reply", "pack_value", "unpack_value"]
 REPLIES_MAX = 10_000
 """Of one procedure."""
 REPLY_BYTES_MAX = 1 << 20
+REPLIES_BYTES_MAX = 64 << 20
+"""Of all that are kept of one procedure."""
 
 REPLIES_SCHEMA = pa.schema(
     [
@@ -73,33 +75,46 @@ class Reply(NamedTuple):
 
 
 class Replies:
-    """The newest replies of each border procedure, in a ring of slots: batch ids modulo their number."""
+    """The newest replies of each border procedure."""
 
     def __init__(self) -> None:
-        self._by_procedure: dict[str, dict[int, Reply]] = {}
-        self._fresh: dict[tuple[str, int], None] = {}
+        self._by_procedure: dict[str, dict[int, tuple[int, Reply]]] = {}
+        """By batch id, in the order of the ids: the slot of the row, and the reply."""
+        self._nbytes: dict[str, int] = {}
+        self._fresh: dict[tuple[str, int], Reply] = {}
+        self._gone: dict[tuple[str, int], None] = {}
 
     def add(self, procedure: str, reply: Reply) -> None:
-        """The reply of a batch, in the place of a much older one."""
-        slot = reply.batch_id % REPLIES_MAX
-        self._by_procedure.setdefault(procedure, {})[slot] = reply
-        self._fresh[procedure, slot] = None
+        """The reply of a batch, whose id is above all others of the procedure; the oldest one goes for it."""
+        replies = self._by_procedure.setdefault(procedure, {})
+        slot = (next(reversed(replies.values()))[0] + 1) % (2 * REPLIES_MAX) if replies else 0
+        self._keep(procedure, slot, reply)
+        self._fresh[procedure, slot] = reply
+        self._gone.pop((procedure, slot), None)
+        while len(replies) > REPLIES_MAX or self._nbytes[procedure] > REPLIES_BYTES_MAX:
+            oldest, old = replies.pop(next(iter(replies)))
+            self._nbytes[procedure] -= len(old.value) + len(old.cause)
+            self._fresh.pop((procedure, oldest), None)
+            self._gone[procedure, oldest] = None
 
     def find(self, procedure: str, batch_id: int) -> Reply | None:
         """The reply of just that batch, if it is still kept."""
-        reply = self._by_procedure.get(procedure, {}).get(batch_id % REPLIES_MAX)
-        return reply if reply is not None and reply.batch_id == batch_id else None
+        found = self._by_procedure.get(procedure, {}).get(batch_id)
+        return None if found is None else found[1]
 
     def load(self, rows: Iterable[dict[str, Any]]) -> None:
         """What `changed_rows` gave in former runs."""
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row["batch_id"]):
             reply = Reply(row["batch_id"], row["value"], row["failed"], row["cause"])
-            self._by_procedure.setdefault(row["procedure"], {})[row["slot"]] = reply
+            self._keep(row["procedure"], row["slot"], reply)
 
-    def changed_rows(self) -> list[dict[str, Any]]:
-        """Rows of `REPLIES_SCHEMA` for what was added since the last call."""
-        fresh, self._fresh = self._fresh, {}
-        return [
-            {"procedure": procedure, "slot": slot, **self._by_procedure[procedure][slot]._asdict()}
-            for procedure, slot in fresh
-        ]
+    def changed_rows(self) -> tuple[list[dict[str, Any]], list[tuple[str, int]]]:
+        """Since the last call: rows of `REPLIES_SCHEMA` that came, and keys of those that went."""
+        fresh, gone = self._fresh, list(self._gone)
+        self._fresh, self._gone = {}, {}
+        rows = [{"procedure": name, "slot": slot, **reply._asdict()} for (name, slot), reply in fresh.items()]
+        return rows, gone
+
+    def _keep(self, procedure: str, slot: int, reply: Reply) -> None:
+        self._by_procedure.setdefault(procedure, {})[reply.batch_id] = slot, reply
+        self._nbytes[procedure] = self._nbytes.get(procedure, 0) + len(reply.value) + len(reply.cause)

@@ -31,12 +31,14 @@ class TupleShape:
         self.empty = schema.empty_table()
         self._what = what
         self._columns = [(field.name, field.type) for field in schema]
+        self._required = [at for at, field in enumerate(schema) if not field.nullable]
         self._struct = pa.struct(list(schema))
         self._codec = RowCodec.of(schema, ())
 
     def table(self, rows: Any) -> pa.Table:
         """Rows in any form as a table of the schema; `SchemaMismatch` says which column does not fit."""
-        if isinstance(rows, pa.Table) and rows.schema.equals(self.schema):
+        is_same = isinstance(rows, pa.Table) and rows.schema.equals(self.schema)
+        if is_same and not any(rows.column(at).null_count for at in self._required):
             return rows
         if type(rows) is list and len(rows) <= _FEW_ROWS:
             table = self._of_dicts(rows)

@@ -142,9 +142,12 @@ class EngineState:
 
     def persist(self) -> bytes:
         """Write what has changed since the last call into the tables; returns the rest, which is small."""
-        replies = self.replies.changed_rows()
+        replies, gone = self.replies.changed_rows()
+        table = self._delta.table(self._name("replies"))
+        if gone:
+            table.delete(gone)
         if replies:
-            self._delta.table(self._name("replies")).upsert(pa.Table.from_pylist(replies, schema=REPLIES_SCHEMA))
+            table.upsert(pa.Table.from_pylist(replies, schema=REPLIES_SCHEMA))
         self._persist_waiting()
         for name in self.windows:
             self._persist_window(name)
