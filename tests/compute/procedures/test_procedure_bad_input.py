@@ -233,3 +233,38 @@ def test_a_procedure_that_hangs_in_a_library(store: StateStore) -> None:
         app.submit("p", [])
     with pytest.raises(ps.ApplicationStopped):
         app.stop()
+
+
+def test_nulls_where_a_schema_has_none(store: StateStore) -> None:
+    """Arrow data of just the schema, too: its types say nothing of nulls."""
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    app = ps.App(store, "strict", checkpoint=60)
+    app.procedure("p", border=True, schema=strict)(nothing)
+    with app:
+        for rows in ([{"x": None}], pa.table({"x": pa.array([None], pa.int64())}, schema=strict)):
+            with pytest.raises(SchemaMismatch, match=r"^procedure 'p': column 'x' is null at position 0"):
+                app.submit("p", rows)
+        app.submit("p", [{"x": 1}]).result(10)
+
+
+def test_batches_that_wait_for_others_are_limited(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join whose other border is given nothing: its batches are refused, and those that wait stay."""
+    monkeypatch.setattr("tussock.compute.procedures.state.WAITING_MAX", 3)
+    app = ps.App(store, "joins", checkpoint=60)
+    left, right = app.stream("left", X), app.stream("right", X)
+    seen: list[tuple[int, int]] = []
+    app.procedure("l", border=True, emits=left)(lambda _, given: given)
+    app.procedure("r", border=True, emits=right)(lambda _, given: given)
+
+    @app.procedure("both", consumes=[left, right])
+    def both(tx: Any, one: pa.Table, two: pa.Table) -> None:
+        seen.append((tx.batch_id, one["x"][0].as_py() + two["x"][0].as_py()))
+
+    with app:
+        for number in (1, 2, 3):
+            app.submit("l", batch(number)).result(10)
+        with pytest.raises(ps.ProcedureError, match="3 batches wait in the streams"):
+            app.submit("l", batch(4)).result(10)
+        app.submit("r", batch(10), batch_id=2).result(10)
+        app.submit("r", batch(10), batch_id=3).result(10)
+        assert seen == [(2, 12), (3, 13)]

@@ -44,7 +44,10 @@ class TupleShape:
             table = self._of_dicts(rows)
             if table is not None:
                 return table
-        batch = conform(_arrow(rows, self._what), self.schema, (), self._what)
+        try:
+            batch = conform(_arrow(rows, self._what), self.schema, (), self._what)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(str(error).replace(f"table {self._what!r}", self._what)) from error
         return pa.Table.from_arrays(batch.columns, schema=self.schema)
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

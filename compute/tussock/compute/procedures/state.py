@@ -12,7 +12,7 @@ import pyarrow as pa
 from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
-from tussock.statestore import StateStore
+from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["EngineState", "Waiting", "create_tables"]
@@ -25,6 +25,8 @@ _STREAMS_SCHEMA = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
+WAITING_MAX = 10_000
+"""Batches in streams that wait for other ones."""
 _SLOT, _POSITION = "_slot", "_position"
 
 
@@ -99,7 +101,12 @@ class EngineState:
         self.replies.add(procedure, reply)
 
     def put(self, stream: Stream, batch_id: int, rows: pa.Table, consumers: tuple[Procedure, ...]) -> None:
-        """A batch waits for its consumers."""
+        """A batch waits for its consumers; `InvalidOption` if too many do."""
+        if len(self.waiting) >= WAITING_MAX and not any(waits == batch_id for _, waits in self.waiting):
+            raise InvalidOption(
+                f"stream {stream.name!r}: {WAITING_MAX:,} batches wait in the streams of the application already, each "
+                "for another border's batch of its id: give those, under the same ids"
+            )
         self._set((stream.name, batch_id), Waiting(rows, frozenset(one.name for one in consumers)))
 
     def is_ready(self, procedure: Procedure, batch_id: int) -> bool:
