@@ -1,5 +1,6 @@
 """What random applications and damage have found, each as its smallest story."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
@@ -172,3 +173,38 @@ def test_the_reply_of_the_batch_before_the_last_is_kept(store: StateStore) -> No
         first = app.submit("add", [{"x": 1}], batch_id=10_000).result(10)
         app.submit("add", [{"x": 2}], batch_id=20_000).result(10)
         assert app.submit("add", [{"x": 1}], batch_id=10_000).result(10) == first
+
+
+class _GatedBucket:
+    """A bucket whose input log is not written while the gate is closed."""
+
+    def __init__(self, bucket: ObjectStore) -> None:
+        self._bucket = bucket
+        self.gate = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        if path.startswith("applications/"):
+            assert self.gate.wait(60)
+        return self._bucket.create(path, data)
+
+
+def test_clients_wait_while_the_log_does(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: what had run and was not durable had no limit, so a client that asks without waiting filled memory."""
+    monkeypatch.setattr("tussock.compute.applications.runner.QUEUE_MAX", 10)
+    monkeypatch.setattr("tussock.compute.applications.runner.GROUPS_MAX", 3)
+    gated = _GatedBucket(bucket)
+    gated.gate.set()
+    with open_on(gated, QuickSystem()) as store, adder(store, group_commit=None, checkpoint=3600) as app:
+        gated.gate.clear()
+        tickets: list[Any] = []
+        asking = threading.Thread(target=lambda: [tickets.append(app.submit("add", [{"x": 1}])) for _ in range(60)])
+        asking.start()
+        asking.join(1.5)
+        assert asking.is_alive()
+        assert len(tickets) < 30
+        gated.gate.set()
+        asking.join(30)
+        assert [ticket.result(30) for ticket in tickets] == list(range(1, 61))

@@ -7,13 +7,13 @@ far the application is; then the part of the log that it holds is deleted.
 """
 
 import queue
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from tussock.compute.applications.background import BackgroundCommit
 from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
 from tussock.compute.applications.input_log import InputLog
 from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
@@ -22,7 +22,7 @@ from tussock.compute.applications.progress import ApplicationProgress, read_prog
 from tussock.compute.applications.records import Record
 from tussock.statestore import Conflict, Fenced, StateStore
 from tussock.statestore.base.logs import get_logger
-from tussock.statestore.base.system import System, Task
+from tussock.statestore.base.system import Task
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
 from tussock.statestore.transactions.delta import Frozen
@@ -34,6 +34,8 @@ log = get_logger("tussock.compute.applications.runner")
 QUEUE_MAX = 10_000
 """Requests that wait; a client that asks for more waits, too."""
 GROUP_RECORDS_MAX = 10_000
+GROUPS_MAX = 64
+"""That have run, and wait to be durable."""
 DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
 RETRY_SECONDS = 0.5
@@ -70,7 +72,7 @@ class Runner:
         self._group_began = 0.0
         self._running: Future[Any] | None = None
         """The reply of what runs."""
-        self._commit: _Commit | None = None
+        self._commit: BackgroundCommit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
         self.commits = 0
@@ -88,15 +90,12 @@ class Runner:
         self._system = self._delta.system
         try:
             self._recover(generation)
+            self._resume()
         except BaseException:
             self._program.unload()
             self._delta.close()
             raise
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
-        self._writer = LogWriter(self._system, self._log, self._nudge)
-        for outcome in self._program.resume(self._seq + 1):
-            self._take(outcome, None)
-        self._hand_over()
         self._task = self._system.spawn(f"tussock application {self._name}", self._work)
 
     def submit(self, what: Any) -> "Future[Any]":
@@ -180,6 +179,17 @@ class Runner:
         if replayed:
             log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
 
+    def _resume(self) -> None:
+        """Run what the log has in part, and be ready for requests."""
+        self._writer = LogWriter(self._system, self._log, self._nudge)
+        try:
+            for outcome in self._program.resume(self._seq + 1):
+                self._take(outcome, None)
+            self._hand_over()
+        except BaseException:
+            self._writer.stop()
+            raise
+
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -236,6 +246,9 @@ class Runner:
             number, self._next_object = self._next_object, self._next_object + 1
         self._writer.put(LogGroup(number, self._records, self._replies))
         self._records, self._replies = [], []
+        if number > GROUPS_MAX:
+            # The bucket may be away for long: what ran meanwhile has a limit, and what waits to run has one.
+            self._writer.wait_durable(number - GROUPS_MAX)
 
     def _nudge(self) -> None:
         self._requests.put(_NUDGE)
@@ -285,7 +298,7 @@ class Runner:
         )
         write_progress(self._delta, self._name, progress)
         frozen = self._delta.freeze(self._seq)
-        self._commit = _Commit(self._system, partial(self._commit_frozen, frozen, self._next_object))
+        self._commit = BackgroundCommit(self._system, partial(self._commit_frozen, frozen, self._next_object))
         self._is_dirty = False
         self.commits += 1
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
@@ -368,32 +381,6 @@ class Runner:
 
     def _stopped(self) -> ApplicationStopped:
         return ApplicationStopped(f"application {self._name!r} is not running; start it, or use it in a `with` block")
-
-
-class _Commit:
-    """A commit beside the work."""
-
-    def __init__(self, system: System, work: Callable[[], None]) -> None:
-        self.failure: Exception | None = None
-        self._work = work
-        self._task = system.spawn("tussock application commit", self._run)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has ended, well or not."""
-        return not self._task.is_alive()
-
-    def wait(self) -> None:
-        """Return when it has ended; raises what it failed with."""
-        self._task.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except Exception as error:  # noqa: BLE001 - the thread of requests raises it
-            self.failure = error
 
 
 _NOBODY: "Future[Any]" = Future()
