@@ -6,6 +6,7 @@ that its column reads back needs no conversion. Whatever else is given goes thro
 """
 
 import datetime as dt
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final
@@ -50,6 +51,11 @@ def _is_text(value: Any) -> bool:
     return True
 
 
+def _is_key_float(value: Any) -> bool:
+    """Of the two zeros only the positive one: a key that is the negative one is stored as the other."""
+    return type(value) is float and (value != 0.0 or math.copysign(1.0, value) > 0)
+
+
 def _is_moment(value: Any) -> bool:
     return type(value) is dt.datetime and value.tzinfo is None and value.fold == 0
 
@@ -87,10 +93,11 @@ class RowCodec:
         """For rows of `schema`; `None` if Python's values of one of its types are not what is read back."""
         columns = []
         for field in schema:
-            fits = _fits(field.type)
+            is_key = field.name in primary_key
+            fits = _is_key_float if is_key and pt.is_float64(field.type) else _fits(field.type)
             if fits is None:
                 return None
-            columns.append((field.name, fits, field.nullable and field.name not in primary_key))
+            columns.append((field.name, fits, field.nullable and not is_key))
         return RowCodec(schema, primary_key, columns)
 
     def row(self, given: Any) -> Row | None:
