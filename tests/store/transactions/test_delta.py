@@ -78,10 +78,15 @@ def test_a_row_that_is_given_out_is_a_copy(delta: Delta) -> None:
     assert table.get(1) == row(1, 10)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_random_steps_equal_a_dict(store: StateStore, seed: int) -> None:
-    """Rows alone and together, deletes, reads, savepoints that are kept or undone, cuts and commits at any place."""
+@pytest.mark.parametrize("seed", range(40))
+def test_random_steps_equal_a_dict(store: StateStore, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows alone and together, deletes, reads, savepoints that are kept or undone, cuts and commits at any place.
+
+    In half of the runs few rows are kept alone, so that copies come and go all the time.
+    """
     chance = random.Random(seed)
+    if seed % 2:
+        monkeypatch.setattr("tussock.statestore.write.row_overlay.ROWS_MAX", chance.randint(1, 9))
     delta = store.delta("app", generation=store.open_writer("app"))
     tables = {name: delta.table(name) for name in ("t", "u")}
     truth: dict[str, dict[int, int]] = {"t": {}, "u": {}}
@@ -135,6 +140,33 @@ def test_random_steps_equal_a_dict(store: StateStore, seed: int) -> None:
         assert rows_of(tables[one]) == rows
     delta.close()
     assert {one: rows_of(store.table(one)) for one in truth} == committed
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_delta_larger_than_its_buffer_spills(tmp_path: Any, seed: int) -> None:
+    """And what was spilled can be undone, read and committed."""
+    chance = random.Random(seed)
+    with connect(tmp_path.as_uri(), compaction=False, buffer_bytes=1 << 16) as store:
+        store.create_table("t", SCHEMA, primary_key=["k"])
+        delta = store.delta("app", generation=store.open_writer("app"))
+        table, truth = delta.table("t"), {}
+        for number in range(12):
+            undone = dict(truth)
+            delta.begin()
+            for _ in range(3):
+                written = [row(chance.randrange(5_000), chance.randrange(1000)) for _ in range(700)]
+                table.upsert(pa.Table.from_pylist(written, schema=SCHEMA))
+                truth.update((one["k"], one["n"]) for one in written)
+            if chance.random() < 0.4:
+                delta.undo()
+                truth = undone
+            else:
+                delta.keep()
+            assert rows_of(table) == truth
+            if number % 4 == 3:
+                delta.freeze(number).commit()
+                assert rows_of(store.table("t")) == truth
+        delta.close()
 
 
 def test_a_batch_that_was_committed_is_not_committed_twice(store: StateStore, delta: Delta) -> None:

@@ -40,12 +40,9 @@ class _Savepoint:
 class RowOverlay:
     """The rows of one table, by encoded key. Used by one thread at a time."""
 
-    def __init__(
-        self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None], rows_max: int = ROWS_MAX
-    ) -> None:
+    def __init__(self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None]) -> None:
         """`flush` puts rows, or deletes, by ascending keys into the buffer."""
         self._flush = flush
-        self._rows_max = rows_max
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
         self._fresh: dict[bytes, None] = {}
@@ -63,7 +60,7 @@ class RowOverlay:
 
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
-        if len(self._rows) >= self._rows_max:
+        if len(self._rows) >= ROWS_MAX:
             self.flush()
             self._turn()
         savepoint = self._savepoint
@@ -77,7 +74,7 @@ class RowOverlay:
 
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if len(self._rows) < self._rows_max:
+        if len(self._rows) < ROWS_MAX:
             self._rows[key] = row
 
     def flush(self) -> None:
