@@ -27,6 +27,13 @@ def test_files_are_pieces_and_long_ones_come_first() -> None:
     assert sorted(tests + long, key=rank_of) == [*reversed(long), *tests]
 
 
+def test_files_without_spark_do_not_wait_for_its_session() -> None:
+    """They are in a room of its folder, and each is a piece."""
+    name = "tests/compute/procedures/test_x.py"
+    assert piece_of(f"{name}::test_a") == name
+    assert piece_of("tests/compute/reads/test_y.py::test_b") == "session"
+
+
 FILE = """
 import os
 import time
