@@ -258,12 +258,12 @@ def test_a_holder_that_was_cleaned_up_holds_no_longer(store: Body, shared: Objec
     serving(shared, store)
     shared.delete("StateStore", name)
     eventually(
-        "a store that is cleaned up", lambda: "cleaned up" in shared.ready("StateStore", name).get("message", "")
+        "a store that is cleaned up", lambda: "cleanup is complete" in shared.ready("StateStore", name).get("message", "")
     )
     following = on_prefix(store, f"{name}-b", store["spec"]["objectStore"]["s3"]["prefix"])
     shared.apply(following)
     eventually("the next store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 60)
-    assert "cleaned up" in shared.ready("StateStore", name)["message"]
+    assert "cleanup is complete" in shared.ready("StateStore", name)["message"]
     shared.patch("StateStore", name, {"metadata": {"finalizers": None}})
     eventually("the first store gone", lambda: shared.get("StateStore", name) is None)
 
