@@ -257,9 +257,11 @@ def test_a_holder_that_was_cleaned_up_holds_no_longer(store: Body, shared: Objec
     store["spec"]["deletionPolicy"] = "Delete"
     serving(shared, store)
     shared.delete("StateStore", name)
-    eventually(
-        "a store that is cleaned up", lambda: "cleanup is complete" in shared.ready("StateStore", name).get("message", "")
-    )
+
+    def is_cleaned_up() -> bool:
+        return "cleanup is complete" in shared.ready("StateStore", name).get("message", "")
+
+    eventually("a store that is cleaned up", is_cleaned_up)
     following = on_prefix(store, f"{name}-b", store["spec"]["objectStore"]["s3"]["prefix"])
     shared.apply(following)
     eventually("the next store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 60)
