@@ -152,6 +152,20 @@ def test_the_log_is_cut_where_a_commit_holds_it(tmp_path: Path) -> None:
         assert store.table("_applications").get("story")["seq"] == 60
 
 
+def test_a_recovery_has_a_bound_whatever_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits begin by the number of records, too, and no run goes far beyond it while one is under way."""
+    monkeypatch.setattr("tussock.compute.applications.runner.RECORDS_BEHIND_MAX", 10)
+    with opened(tmp_path) as store:
+        story = Story(store, checkpoint=3600.0)
+        with story.app as app:
+            for _ in range(5):
+                for ticket in [app.submit("SP1", batch(1)) for _ in range(25)]:
+                    ticket.result(10)
+                assert len(log_objects(tmp_path)) <= 2 * 10 + 25
+            assert app.stats()["commits"] >= 3
+            assert store.table("_applications").get("story")["seq"] >= 125 - 2 * 10 - 25
+
+
 def test_a_program_that_is_not_deterministic_does_not_start(tmp_path: Path) -> None:
     """A replay with other writes says which record it is, and leaves everything as it was."""
     with opened(tmp_path) as store:

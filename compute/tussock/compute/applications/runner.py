@@ -38,6 +38,8 @@ GROUPS_MAX = 64
 """That have run, and wait to be durable."""
 DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
+RECORDS_BEHIND_MAX = 100_000
+"""The same for records: a recovery replays them, at some 50 us for the smallest."""
 RETRY_SECONDS = 0.5
 
 _PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
@@ -266,13 +268,18 @@ class Runner:
             is_old = self._group_commit is None or (self._system.monotonic() - self._group_began >= self._group_commit)
             if is_old or len(self._records) >= GROUP_RECORDS_MAX:
                 self._hand_over()
-        if self._is_dirty and (self._system.monotonic() >= self._checkpoint_at or self._delta.nbytes > DELTA_BYTES_MAX):
+        if self._is_dirty and (self._system.monotonic() >= self._checkpoint_at or self._holds_more_than(1)):
             if self._commit is None or self._commit.is_done:
                 self._begin_commit()
-            elif self._delta.nbytes > 2 * DELTA_BYTES_MAX:
+            elif self._holds_more_than(2):
                 self._commit.wait()
             else:
                 self._checkpoint_at = self._system.monotonic() + min(self._checkpoint, 0.05)
+
+    def _holds_more_than(self, times: int) -> bool:
+        """Whether what the newest cut does not hold is more than that many times what may be."""
+        records = self._seq - self._progress.seq
+        return self._delta.nbytes > times * DELTA_BYTES_MAX or records > times * RECORDS_BEHIND_MAX
 
     # --- Commits -----------------------------------------------------------------------------------------------------
 
@@ -293,10 +300,10 @@ class Runner:
 
     def _begin_commit(self) -> None:
         self._hand_over()
-        progress = ApplicationProgress(
+        self._progress = ApplicationProgress(
             self._progress.uid, self._seq, self._next_object, self._log.takeovers, self._program.persist()
         )
-        write_progress(self._delta, self._name, progress)
+        write_progress(self._delta, self._name, self._progress)
         frozen = self._delta.freeze(self._seq)
         self._commit = BackgroundCommit(self._system, partial(self._commit_frozen, frozen, self._next_object))
         self._is_dirty = False
