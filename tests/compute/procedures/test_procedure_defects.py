@@ -193,8 +193,8 @@ class _GatedBucket:
 
 def test_clients_wait_while_the_log_does(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: what had run and was not durable had no limit, so a client that asks without waiting filled memory."""
-    monkeypatch.setattr("tussock.compute.applications.runner.QUEUE_MAX", 10)
-    monkeypatch.setattr("tussock.compute.applications.runner.GROUPS_MAX", 3)
+    monkeypatch.setattr("tussock.compute.applications.request_queue.QUEUE_MAX", 10)
+    monkeypatch.setattr("tussock.compute.applications.log_writer.GROUPS_MAX", 3)
     gated = _GatedBucket(bucket)
     gated.gate.set()
     with open_on(gated, QuickSystem()) as store, adder(store, group_commit=None, checkpoint=3600) as app:
@@ -208,3 +208,23 @@ def test_clients_wait_while_the_log_does(bucket: ObjectStore, monkeypatch: pytes
         gated.gate.set()
         asking.join(30)
         assert [ticket.result(30) for ticket in tickets] == list(range(1, 61))
+
+
+def test_clients_wait_while_the_log_does_by_bytes(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: ten thousand requests might wait, of a megabyte each; a request larger than the limit goes alone."""
+    monkeypatch.setattr("tussock.compute.applications.request_queue.QUEUE_BYTES_MAX", 1000)
+    monkeypatch.setattr("tussock.compute.applications.log_writer.GROUPS_BYTES_MAX", 1000)
+    gated = _GatedBucket(bucket)
+    gated.gate.set()
+    with open_on(gated, QuickSystem()) as store, adder(store, group_commit=None, checkpoint=3600) as app:
+        gated.gate.clear()
+        tickets: list[Any] = []
+        given = [[{"x": 1}] * 50, *([[{"x": 1}] * 5] * 300), [{"x": 1}] * 1000]
+        asking = threading.Thread(target=lambda: [tickets.append(app.submit("add", rows)) for rows in given])
+        asking.start()
+        asking.join(1.5)
+        assert asking.is_alive()
+        assert 1 < len(tickets) < 150
+        gated.gate.set()
+        asking.join(30)
+        assert [ticket.result(30) for ticket in tickets][-1] == 50 + 1500 + 1000

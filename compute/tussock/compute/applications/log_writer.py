@@ -18,6 +18,10 @@ __all__ = ["LogGroup", "LogWriter", "give"]
 log = get_logger("tussock.compute.applications.log_writer")
 
 RETRY_SECONDS = 0.5
+GROUPS_MAX = 64
+"""That have run, and wait to be durable: the bucket may be away for long."""
+GROUPS_BYTES_MAX = 256 << 20
+"""The same for bytes."""
 
 
 class LogGroup(NamedTuple):
@@ -27,6 +31,8 @@ class LogGroup(NamedTuple):
     """Of the object; 0 if there are no records, and the replies wait for the groups before it only."""
     records: list[Record]
     replies: "Sequence[tuple[Future[Any], Outcome]]"
+    size: int = 0
+    """Bytes of the records, roughly."""
 
 
 def give(reply: "Future[Any]", outcome: Outcome) -> None:
@@ -50,6 +56,8 @@ class LogWriter:
         self._groups: queue.SimpleQueue[LogGroup | None] = queue.SimpleQueue()
         self._changed = system.condition()
         self._durable = input_log.next - 1
+        self._pending = 0
+        self._pending_bytes = 0
         self.failure: Exception | None = None
         self.writes = 0
         """Objects that were written."""
@@ -61,7 +69,12 @@ class LogWriter:
         return not self._groups.empty()
 
     def put(self, group: LogGroup) -> None:
-        """Take a group; in order."""
+        """Take a group; in order, and as soon as not too many wait."""
+        if group.number:
+            with self._changed:
+                self._changed.wait_for(lambda: self.failure is not None or self._has_room(group.size))
+                self._pending += 1
+                self._pending_bytes += group.size
         self._groups.put(group)
 
     def wait_durable(self, number: int) -> None:
@@ -75,6 +88,11 @@ class LogWriter:
         """Write what is left, and end."""
         self._groups.put(None)
         self._task.join()
+
+    def _has_room(self, size: int) -> bool:
+        if not self._pending:
+            return True
+        return self._pending < GROUPS_MAX and self._pending_bytes + size <= GROUPS_BYTES_MAX
 
     def _work(self) -> None:
         while (group := self._groups.get()) is not None:
@@ -96,6 +114,8 @@ class LogWriter:
                 log.error("input log cannot be written", error=str(error), exc_info=True)
             self.failure = error
         with self._changed:
+            self._pending -= 1
+            self._pending_bytes -= group.size
             if self.failure is None:
                 self._durable = group.number
             self._changed.notify_all()

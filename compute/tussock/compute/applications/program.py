@@ -16,6 +16,8 @@ class Request(NamedTuple):
     what: Any
     """The layer's own."""
     reply: "Future[Any]"
+    size: int = 0
+    """Bytes of it, roughly."""
 
 
 class Outcome(NamedTuple):

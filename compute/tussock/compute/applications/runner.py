@@ -20,6 +20,7 @@ from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
+from tussock.compute.applications.request_queue import RequestQueue
 from tussock.statestore import Conflict, Fenced, StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Task
@@ -31,11 +32,9 @@ __all__ = ["Runner"]
 
 log = get_logger("tussock.compute.applications.runner")
 
-QUEUE_MAX = 10_000
-"""Requests that wait; a client that asks for more waits, too."""
 GROUP_RECORDS_MAX = 10_000
-GROUPS_MAX = 64
-"""That have run, and wait to be durable."""
+GROUP_BYTES_MAX = 16 << 20
+"""Of one object of the input log, as far as the requests say; a larger request is alone in its own."""
 DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
 RECORDS_BEHIND_MAX = 100_000
@@ -65,12 +64,12 @@ class Runner:
         self._group_commit = group_commit
         self._checkpoint = checkpoint
         self._place = place
-        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._failure: Exception | None = None
         self._task: Task | None = None
         self._records: list[Record] = []
         self._replies: list[tuple[Future[Any], Outcome]] = []
+        self._group_bytes = 0
         self._group_began = 0.0
         self._running: Future[Any] | None = None
         """The reply of what runs."""
@@ -90,6 +89,7 @@ class Runner:
         generation = self._store.open_writer(self._name)
         self._delta = self._store.delta(self._name, generation=generation)
         self._system = self._delta.system
+        self._requests = RequestQueue(self._system)
         try:
             self._recover(generation)
             self._resume()
@@ -100,17 +100,14 @@ class Runner:
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
         self._task = self._system.spawn(f"tussock application {self._name}", self._work)
 
-    def submit(self, what: Any) -> "Future[Any]":
-        """Ask for something; the future gets the reply once it is durable. Waits while too many others do.
+    def submit(self, what: Any, size: int = 0) -> "Future[Any]":
+        """Ask for something of `size` bytes; the future gets the reply once it is durable. Waits while too much waits.
 
         Raises `ApplicationStopped`, or what the application has failed with.
         """
         self._check_running()
-        while self._requests.qsize() >= QUEUE_MAX:
-            self._system.sleep(0.001)
-            self._check_running()
         reply: Future[Any] = Future()
-        self._requests.put(Request(what, reply))
+        self._requests.put(Request(what, reply, size), self._check_running)
         if self._failure is not None or self._task is None:
             self._drain()
         return reply
@@ -120,7 +117,7 @@ class Runner:
         if self._task is None:
             return
         self._is_stopping = True
-        self._requests.put(None)
+        self._requests.nudge(None)
         if self._failure is None:
             self._task.join()
         self._task = None
@@ -208,7 +205,7 @@ class Runner:
 
     def _next_request(self) -> Request | None:
         try:
-            return self._requests.get_nowait()
+            return self._requests.take()
         except queue.Empty:
             pass
         if not self._writer.is_busy:
@@ -216,7 +213,7 @@ class Runner:
         while True:
             timeout = self._checkpoint_at - self._system.monotonic() if self._is_dirty else None
             try:
-                return self._requests.get(timeout=None if timeout is None else max(timeout, 0.001))
+                return self._requests.wait(None if timeout is None else max(timeout, 0.001))
             except queue.Empty:
                 self._look_after()
 
@@ -233,6 +230,8 @@ class Runner:
                 self._records = [outcome.records[-1]]
             else:
                 self._records.extend(outcome.records)
+            for record in outcome.records:
+                self._group_bytes += len(record.given)
             self._seq = outcome.records[-1].seq
             self.records += len(outcome.records)
             self._is_dirty = True
@@ -246,14 +245,11 @@ class Runner:
         number = 0
         if self._records:
             number, self._next_object = self._next_object, self._next_object + 1
-        self._writer.put(LogGroup(number, self._records, self._replies))
-        self._records, self._replies = [], []
-        if number > GROUPS_MAX:
-            # The bucket may be away for long: what ran meanwhile has a limit, and what waits to run has one.
-            self._writer.wait_durable(number - GROUPS_MAX)
+        self._writer.put(LogGroup(number, self._records, self._replies, self._group_bytes))
+        self._records, self._replies, self._group_bytes = [], [], 0
 
     def _nudge(self) -> None:
-        self._requests.put(_NUDGE)
+        self._requests.nudge(_NUDGE)
 
     def _look_after(self) -> None:
         """What has to be done between two requests."""
@@ -266,7 +262,7 @@ class Runner:
             return
         if self._records or self._replies:
             is_old = self._group_commit is None or (self._system.monotonic() - self._group_began >= self._group_commit)
-            if is_old or len(self._records) >= GROUP_RECORDS_MAX:
+            if is_old or len(self._records) >= GROUP_RECORDS_MAX or self._group_bytes >= GROUP_BYTES_MAX:
                 self._hand_over()
         if self._is_dirty and (self._system.monotonic() >= self._checkpoint_at or self._holds_more_than(1)):
             if self._commit is None or self._commit.is_done:
@@ -374,7 +370,7 @@ class Runner:
         error = self._failure or self._stopped()
         while True:
             try:
-                request = self._requests.get_nowait()
+                request = self._requests.take()
             except queue.Empty:
                 return
             if request is not None and request.reply is not _NOBODY:

@@ -236,7 +236,8 @@ class App:
             # No row says which columns there are.
             rows = engine.empty_batch(procedure)
         table = to_table(rows, shape, f"procedure {procedure!r}")
-        return running.submit(BatchRequest(procedure, batch_id, table, to_bytes(rows, table)))
+        given = to_bytes(rows, table)
+        return running.submit(BatchRequest(procedure, batch_id, table, given), len(given))
 
     def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
         """The same as `call`, for a future."""
@@ -251,7 +252,7 @@ class App:
                 f"call procedure {name!r}: its arguments cannot be recorded: {error}; expected None, booleans, "
                 "numbers, strings, bytes, lists and dicts of them"
             ) from error
-        return running.submit(CallRequest(name, packed))
+        return running.submit(CallRequest(name, packed), len(packed))
 
     def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
         """Run a call procedure between two batches; returns its reply, once what it saw is durable.
