@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-quick e2e build-cluster demo bench bench-meta bench-spark bench-voter lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -78,8 +78,8 @@ bench-meta: setup-no-java ## Measure the meta service: commits, push, failover, 
 bench-spark: setup ## Measure Spark jobs: state, batches, joins; beside RocksDB and Parquet; needs MinIO
 	@$(PYTHON) benchmarks/spark_bench.py
 
-bench-voter: setup-no-java ## Measure procedures: the voter with leaderboard, beside the same logic in SQLite
-	@$(PYTHON) benchmarks/voter_bench.py
+bench-compute: setup-no-java ## Measure transactions and procedures beside SQLite, recovery, and state beyond memory
+	@$(PYTHON) benchmarks/compute_bench.py
 
 proto: setup-no-java ## Generate the code of meta.proto anew
 	@$(PYTHON) -m grpc_tools.protoc -I meta --python_out=meta --pyi_out=meta meta/tussock/meta/rpc/meta.proto

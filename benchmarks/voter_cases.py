@@ -1,4 +1,4 @@
-"""Cases of `voter_bench.py`, run by `measure.py`: the same votes through the programs of `examples/voter` and SQLite.
+"""Cases of `compute_bench.py`, run by `measure.py`: the same votes through the programs of `examples/voter` and SQLite.
 
 Each case takes an empty folder and the number of votes, and returns votes a second. It ends with an error if a reply,
 the board or the votes that count differ from what `examples/voter/checker.py` says.
