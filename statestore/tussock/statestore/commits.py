@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest
 from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
 from tussock.statestore.errors import (
     ClockAhead,
@@ -86,7 +86,7 @@ def commit_sealed(parts: StoreParts, writes: Writes, buffer: EpochBuffer, reques
     """
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
-            tables = writes.upload_epoch(buffer, payload_bytes_max=parts.backend.payload_bytes_max)
+            tables = writes.upload_epoch(buffer, payload_bytes_max=PAYLOAD_BYTES_MAX)
             return parts.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
         except StaleUpload:
             # The upload took longer than the grace period, and vacuum took it for garbage: do it again.

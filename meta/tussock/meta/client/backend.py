@@ -60,8 +60,6 @@ __all__ = ["PlatformBackend", "open_store"]
 
 log = get_logger("tussock.meta.client")
 
-PAYLOAD_BYTES_MAX = 64 << 10
-"""SSTs with at most this many bytes travel with the commit; larger ones are put into the bucket by the client."""
 REFRESH_SECONDS = 0.25
 """Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25
@@ -175,11 +173,6 @@ class PlatformBackend:
         answer = self._connection.call("OpenWriter", pb.OpenWriterRequest(writer=name))
         assert isinstance(answer, pb.OpenWriterResponse)
         return answer.generation
-
-    @property
-    def payload_bytes_max(self) -> int:
-        """Small SSTs go along with the commit: one request less for the client, and for the leader's check of them."""
-        return PAYLOAD_BYTES_MAX
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known."""

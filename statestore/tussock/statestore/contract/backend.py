@@ -16,6 +16,7 @@ from tussock.statestore.contract.records import GoneTable, Run, TableSpec, Table
 from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = [
+    "PAYLOAD_BYTES_MAX",
     "Backend",
     "BackupInfo",
     "ClockRepair",
@@ -25,6 +26,9 @@ __all__ = [
     "VacuumReport",
     "VersionView",
 ]
+
+PAYLOAD_BYTES_MAX = 64 << 10
+"""SSTs of at most this many bytes travel with their commit and lie in its log entry: one durable object, not two."""
 
 
 class VersionView(Protocol):
@@ -202,10 +206,6 @@ class Backend(Protocol):
 
     def drop_table(self, name: str) -> None:
         """Remove a table, but for pins that are there; `TableNotFound` if there is none."""
-
-    @property
-    def payload_bytes_max(self) -> int:
-        """SSTs whose object has at most this many bytes may be payloads of a commit; 0: none may."""
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known; ids of SSTs that are uploaded from now on are above it.
