@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from golden.write_manifests import FOLDER, text_of
+from support.network.certificates import Authority
 from support.operator.resources import DEFAULTS, compactor_with, meta_with, store_with
 from support.operator.store_cases import CASES, manifests_of, pod_templates
 from tussock.meta.server.settings.sources import load_settings
@@ -53,12 +55,24 @@ def test_the_order_of_a_spec_changes_nothing(case: str) -> None:
     ]
 
 
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what is mounted in a pod as its certificate: the service looks at the files that it is told of."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority(folder)
+    pair = authority.sign("meta")
+    pair.certificate.rename(folder / "tls.crt")
+    pair.key.rename(folder / "tls.key")
+    authority.certificate.rename(folder / "ca.crt")
+    return folder
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_meta_takes_its_configuration(case: str, tmp_path: Any) -> None:
+def test_meta_takes_its_configuration(case: str, tmp_path: Path, mounted: Path) -> None:
     """The service itself reads the file, and finds the store's settings in it."""
     store, _, _ = CASES[case]
     (found,) = [manifest for manifest in manifests_of(case) if manifest["kind"] == "ConfigMap"]
-    (tmp_path / "meta.toml").write_text(found["data"]["meta.toml"])
+    (tmp_path / "meta.toml").write_text(found["data"]["meta.toml"].replace("/etc/tussock/tls", str(mounted)))
     settings = load_settings({}, {}, str(tmp_path / "meta.toml"))
     assert settings.versions.retention_seconds == store.spec.retention_seconds
     assert (settings.listen, settings.http_listen) == ("0.0.0.0:7370", "0.0.0.0:7371")
