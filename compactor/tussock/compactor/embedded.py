@@ -103,6 +103,11 @@ class EmbeddedBackend:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
         return self.version().committed_epoch_of(writer, batch_id, source, tables)
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """None: the client of an embedded store uploads as well as this could."""
+        return 0
+
     def upload_horizon(self) -> str:
         """The garbage horizon; refused where this machine's clock is too far ahead to name SSTs by."""
         self.meta.log.clock.check_own()

@@ -35,7 +35,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import (
@@ -173,6 +173,11 @@ class PlatformBackend:
         answer = self._connection.call("OpenWriter", pb.OpenWriterRequest(writer=name))
         assert isinstance(answer, pb.OpenWriterResponse)
         return answer.generation
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """Small SSTs go along with the commit: one request less for the client, and for the leader's check of them."""
+        return PAYLOAD_BYTES_MAX
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known."""

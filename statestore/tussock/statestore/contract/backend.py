@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PAYLOAD_BYTES_MAX = 64 << 10
-"""SSTs of at most this many bytes travel with their commit and lie in its log entry: one durable object, not two."""
+"""SSTs of at most this many bytes may travel with their commit and lie in its log entry: one object instead of two."""
 
 
 class VersionView(Protocol):
@@ -206,6 +206,10 @@ class Backend(Protocol):
 
     def drop_table(self, name: str) -> None:
         """Remove a table, but for pins that are there; `TableNotFound` if there is none."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """SSTs whose object has at most this many bytes are payloads of a commit of an epoch; 0: none is."""
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known; ids of SSTs that are uploaded from now on are above it.

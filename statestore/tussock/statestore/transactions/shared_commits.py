@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tussock.statestore.commits import commit_sealed
-from tussock.statestore.contract.backend import CommitRequest, VersionView
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.errors import Conflict, ObjectStoreUnavailable, TableNotFound, TussockError
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.rows.rows import Rows
@@ -166,7 +166,7 @@ class SharedCommits:
                     for rows in runs:
                         writes.write(table, UNCOMMITTED_EPOCH, rows)
             sealed = writes.buffer.seal(UNCOMMITTED_EPOCH)
-            epoch = commit_sealed(self._parts, writes, sealed, replace(request, expect=expect))
+            epoch = commit_sealed(self._parts, writes, sealed, replace(request, expect=expect), PAYLOAD_BYTES_MAX)
         finally:
             writes.end_beside()
         for table, uploaded in sealed.uploaded.items():

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
-from tussock.statestore.contract.backend import CommitRequest, PinHandle, VersionView
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
 from tussock.statestore.contract.readable import check_unpinned, expiry_error
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
@@ -184,7 +184,8 @@ class Transaction:
         expect = dict.fromkeys((one.access.table for one in depends), self._snapshot.epoch)
         for _ in range(COMMIT_ATTEMPTS):
             try:
-                return commit_sealed(self._parts, self._writes, sealed, replace(request, expect=expect))
+                expecting = replace(request, expect=expect)
+                return commit_sealed(self._parts, self._writes, sealed, expecting, PAYLOAD_BYTES_MAX)
             except Conflict:
                 version = self._parts.views.refresh()
                 known = self._known_epoch(request, written)
