@@ -22,6 +22,7 @@ from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.tables.table_options import table_spec
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
+from tussock.statestore.transactions.shared_commits import SharedCommits
 from tussock.statestore.transactions.transaction import Isolation, Transaction, check_isolation
 from tussock.statestore.write.epoch_issuer import EpochIssuer
 
@@ -36,6 +37,7 @@ class StateStore:
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._epochs = EpochIssuer(parts.settings.url, parts.system, parts.backend, parts.writes.buffer)
+        self._shared_commits = SharedCommits(parts)
 
     # --- Tables --------------------------------------------------------------------------------------------------
 
@@ -263,7 +265,7 @@ class StateStore:
         check_isolation(isolation)
         check_writer(writer, batch_id, generation, source)
         request = CommitRequest(epoch=0, writer=writer, batch_id=batch_id, generation=generation, source=source)
-        return Transaction(self._parts, isolation, request, self._commit_transaction)
+        return Transaction(self._parts, isolation, request, self._commit_transaction, self._shared_commits)
 
     def delta(self, writer: str, *, generation: int | None = None, source: str | None = None) -> Delta:
         """Begin a delta: rows over the newest ones, cut into commits of `writer`; for programs that run for long."""

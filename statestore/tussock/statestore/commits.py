@@ -73,20 +73,22 @@ def commit_epoch(parts: StoreParts, request: CommitRequest) -> int:
 
 def _commit_buffer(parts: StoreParts, buffer: EpochBuffer, request: CommitRequest) -> int:
     """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
-    committed = commit_sealed(parts, parts.writes, buffer, request)
+    committed = commit_sealed(parts, parts.writes, buffer, request, parts.backend.payload_bytes_max)
     parts.writes.buffer.note_committed(committed)
     parts.writes.buffer.drop(buffer.epoch)
     return committed
 
 
-def commit_sealed(parts: StoreParts, writes: Writes, buffer: EpochBuffer, request: CommitRequest) -> int:
+def commit_sealed(
+    parts: StoreParts, writes: Writes, buffer: EpochBuffer, request: CommitRequest, payload_bytes_max: int
+) -> int:
     """Upload what was sealed of a buffer and commit it as `request`, which has no tables yet; the epoch that holds.
 
-    Called again, it uploads only what was not.
+    SSTs of at most `payload_bytes_max` bytes go along with the commit. Called again, it uploads only what was not.
     """
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
-            tables = writes.upload_epoch(buffer, payload_bytes_max=parts.backend.payload_bytes_max)
+            tables = writes.upload_epoch(buffer, payload_bytes_max=payload_bytes_max)
             return parts.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
         except StaleUpload:
             # The upload took longer than the grace period, and vacuum took it for garbage: do it again.

@@ -35,7 +35,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import (
@@ -60,8 +60,6 @@ __all__ = ["PlatformBackend", "open_store"]
 
 log = get_logger("tussock.meta.client")
 
-PAYLOAD_BYTES_MAX = 64 << 10
-"""SSTs with at most this many bytes travel with the commit; larger ones are put into the bucket by the client."""
 REFRESH_SECONDS = 0.25
 """Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25

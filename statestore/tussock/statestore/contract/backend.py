@@ -16,6 +16,7 @@ from tussock.statestore.contract.records import GoneTable, Run, TableSpec, Table
 from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = [
+    "PAYLOAD_BYTES_MAX",
     "Backend",
     "BackupInfo",
     "ClockRepair",
@@ -25,6 +26,9 @@ __all__ = [
     "VacuumReport",
     "VersionView",
 ]
+
+PAYLOAD_BYTES_MAX = 64 << 10
+"""SSTs of at most this many bytes may travel with their commit and lie in its log entry: one object instead of two."""
 
 
 class VersionView(Protocol):
@@ -205,7 +209,7 @@ class Backend(Protocol):
 
     @property
     def payload_bytes_max(self) -> int:
-        """SSTs whose object has at most this many bytes may be payloads of a commit; 0: none may."""
+        """SSTs whose object has at most this many bytes are payloads of a commit of an epoch; 0: none is."""
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known; ids of SSTs that are uploaded from now on are above it.

@@ -22,6 +22,7 @@ from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.sst.lookup_many import Keys, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.transactions.read_set import ReadSet
+from tussock.statestore.transactions.recent_keys import RecentKeys
 
 __all__ = ["Overlap", "overlap", "show_key"]
 
@@ -34,13 +35,30 @@ class Overlap(NamedTuple):
     """Of that commit."""
 
 
-def overlap(sstables: Sstables, state: TableState, since: int, read: ReadSet) -> Overlap | None:
-    """A key or a key within a range of `read` with a version after epoch `since`; `None` if there is none."""
-    runs = [news for run in state.levels.runs() if (news := [sst for sst in run if sst.max_epoch > since])]
+def overlap(
+    sstables: Sstables, state: TableState, since: int, read: ReadSet, recent: RecentKeys | None = None
+) -> Overlap | None:
+    """A key or a key within a range of `read` with a version after epoch `since`; `None` if there is none.
+
+    SSTs whose keys are among the `recent` ones are not read.
+    """
+    runs: list[list[SstInfo]] = []
+    for run in state.levels.runs():
+        news = []
+        for sst in run:
+            if sst.max_epoch <= since:
+                continue
+            keys = None if recent is None else recent.get(sst.id)
+            if keys is None:
+                news.append(sst)
+            elif (key := read.holds(keys)) is not None:
+                return Overlap(key, sst.epoch)
+        if news:
+            runs.append(news)
     if not runs:
         return None
-    keys: list[Keys] = [list(read.keys), *read.arrays] if read.keys else list(read.arrays)
-    for some in keys:
+    asked: list[Keys] = [list(read.keys), *read.arrays] if read.keys else list(read.arrays)
+    for some in asked:
         found = _among_keys(sstables, runs, since, some)
         if found is not None:
             return found

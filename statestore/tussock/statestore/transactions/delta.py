@@ -204,7 +204,11 @@ class Frozen:
         no longer the newest, and what the bucket's or the service's absence raises.
         """
         epoch = self._commit(
-            lambda request: commit_sealed(self._parts, self._writes, self._sealed, request), self._request, self._tables
+            lambda request: commit_sealed(
+                self._parts, self._writes, self._sealed, request, self._parts.backend.payload_bytes_max
+            ),
+            self._request,
+            self._tables,
         )
         self.is_committed = True
         self._writes.buffer.drop(UNCOMMITTED_EPOCH)

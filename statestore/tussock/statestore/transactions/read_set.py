@@ -5,7 +5,7 @@ bounded: one that grows beyond its bytes becomes the range from its smallest to 
 conflict that the keys would find, and some more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,17 @@ class ReadSet:
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.arrays or self.ranges)
+
+    def holds(self, keys: Collection[bytes]) -> bytes | None:
+        """One of `keys` that was read; `None` if none was."""
+        for key in keys:
+            if key in self.keys or any(_is_within(key, bounds) for bounds in self.ranges):
+                return key
+        for array in self.arrays:
+            found = next((key for key in array.to_pylist() if key in keys), None)
+            if found is not None:
+                return found
+        return None
 
     def note_key(self, key: bytes) -> None:
         """A key was looked up."""
@@ -80,6 +91,11 @@ class ReadSet:
         end = None if None in ends else max(one for one in ends if one is not None)
         self.keys, self.arrays, self.ranges = set(), [], [(start, end)]
         self._nbytes = len(start or b"") + len(end or b"") + 2 * _OVERHEAD_BYTES
+
+
+def _is_within(key: bytes, bounds: Range) -> bool:
+    start, end = bounds
+    return (start is None or key >= start) and (end is None or key < end)
 
 
 class NotedReads:

@@ -9,7 +9,7 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
-from tussock.statestore.contract.backend import CommitRequest, PinHandle, VersionView
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
 from tussock.statestore.contract.readable import check_unpinned, expiry_error
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
@@ -31,14 +31,20 @@ from tussock.statestore.snapshot import open_table, table_at
 from tussock.statestore.transactions.buffered_access import BufferedAccess
 from tussock.statestore.transactions.conflicts import overlap, show_key
 from tussock.statestore.transactions.read_set import NotedReads, ReadSet
+from tussock.statestore.transactions.shared_commits import (
+    BYTES_MAX,
+    COMMIT_ATTEMPTS,
+    Dependency,
+    Ending,
+    RunCommit,
+    SharedCommits,
+)
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
 __all__ = ["Isolation", "Transaction", "check_isolation"]
 
 Isolation = Literal["serializable", "snapshot"]
 
-COMMIT_ATTEMPTS = 100
-"""Of one transaction whose tables are committed to all the time, without an overlap."""
 PIN_SHARE = 4
 """A transaction pins its snapshot after the retention divided by this."""
 
@@ -60,13 +66,18 @@ class Transaction:
         parts: StoreParts,
         isolation: Isolation,
         request: CommitRequest,
-        commit: Callable[[Callable[[CommitRequest], int], CommitRequest], int],
+        commit: RunCommit,
+        shared: SharedCommits,
     ) -> None:
-        """`request` says whose commit it is; `commit` runs it with an epoch, and takes note of the one that holds."""
+        """`request` says whose commit it is; `commit` runs it with an epoch, and takes note of the one that holds.
+
+        `shared`: where small transactions that end at the same time meet.
+        """
         self._parts = parts
         self._isolation = isolation
         self._request = request
         self._commit = commit
+        self._shared = shared
         self._snapshot = _SnapshotEpoch(parts)
         self._writes = parts.writes.beside()
         self._tables: dict[str, _Dependency] = {}
@@ -136,7 +147,31 @@ class Transaction:
         written = buffer.tables_of(UNCOMMITTED_EPOCH)
         if not written and self._request.writer is None:
             return self._snapshot.read_epoch
+        runs = {table: buffer.runs(table) for table in written}
+        is_small = buffer.nbytes <= BYTES_MAX and all(run.block for some in runs.values() for run in some)
+        if is_small and self._request.writer is None:
+            oldest_first = {table: [run.block.rows for run in some[::-1] if run.block] for table, some in runs.items()}
+            return self._commit_shared(oldest_first)
         return self._commit(lambda request: self._commit_rows(request, written), self._request)
+
+    def _commit_shared(self, rows: dict[int, list[Rows]]) -> int:
+        """Commit, with others that end now; the rows are all in memory."""
+        depends = self._dependencies()
+        self._snapshot.check()
+
+        def check(version: VersionView) -> None:
+            for opened in self._tables.values():
+                if opened.access.table in rows and opened.access.table not in version.tables:
+                    raise TableNotFound(
+                        f"table {opened.access.name!r} was dropped while this transaction wrote to it; nothing of it "
+                        "is visible",
+                        opened.access.name,
+                    )
+            for one in depends:
+                self._check_overlap(one.access, one.noted, version)
+
+        noted = [Dependency(one.access.table, one.noted) for one in depends]
+        return self._shared.commit(Ending(self._snapshot.epoch, rows, noted, check), self._commit, self._request)
 
     def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
@@ -149,7 +184,8 @@ class Transaction:
         expect = dict.fromkeys((one.access.table for one in depends), self._snapshot.epoch)
         for _ in range(COMMIT_ATTEMPTS):
             try:
-                return commit_sealed(self._parts, self._writes, sealed, replace(request, expect=expect))
+                expecting = replace(request, expect=expect)
+                return commit_sealed(self._parts, self._writes, sealed, expecting, PAYLOAD_BYTES_MAX)
             except Conflict:
                 version = self._parts.views.refresh()
                 known = self._known_epoch(request, written)
@@ -194,9 +230,11 @@ class Transaction:
                 f"table {access.name!r} was dropped after epoch {since}, which this transaction read; nothing of it is "
                 "visible: run it again"
             )
+        if state.last_epoch <= since:
+            return
         if version.safe_epoch > since and not self._snapshot.is_pinned:
             raise expiry_error(since, version.safe_epoch)
-        found = overlap(self._parts.sstables, state, since, noted)
+        found = overlap(self._parts.sstables, state, since, noted, self._shared.recent)
         if found is not None:
             done = "read" if self._isolation == "serializable" else "wrote"
             raise Conflict(

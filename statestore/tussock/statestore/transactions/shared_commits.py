@@ -1,0 +1,199 @@
+"""Small transactions that end at the same time commit together: one epoch, one SST for each table, one log entry.
+
+While one commit is on its way, those that end meanwhile wait; then one of them commits for all. Nobody waits for
+others to come, so a single thread is as fast as without this. Within a group the order is that of their ends: one that
+depends on what an earlier one writes is left to the next group, which finds the conflict as with any other commit. So
+the result is that of the transactions one after the other, and a commit costs little more than for one of them.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tussock.statestore.commits import commit_sealed
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
+from tussock.statestore.errors import Conflict, ObjectStoreUnavailable, TableNotFound, TussockError
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.transactions.read_set import ReadSet
+from tussock.statestore.transactions.recent_keys import RecentKeys
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
+
+__all__ = ["COMMIT_ATTEMPTS", "Ending", "SharedCommits"]
+
+COMMIT_ATTEMPTS = 100
+"""Of transactions whose tables are committed to all the time, without an overlap."""
+TOGETHER_MAX = 64
+"""Transactions in one commit."""
+BYTES_MAX = 32 << 10
+"""Of the rows of a transaction; larger ones commit alone."""
+
+RunCommit = Callable[[Callable[[CommitRequest], int], CommitRequest], int]
+
+
+class Dependency(NamedTuple):
+    """A table of a transaction."""
+
+    table: int
+    noted: ReadSet
+    """What of it must not have been committed to since."""
+
+
+class Ending:
+    """A transaction at its end; its own thread waits in `SharedCommits.commit`."""
+
+    def __init__(
+        self,
+        since: int,
+        rows: Mapping[int, list[Rows]],
+        depends: Iterable[Dependency],
+        check: Callable[[VersionView], None],
+    ) -> None:
+        """`rows`: by table, oldest first. `check` raises `Conflict` if what came after `since` overlaps."""
+        self.since = since
+        self.rows = rows
+        self.depends = list(depends)
+        self.check = check
+        self.epoch = 0
+        self.error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is known what became of it."""
+        return bool(self.epoch) or self.error is not None
+
+    def keys(self) -> dict[int, frozenset[bytes]]:
+        """What it writes, by table."""
+        return {
+            table: frozenset(key for run in runs for key in run.keys.to_pylist()) for table, runs in self.rows.items()
+        }
+
+    def is_touched_by(self, written: Mapping[int, set[bytes]]) -> bool:
+        """Whether it depends on one of these keys."""
+        return any(one.noted.holds(written[one.table]) for one in self.depends if one.table in written)
+
+
+class SharedCommits:
+    """Where the small transactions of one store meet as they end."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._changed = parts.system.condition()
+        self._waiting: deque[Ending] = deque()
+        self._is_busy = False
+        self.recent = RecentKeys()
+
+    def commit(self, ending: Ending, run: RunCommit, request: CommitRequest) -> int:
+        """Commit a transaction, maybe with others; returns the epoch that holds, or raises as a commit alone does."""
+        with self._changed:
+            self._waiting.append(ending)
+            try:
+                self._changed.wait_for(lambda: ending.is_done or not self._is_busy)
+            except BaseException:
+                # Interrupted: nobody is there to be told, so it must not happen later either.
+                if ending in self._waiting:
+                    self._waiting.remove(ending)
+                raise
+            if not ending.is_done:
+                self._is_busy = True
+        if not ending.is_done:
+            self._lead(ending, run, request)
+        if ending.error is not None:
+            raise ending.error
+        return ending.epoch
+
+    def _lead(self, ending: Ending, run: RunCommit, request: CommitRequest) -> None:
+        """Commit for all that wait, until the own one is done."""
+        try:
+            while not ending.is_done:
+                with self._changed:
+                    group = [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
+                try:
+                    self._commit_group(group, run, request)
+                except TussockError as error:
+                    _fail(group, error)
+                except BaseException as error:
+                    _fail(group, _interruption() if not isinstance(error, Exception) else error)
+                    raise
+                with self._changed:
+                    self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+                    self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+
+    def _commit_group(self, group: list[Ending], run: RunCommit, request: CommitRequest) -> None:
+        """Commit those that go together, or tell them why not; the others are left as they are."""
+        together: list[Ending] = []
+        written: dict[int, set[bytes]] = {}
+        for ending in group:
+            if not ending.is_touched_by(written):
+                together.append(ending)
+                for table, keys in ending.keys().items():
+                    written.setdefault(table, set()).update(keys)
+        epoch = run(lambda drawn: self._commit_rows(together, drawn), request) if together else 0
+        for ending in together:
+            if ending.error is None:
+                ending.epoch = epoch
+
+    def _commit_rows(self, together: list[Ending], request: CommitRequest) -> int:
+        version: VersionView = self._parts.backend.recent()
+        for _ in range(COMMIT_ATTEMPTS):
+            _check(together, version)
+            fit = [ending for ending in together if ending.error is None]
+            if not fit:
+                return version.max_committed_epoch
+            try:
+                return self._commit_fit(fit, version, request)
+            except (Conflict, TableNotFound):
+                version = self._parts.views.refresh()
+        raise Conflict(
+            f"the tables that this transaction depends on were committed to {COMMIT_ATTEMPTS} times while it "
+            "committed; nothing of it is visible: run it again"
+        )
+
+    def _commit_fit(self, fit: list[Ending], version: VersionView, request: CommitRequest) -> int:
+        """Commit endings that nothing in a version stands against, on that version."""
+        expect = {one.table: version.max_committed_epoch for ending in fit for one in ending.depends}
+        writes = self._parts.writes.beside()
+        try:
+            for ending in fit:
+                for table, runs in ending.rows.items():
+                    for rows in runs:
+                        writes.write(table, UNCOMMITTED_EPOCH, rows)
+            sealed = writes.buffer.seal(UNCOMMITTED_EPOCH)
+            epoch = commit_sealed(self._parts, writes, sealed, replace(request, expect=expect), PAYLOAD_BYTES_MAX)
+        finally:
+            writes.end_beside()
+        for table, uploaded in sealed.uploaded.items():
+            ssts = [sst.id for one in uploaded for sst in one.ssts]
+            if len(ssts) == 1:
+                self.recent.note(ssts[0], frozenset().union(*(one.keys().get(table, ()) for one in fit)))
+        return epoch
+
+
+def _check(together: Iterable[Ending], version: VersionView) -> None:
+    for ending in together:
+        if ending.error is None:
+            try:
+                ending.check(version)
+            except TussockError as error:
+                ending.error = error
+
+
+def _fail(group: Iterable[Ending], error: BaseException) -> None:
+    """Tell all of them; each raises its own error, as one traceback cannot belong to two threads."""
+    for ending in group:
+        if not ending.is_done:
+            ending.error = copy.copy(error)
+
+
+def _interruption() -> ObjectStoreUnavailable:
+    return ObjectStoreUnavailable(
+        "the thread that committed this transaction together with others was interrupted: it is not known whether they "
+        "hold; give transactions a writer and a batch_id to find out by repeating them"
+    )
