@@ -1,0 +1,76 @@
+"""Requests that wait for the thread that runs them; a pause holds them back, except those that only look."""
+
+import queue
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from tussock.compute.applications.program import Request
+
+__all__ = ["NUDGE", "RequestQueue"]
+
+_NOBODY: "Future[Any]" = Future()
+NUDGE = Request(None, _NOBODY)
+"""Nothing to run, but something to look after."""
+
+
+class RequestQueue:
+    """Filled by any thread, emptied by one."""
+
+    def __init__(self) -> None:
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._held: deque[Request] = deque()
+        """Those that wait for the end of a pause."""
+        self.is_paused = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun, about."""
+        return self._requests.qsize() + len(self._held)
+
+    def put(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+        self._requests.put(request)
+
+    def nudge(self) -> None:
+        """Wake the thread that waits."""
+        self._requests.put(NUDGE)
+
+    def end(self) -> None:
+        """Nothing comes any more: what waits runs, in spite of a pause, and then `None` follows."""
+        self._requests.put(None)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.is_paused = False
+        self.nudge()
+
+    def next(self, timeout: float | None) -> Request | None:
+        """The next request; `None` at the end. 0 seconds: `queue.Empty` if none waits; `None`: for as long as it takes.
+
+        `NUDGE`, if there is something to look after.
+        """
+        if self._held and not self.is_paused:
+            return self._held.popleft()
+        request = self._requests.get_nowait() if timeout == 0 else self._requests.get(timeout=timeout)
+        if request is None:
+            self.is_paused = False
+            if self._held:
+                self._requests.put(None)
+                return NUDGE
+        # Behind others that are held, also if the pause has ended this moment.
+        elif request is not NUDGE and not request.is_look and (self.is_paused or self._held):
+            self._held.append(request)
+            return NUDGE
+        return request
+
+    def drain(self) -> Iterator[Request]:
+        """Take out all that waits; a thread that has ended leaves them to this. In any thread."""
+        while True:
+            try:
+                request = self._held.popleft() if self._held else self._requests.get_nowait()
+            except (queue.Empty, IndexError):
+                return
+            if request is not None and request is not NUDGE:
+                yield request
