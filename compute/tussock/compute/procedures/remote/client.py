@@ -79,7 +79,7 @@ class Client:
             submit.plain = _encode(rows)
         if not submit.plain or len(submit.plain) > PLAIN_BYTES_MAX:
             submit.arrow = arrow_bytes(self._table(procedure, rows))
-        return self._connection.ask(pb.Request(submit=submit), is_repeatable=batch_id is not None)
+        return self.ask(pb.Request(submit=submit), is_repeatable=batch_id is not None)
 
     def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
         """Run a call procedure, as `App.call_async`. `OutcomeUnknown` if the connection breaks after it was sent."""
@@ -90,7 +90,7 @@ class Client:
                 f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
                 "strings, bytes, lists and dicts of them"
             ) from error
-        return self._connection.ask(pb.Request(call=pb.Call(name=name, arguments=packed)), is_repeatable=False)
+        return self.ask(pb.Request(call=pb.Call(name=name, arguments=packed)), is_repeatable=False)
 
     def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
         """The same, waiting for the reply; `TimeoutError` after `timeout` seconds, with the call still on its way."""
@@ -126,7 +126,11 @@ class Client:
 
     def drain(self) -> None:
         """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin."""
-        self._connection.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
+        self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
+
+    def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
+        """Send a request of the protocol as it is; `is_repeatable`: again, if the connection breaks."""
+        return self._connection.ask(request, is_repeatable=is_repeatable)
 
     def close(self) -> None:
         """Wait for the replies that are under way, and end the connection. Again: nothing."""
@@ -141,7 +145,7 @@ class Client:
         self.close()
 
     def _look(self, request: pb.Request) -> Any:
-        return self._connection.ask(request, is_repeatable=True).result()
+        return self.ask(request, is_repeatable=True).result()
 
     def _table(self, procedure: str, rows: Any) -> pa.Table:
         """Rows that are no plain dicts, by the schema that the procedure has declared."""

@@ -48,8 +48,10 @@ class _NodePages:
         self._node = node
         self._authenticator = authenticator
         folder = resources.files("tussock.compute.service.server").joinpath("page")
-        # Read once, so that no request names a file of the disk.
-        self._files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+        console = resources.files("tussock.meta.server").joinpath("console")
+        # Read once, so that no request names a file of the disk. Colours and sizes are the console's.
+        found = [*folder.iterdir(), console.joinpath("console.css"), console.joinpath("icon.svg")]
+        self._files = {entry.name: entry.read_bytes() for entry in found if entry.is_file()}
 
     async def page(self, _: web.Request) -> web.Response:
         return self._file("index.html")
