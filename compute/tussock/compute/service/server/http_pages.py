@@ -6,7 +6,7 @@
 | `/status` | the status as JSON | yes |
 | `/metrics` | metrics in Prometheus' text format | yes |
 | `/healthz` | 200 while the process lives | no |
-| `/readyz` | 200 while requests are taken and run, else 503 with the reason | no |
+| `/readyz` | 200 while requests are taken, else 503 with the reason | no |
 """
 
 import asyncio

@@ -36,7 +36,7 @@ class ApplicationMetrics:
         )
         self._refused = Counter(
             "tussock_application_calls_refused",
-            "Calls and conversations that were refused before a request of them was read.",
+            "Calls and conversations that ended with an error of the node.",
             ["code"],
             registry=self._registry,
         )
@@ -64,7 +64,7 @@ class ApplicationMetrics:
 
 
 _GAUGES = {
-    "ready": "1 while requests are taken and run.",
+    "ready": "1 while requests are taken.",
     "paused": "1 while requests are taken and none is run.",
     "waiting": "Requests that have not begun to run.",
     "outstanding": "Requests that wait for their replies.",
@@ -106,7 +106,9 @@ class _StatusMetrics(Collector):
                 batches.add_metric([procedure["name"]], procedure["last_batch"])
         yield batches
         tuples = GaugeMetricFamily(
-            "tussock_application_window_tuples", "Tuples of a window.", labels=["window", "state"]
+            "tussock_application_window_tuples",
+            "Tuples, or batches, of a window: visible or staged.",
+            labels=["window", "state"],
         )
         for window in found.get("windows", ()):
             for state in ("visible", "staged"):

@@ -1,6 +1,7 @@
 // The page of one application: asks for `/status` each second and shows it. All text goes in as text.
 
 const POLL_MS = 1000;
+const TRACE_SHOWN = 12;
 const BOX = { width: 190, height: 46, gapX: 90, gapY: 18 };
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -110,7 +111,7 @@ function show(status) {
     one.name, one.stream, `${number(one.visible)} of ${number(one.size)} ${one.of}`, `${number(one.staged)} of ${number(one.slide)}`,
   ]);
   find("windows").replaceChildren(table(["window", "stream", "#visible", "#staged"], windows, "none"));
-  const trace = (status.trace ?? []).map(([name, batch]) => [name, batch === null ? "call" : number(batch)]).reverse();
+  const trace = (status.trace ?? []).slice(-TRACE_SHOWN).map(([name, batch]) => [name, batch === null ? "call" : number(batch)]).reverse();
   find("trace").replaceChildren(table(["procedure", "#batch"], trace, "none yet"));
   const failures = status.failures.map((one) => [new Date(one.ms).toISOString(), one.kind, one.error, one.text]).reverse();
   find("failures").replaceChildren(table(["time", "request", "error", "text"], failures, "none"));
