@@ -1,11 +1,11 @@
-"""Who may ask an application for what: tokens, roles, TLS and client certificates, as at a meta service."""
+"""Tokens, roles, TLS and client certificates of an application, as at a meta service."""
 
 from pathlib import Path
 
 import pytest
 
+from support.applications.serve_process import ServeProcess
 from support.network.certificates import Authority
-from support.service.serve_process import ServeProcess
 from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.meta.server.auth.tokens import create_token

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.service.serve_process import ServeProcess
+from support.applications.serve_process import ServeProcess
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.errors import InvalidBatch, MessageTooLarge

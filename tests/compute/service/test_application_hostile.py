@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from support.service.serve_process import ServeProcess
+from support.applications.serve_process import ServeProcess
 from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
@@ -71,7 +71,7 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
 
 
 def test_a_single_request_is_answered(channel: grpc.Channel) -> None:
-    """The protocol needs no client of ours: one unary call, MessagePack both ways."""
+    """The protocol needs no client of Tussock: one unary call, MessagePack both ways."""
     call = pb.Request(number=3, call=pb.Call(name="echo", arguments=msgspec.msgpack.encode(["x", 1])))
     reply = ask(channel, call.SerializeToString())
     assert (reply.number, msgspec.msgpack.decode(reply.plain)) == (3, ["x", 1])

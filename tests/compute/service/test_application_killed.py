@@ -12,7 +12,7 @@ import pytest
 from voter.checker import Checker
 from voter.generator import make_votes
 
-from support.service.serve_process import ServeProcess
+from support.applications.serve_process import ServeProcess
 from tussock.compute import procedures as ps
 from tussock.statestore import connect
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.service.serve_process import ServeProcess
+from support.applications.serve_process import ServeProcess
 from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.compute.service.server.serve import FENCED
@@ -123,7 +123,7 @@ def test_a_pause_holds_requests_back(tmp_path: Path) -> None:
 
 def test_the_local_application_pauses_too(tmp_path: Path) -> None:
     """`App.pause` and `App.resume`, and a stop that runs what waits."""
-    from support.service.served_program import make
+    from support.applications.served_program import make
 
     with connect((tmp_path / "store").as_uri()) as store:
         app = make(store)

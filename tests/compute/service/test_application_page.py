@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.service.serve_process import ServeProcess
+from support.applications.serve_process import ServeProcess
 from tussock.compute import procedures as ps
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

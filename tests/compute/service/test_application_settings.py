@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support.applications.serve_process import PROGRAM, TESTS, ServeProcess
 from support.service.meta_process import TUSSOCK
-from support.service.serve_process import PROGRAM, TESTS, ServeProcess
 from tussock.compute import procedures as ps
 from tussock.compute.service.server.settings import SERVE_FORM
 from tussock.meta.server.settings.sources import options

@@ -44,7 +44,7 @@ class Client:
     ) -> None:
         """`address` is `host:port`; connects when it is first used.
 
-        Who calls, and which service it must be, is told as to `connect`, or by the same variables of the environment.
+        Token and certificates are given as to `connect`, or by the same variables of the environment.
         For `deadline` seconds a request that has not begun is tried again; with `outstanding` requests under way the
         next one waits. Raises `InvalidOption`.
         """

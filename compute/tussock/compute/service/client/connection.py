@@ -12,7 +12,7 @@ import grpc
 
 from tussock.compute.applications.errors import ApplicationStopped, Full, OutcomeUnknown, ServiceUnavailable
 from tussock.compute.service.client.channel import ApplicationChannel
-from tussock.compute.service.client.window import Pending, SendWindow
+from tussock.compute.service.client.window import PendingRequest, SendWindow
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.values import reply_value
@@ -59,7 +59,8 @@ class ApplicationConnection:
             self._check_open()
             if self._hello is not None and size + ENVELOPE_BYTES > self._hello.message_bytes_max:
                 raise _too_large(size, self._hello.message_bytes_max)
-            while len(self._window) >= self._outstanding:
+            # The thread of replies, in a callback of a future, would wait for itself.
+            while len(self._window) >= self._outstanding and threading.current_thread() is not self._thread:
                 self._changed.wait()
                 self._check_open()
             if self._thread is None:
@@ -68,7 +69,9 @@ class ApplicationConnection:
             self._numbers += 1
             request.number = self._numbers
             future: Future[Any] = Future()
-            self._window.add(Pending(self._numbers, request, size, is_repeatable, future, self._system.monotonic()))
+            self._window.add(
+                PendingRequest(self._numbers, request, size, is_repeatable, future, self._system.monotonic())
+            )
             self._changed.notify_all()
         return future
 
@@ -112,7 +115,7 @@ class ApplicationConnection:
             if len(self._window):
                 self._system.sleep(pause)
 
-    def _given_up(self, error: TussockError | None) -> list[Pending]:
+    def _given_up(self, error: TussockError | None) -> list[PendingRequest]:
         """Those that have no chance, or no time left, of what waits."""
         if error is not None and not isinstance(error, ServiceUnavailable | Full | ApplicationStopped):
             return self._window.take_all()
@@ -142,7 +145,7 @@ class ApplicationConnection:
         return None
 
     def _take(self, replies: pb.Replies, stream: Any) -> None:
-        answered: list[tuple[Pending, pb.Reply]] = []
+        answered: list[tuple[PendingRequest, pb.Reply]] = []
         with self._changed:
             for reply in replies.replies:
                 if reply.WhichOneof("result") == "hello":
@@ -167,7 +170,7 @@ class ApplicationConnection:
             else:
                 _give(pending, reply_value(reply))
 
-    def _is_overdue(self, pending: Pending) -> bool:
+    def _is_overdue(self, pending: PendingRequest) -> bool:
         return self._system.monotonic() - pending.asked_at >= self._deadline
 
     # --- gRPC's thread -----------------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ class ApplicationConnection:
             raise ApplicationStopped(f"the client of the application at {self._channel.address} is closed")
 
 
-def _give(pending: Pending, found: Any) -> None:
+def _give(pending: PendingRequest, found: Any) -> None:
     """The reply, or the error, to a caller who may have gone."""
     try:
         if isinstance(found, TussockError):

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from tussock.compute.service.rpc import application_pb2 as pb
 
-__all__ = ["Pending", "SendWindow"]
+__all__ = ["PendingRequest", "SendWindow"]
 
 GROUP_BYTES_MAX = 1 << 20
 GROUP_REQUESTS_MAX = 512
 
 
-class Pending(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request without a reply."""
 
     number: int
@@ -37,10 +37,10 @@ class SendWindow:
     """A state machine; its user holds a lock."""
 
     def __init__(self) -> None:
-        self._outbox: deque[Pending] = deque()
-        self._sent: dict[int, Pending] = {}
+        self._outbox: deque[PendingRequest] = deque()
+        self._sent: dict[int, PendingRequest] = {}
         """In the order in which they were sent."""
-        self._refused: list[Pending] = []
+        self._refused: list[PendingRequest] = []
         self._again = False
         self._is_open = True
 
@@ -57,7 +57,7 @@ class SendWindow:
         """Whether all that was sent after a refused request has come back."""
         return bool(self._refused) and not (self._sent and next(reversed(self._sent)) > self._refused[0].number)
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PendingRequest) -> None:
         """One more, behind all others."""
         self._outbox.append(pending)
 
@@ -78,11 +78,11 @@ class SendWindow:
         self._again = False
         return group
 
-    def answered(self, number: int) -> Pending | None:
+    def answered(self, number: int) -> PendingRequest | None:
         """The request that has its reply; `None` for a number that nobody waits for."""
         return self._sent.pop(number, None)
 
-    def refused(self, pending: Pending) -> None:
+    def refused(self, pending: PendingRequest) -> None:
         """It did not begin: it waits, with all that come back after it."""
         self._refused.append(pending)
         self._refused.sort(key=lambda one: one.number)
@@ -99,14 +99,14 @@ class SendWindow:
         back = [number for number in self._sent if number >= taken_before]
         self._back([self._sent.pop(number) for number in back])
 
-    def broken(self) -> list[Pending]:
+    def broken(self) -> list[PendingRequest]:
         """The connection is gone: returns those whose outcome nobody knows; the others go again on the next one."""
         sent, self._sent = list(self._sent.values()), {}
         self._back([one for one in sent if one.is_repeatable])
         self._is_open, self._again = True, False
         return [one for one in sent if not one.is_repeatable]
 
-    def take_all(self) -> list[Pending]:
+    def take_all(self) -> list[PendingRequest]:
         """All that were not sent, to be given up."""
         left = [*self._refused, *self._outbox]
         self._refused = []
@@ -117,7 +117,7 @@ class SendWindow:
         """When the oldest of the refused ones was asked for."""
         return min(one.asked_at for one in self._refused)
 
-    def _back(self, these: Iterable[Pending]) -> None:
+    def _back(self, these: Iterable[PendingRequest]) -> None:
         back = sorted([*these, *self._refused], key=lambda one: one.number)
         self._refused = []
         self._outbox.extendleft(reversed(back))

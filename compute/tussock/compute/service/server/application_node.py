@@ -1,4 +1,4 @@
-"""The node without a network: who may ask for what, how much may be on its way, and how it ends."""
+"""The node without a network: roles, how much may be on its way, replies, status."""
 
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -11,9 +11,9 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, message_of
 from tussock.compute.service.rpc.kinds import KINDS
 from tussock.compute.service.rpc.values import set_result
+from tussock.compute.service.server.admission import Outstanding
 from tussock.compute.service.server.layer import ServedLayer
 from tussock.compute.service.server.metrics import ApplicationMetrics
-from tussock.compute.service.server.outstanding import Outstanding
 from tussock.compute.service.server.settings import RequestLimits
 from tussock.meta.server.auth.caller import Caller
 from tussock.statestore.base.logs import get_logger

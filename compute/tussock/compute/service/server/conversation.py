@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import message_of
+from tussock.compute.service.server.admission import AGAIN_MS
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
-from tussock.compute.service.server.outstanding import AGAIN_MS
 from tussock.meta.rpc.wire import Miscounted, records_in
 from tussock.meta.server.auth.caller import Caller
 from tussock.statestore.errors import InvalidOption, TussockError

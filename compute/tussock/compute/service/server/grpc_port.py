@@ -17,9 +17,9 @@ from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, error_of, message_of
 from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, SERVICE
+from tussock.compute.service.server.admission import AGAIN_MS
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
 from tussock.compute.service.server.conversation import Conversation
-from tussock.compute.service.server.outstanding import AGAIN_MS
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
 from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.caller import Caller

@@ -10,7 +10,7 @@ from typing import Any
 from support.service.meta_process import ServiceProcess
 
 TESTS = Path(__file__).resolve().parents[2]
-PROGRAM = "support.service.served_program"
+PROGRAM = "support.applications.served_program"
 
 
 class ServeProcess(ServiceProcess):
