@@ -23,6 +23,9 @@ __all__ = ["ApplicationConnection"]
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 1.0
 """Between two attempts to connect."""
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 10.0
+"""Before a refused request goes again, where the service does not say; and at most, whatever it says."""
+_NOT_BEGUN = frozenset({"Full", "ServiceUnavailable"})
 ENVELOPE_BYTES = 64
 """Around a request in a message."""
 
@@ -155,10 +158,9 @@ class ApplicationConnection:
                 pending = self._window.answered(reply.number)
                 if pending is None:
                     continue
-                if reply.error.kind == "Full" and not self._is_overdue(pending):
+                if reply.error.kind in _NOT_BEGUN and not self._is_overdue(pending):
                     self._window.refused(pending)
-                    wait_ms = getattr(error_of(reply.error), "args", ("", 50))[1:2] or (50,)
-                    self._again_at = self._system.monotonic() + float(wait_ms[0]) / 1000
+                    self._again_at = self._system.monotonic() + _wait_seconds_of(reply.error)
                 else:
                     answered.append((pending, reply))
             if replies.taken_before:
@@ -214,6 +216,13 @@ def _give(pending: PendingRequest, found: Any) -> None:
             pending.future.set_result(found)
     except InvalidStateError:
         pass  # it was cancelled before it was sent
+
+
+def _wait_seconds_of(error: pb.Error) -> float:
+    """What a refusal says of the time to wait."""
+    facts = error_of(error).args[1:2]
+    is_told = bool(facts) and isinstance(facts[0], int | float)
+    return min(max(facts[0] / 1000, 0.0), AGAIN_SECONDS_MAX) if is_told else AGAIN_SECONDS
 
 
 def _too_large(size: int, most: int) -> MessageTooLarge:

@@ -6,6 +6,7 @@ process ends with code 0. A second signal ends it at once. An application that a
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import RealSystem, System
+from tussock.statestore.errors import TussockError
 
 __all__ = ["FENCED", "serve_application"]
 
@@ -108,7 +110,8 @@ async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, s
     if layer.failure is None:
         log.info("draining", application=layer.name, seconds=seconds, outstanding=node.outstanding.requests)
         node.is_draining = True
-        layer.resume()
+        with contextlib.suppress(TussockError):  # it failed this moment: its requests hear of it
+            layer.resume()
         await port.stop(seconds)
         ended = loop.run_in_executor(None, layer.stop)
         await asyncio.wait({ended}, timeout=max(seconds, LOOK_SECONDS))
