@@ -81,8 +81,9 @@ bench-spark: setup ## Measure Spark jobs: state, batches, joins; beside RocksDB 
 bench-compute: setup-no-java ## Measure transactions and procedures beside SQLite, recovery, and state beyond memory
 	@$(PYTHON) benchmarks/compute_bench.py
 
-proto: setup-no-java ## Generate the code of meta.proto anew
+proto: setup-no-java ## Generate the code of the .proto files anew
 	@$(PYTHON) -m grpc_tools.protoc -I meta --python_out=meta --pyi_out=meta meta/tussock/meta/rpc/meta.proto
+	@$(PYTHON) -m grpc_tools.protoc -I compute --python_out=compute --pyi_out=compute compute/tussock/compute/service/rpc/application.proto
 
 lock: setup-no-java ## Write requirements.lock anew from pyproject.toml
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

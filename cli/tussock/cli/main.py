@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from tussock.cli.check.command import check
+from tussock.cli.commands.application import ANY_OPTION, call, drain, serve, submit, trace
 from tussock.cli.commands.backup import backup, clone
 from tussock.cli.commands.compactor import compactor
 from tussock.cli.commands.log import log
@@ -51,8 +52,11 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum, clone),
-    "Run a platform": (status, compactor, pause, resume),
+    "Run a platform": (status, compactor),
+    "Run an application": (submit, call, trace, drain),
+    "Run either": (pause, resume),
 }
+app.command(rich_help_panel="Run an application", context_settings=ANY_OPTION)(serve)
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)

@@ -14,7 +14,7 @@ from tussock.cli.values import safe
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption, TussockError
 
-__all__ = ["meta"]
+__all__ = ["meta", "refuse"]
 
 meta = typer.Typer(
     name="meta", help="Run a meta service: one place that many processes share a store through.", no_args_is_help=True
@@ -43,7 +43,7 @@ def serve(context: typer.Context, config: Config = None) -> None:
     try:
         settings = load_settings(parse_flags(context.args), os.environ, config)
     except InvalidOption as error:
-        _refuse(error)
+        refuse(error)
     serve_replica(settings)
 
 
@@ -55,7 +55,7 @@ def settings(context: typer.Context, config: Config = None) -> None:
     try:
         found = load_settings(parse_flags(context.args), os.environ, config)
     except InvalidOption as error:
-        _refuse(error)
+        refuse(error)
     emit_json(shown(found))
 
 
@@ -80,7 +80,7 @@ def token(
     sys.stderr.write(f"token, shown this once: {secret}\n")
 
 
-def _refuse(error: InvalidOption) -> NoReturn:
+def refuse(error: InvalidOption) -> NoReturn:
     """Say which settings do not work, a line each, which the usual report of an error would run together."""
     sys.stderr.write("error: " + safe(str(error), keep="\n") + "\n")
     raise typer.Exit(2) from None

@@ -1,4 +1,4 @@
-"""`tussock pause` and `tussock resume`: stop handing out compaction tasks, and begin again.
+"""`tussock pause` and `tussock resume`: of an application its requests, of a platform its compaction.
 
 They need the extra `platform`, so what asks the service is imported when it is asked for.
 """
@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tussock.cli.options import Meta, TlsCa, TlsCert, TlsKey, TlsServerName
+from tussock.cli.commands.application import client_of
+from tussock.cli.options import TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import note
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
@@ -17,36 +18,67 @@ __all__ = ["pause", "resume"]
 
 DEADLINE_SECONDS = 10.0
 
+Where = Annotated[
+    str | None,
+    typer.Argument(metavar="[HOST:PORT]", help="An application that `tussock serve` runs.", show_default=False),
+]
+OrMeta = Annotated[
+    str | None,
+    typer.Option(
+        "--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Or replicas of the meta service."
+    ),
+]
+
 
 def pause(
-    meta: Meta,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Shown by `tussock status` and the console.")],
+    address: Where = None,
+    meta: OrMeta = None,
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", "-r", help="Of a platform: shown by `tussock status` and the console."),
+    ] = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_server_name: TlsServerName = None,
 ) -> None:
-    """Pause compaction: running tasks end, no new ones begin, until `tussock resume`; also across leaders.
+    """Pause an application, whose requests then wait; or, with --meta and --reason, the compaction of a platform.
 
-    Writers are slowed down and then stopped as their tables fill up with small runs. Needs the role admin:
-    a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    Of a platform: running tasks end, no new ones begin, until `tussock resume`; also across leaders. Writers are slowed
+    down and then stopped as their tables fill up with small runs. Needs the role admin: a token comes in TUSSOCK_TOKEN
+    or in the file that TUSSOCK_TOKEN_FILE names.
     """
+    if address is not None:
+        with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+            client.pause()
+        note("the application is paused; its clients will wait: tussock resume")
+        return
+    if meta is None or reason is None:
+        raise typer.BadParameter("give the HOST:PORT of an application; or --meta and --reason for a platform")
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
     _tell(meta, access, paused=True, reason=reason)
     note("compaction is paused; writers will be held back in time: tussock resume")
 
 
 def resume(
-    meta: Meta,
+    address: Where = None,
+    meta: OrMeta = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_server_name: TlsServerName = None,
 ) -> None:
-    """Let compaction go on after `tussock pause`.
+    """Let an application, or with --meta the compaction of a platform, go on after `tussock pause`.
 
     Needs the role admin: a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
+    if address is not None:
+        with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+            client.resume()
+        note("the application goes on")
+        return
+    if meta is None:
+        raise typer.BadParameter("give the HOST:PORT of an application; or --meta for a platform")
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
     _tell(meta, access, paused=False, reason="")
     note("compaction goes on")

@@ -2,7 +2,15 @@
 
 from tussock.statestore.errors import TussockError
 
-__all__ = ["ApplicationFenced", "ApplicationStopped", "NotDeterministic", "ProcedureError"]
+__all__ = [
+    "ApplicationFenced",
+    "ApplicationStopped",
+    "Full",
+    "NotDeterministic",
+    "OutcomeUnknown",
+    "ProcedureError",
+    "ServiceUnavailable",
+]
 
 
 class ProcedureError(TussockError, RuntimeError):
@@ -30,3 +38,18 @@ class ApplicationFenced(TussockError, RuntimeError):
 
 class ApplicationStopped(TussockError, RuntimeError):
     """The application is not running: it was not started, or it was stopped."""
+
+
+class Full(TussockError, RuntimeError):
+    """Too many requests wait already; this one did not begin. `args[1]` says in how many milliseconds to try again."""
+
+
+class OutcomeUnknown(TussockError, ConnectionError):
+    """The connection to the application broke after the request was sent: it may have run, or may still run.
+
+    A batch with an id may be given again and gets its first reply; for others only the application's tables tell.
+    """
+
+
+class ServiceUnavailable(TussockError, ConnectionError):
+    """No application answers at that address; the request was not sent, so it may be repeated."""

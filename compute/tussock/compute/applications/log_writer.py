@@ -36,8 +36,10 @@ class LogGroup(NamedTuple):
 
 
 def give(reply: "Future[Any]", outcome: Outcome) -> None:
-    """The reply to a caller who may have gone."""
-    if reply.done() or not reply.set_running_or_notify_cancel():
+    """The reply to a caller; nobody, if the request was withdrawn before it ran, or has a reply already."""
+    if reply.done():
+        return
+    if not reply.running() and not reply.set_running_or_notify_cancel():
         return
     if outcome.error is not None:
         reply.set_exception(outcome.error)

@@ -16,6 +16,8 @@ class Request(NamedTuple):
     what: Any
     """The layer's own."""
     reply: "Future[Any]"
+    is_look: bool = False
+    """It changes nothing, and is answered while the application is paused, too."""
     size: int = 0
     """Bytes of it, roughly."""
 

@@ -1,57 +1,98 @@
-"""Requests that wait to run: in order, and within limits of number and bytes."""
+"""Requests that wait for the thread that runs them; a pause holds them back, except those that only look."""
 
 import queue
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 from tussock.compute.applications.program import Request
-from tussock.statestore.base.system import System
 
-__all__ = ["RequestQueue"]
+__all__ = ["NUDGE", "RequestQueue"]
+
+_NOBODY: "Future[Any]" = Future()
+NUDGE = Request(None, _NOBODY)
+"""Nothing to run, but something to look after."""
 
 QUEUE_MAX = 10_000
 """Requests that wait; a client that asks for more waits, too."""
 QUEUE_BYTES_MAX = 256 << 20
 """The same for bytes. A request that is larger goes alone."""
-WAIT_SECONDS = 0.001
 
 
 class RequestQueue:
-    """Many clients put, one thread takes."""
+    """Filled by any thread, emptied by one."""
 
-    def __init__(self, system: System) -> None:
-        self._system = system
+    def __init__(self) -> None:
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._lock = system.condition()
+        self._held: deque[Request] = deque()
+        """Those that wait for the end of a pause."""
+        self.is_paused = False
+        self._lock = threading.Lock()
         self._bytes = 0
 
-    def put(self, request: Request, check: Callable[[], None]) -> None:
-        """Take a request as soon as there is room; `check` is called meanwhile, and may raise."""
-        while self._requests.qsize() >= QUEUE_MAX or not self._has_room(request.size):
-            self._system.sleep(WAIT_SECONDS)
-            check()
-        self._requests.put(request)
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun, about."""
+        return self._requests.qsize() + len(self._held)
 
-    def nudge(self, request: Request | None) -> None:
-        """Let the thread that takes look up: by a request of nobody, or by `None`, after which it ends."""
-        self._requests.put(request)
-
-    def take(self) -> Request | None:
-        """The next request at once; raises `queue.Empty`."""
-        return self._taken(self._requests.get_nowait())
-
-    def wait(self, seconds: float | None) -> Request | None:
-        """The next request, within that time; raises `queue.Empty`."""
-        return self._taken(self._requests.get(timeout=seconds))
-
-    def _has_room(self, size: int) -> bool:
+    def make_room(self, size: int) -> bool:
+        """Count a request of that many bytes, which is to follow; `False` if too much waits."""
         with self._lock:
-            if self._bytes and self._bytes + size > QUEUE_BYTES_MAX:
+            if self.waiting >= QUEUE_MAX or (self._bytes and self._bytes + size > QUEUE_BYTES_MAX):
                 return False
             self._bytes += size
             return True
 
-    def _taken(self, request: Request | None) -> Request | None:
-        if request is not None and request.size:
+    def put(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+        self._requests.put(request)
+
+    def nudge(self) -> None:
+        """Wake the thread that waits."""
+        self._requests.put(NUDGE)
+
+    def end(self) -> None:
+        """Nothing comes any more: what waits runs, in spite of a pause, and then `None` follows."""
+        self._requests.put(None)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.is_paused = False
+        self.nudge()
+
+    def next(self, timeout: float | None) -> Request | None:
+        """The next request; `None` at the end. 0 seconds: `queue.Empty` if none waits; `None`: for as long as it takes.
+
+        `NUDGE`, if there is something to look after.
+        """
+        if self._held and not self.is_paused:
+            return self._taken(self._held.popleft())
+        request = self._requests.get_nowait() if timeout == 0 else self._requests.get(timeout=timeout)
+        if request is None:
+            self.is_paused = False
+            if self._held:
+                self._requests.put(None)
+                return NUDGE
+        # Behind others that are held, also if the pause has ended this moment.
+        elif request is not NUDGE and not request.is_look and (self.is_paused or self._held):
+            self._held.append(request)
+            return NUDGE
+        return None if request is None else self._taken(request)
+
+    def drain(self) -> Iterator[Request]:
+        """Take out all that waits; a thread that has ended leaves them to this. In any thread."""
+        while True:
+            try:
+                request = self._held.popleft() if self._held else self._requests.get_nowait()
+            except (queue.Empty, IndexError):
+                return
+            if request is not None and request is not NUDGE:
+                yield self._taken(request)
+
+    def _taken(self, request: Request) -> Request:
+        if request.size:
             with self._lock:
                 self._bytes -= request.size
         return request

@@ -20,7 +20,7 @@ from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
-from tussock.compute.applications.request_queue import RequestQueue
+from tussock.compute.applications.request_queue import NUDGE, RequestQueue
 from tussock.statestore import Conflict, Fenced, StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Task
@@ -64,6 +64,7 @@ class Runner:
         self._group_commit = group_commit
         self._checkpoint = checkpoint
         self._place = place
+        self._requests = RequestQueue()
         self._is_stopping = False
         self._failure: Exception | None = None
         self._task: Task | None = None
@@ -89,7 +90,6 @@ class Runner:
         generation = self._store.open_writer(self._name)
         self._delta = self._store.delta(self._name, generation=generation)
         self._system = self._delta.system
-        self._requests = RequestQueue(self._system)
         try:
             self._recover(generation)
             self._resume()
@@ -100,14 +100,18 @@ class Runner:
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
         self._task = self._system.spawn(f"tussock application {self._name}", self._work)
 
-    def submit(self, what: Any, size: int = 0) -> "Future[Any]":
+    def submit(self, what: Any, size: int = 0, *, is_look: bool = False) -> "Future[Any]":
         """Ask for something of `size` bytes; the future gets the reply once it is durable. Waits while too much waits.
 
-        Raises `ApplicationStopped`, or what the application has failed with.
+        Until the request runs, `cancel` of the future withdraws it. `is_look`: it changes nothing, and runs in a pause,
+        too. Raises `ApplicationStopped`, or what the application has failed with.
         """
         self._check_running()
+        while not is_look and not self._requests.make_room(size):
+            self._system.sleep(0.001)
+            self._check_running()
         reply: Future[Any] = Future()
-        self._requests.put(Request(what, reply, size), self._check_running)
+        self._requests.put(Request(what, reply, is_look, size))
         if self._failure is not None or self._task is None:
             self._drain()
         return reply
@@ -117,13 +121,33 @@ class Runner:
         if self._task is None:
             return
         self._is_stopping = True
-        self._requests.nudge(None)
+        self._requests.end()
         if self._failure is None:
             self._task.join()
         self._task = None
         self._drain()
         if self._failure is not None:
             raise self._failure
+
+    def pause(self) -> None:
+        """Take requests, and run none until `resume`; what runs comes to its end."""
+        self._check_running()
+        self._requests.is_paused = True
+
+    def resume(self) -> None:
+        """Run requests again, in the order in which they came."""
+        self._check_running()
+        self._requests.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether requests only wait."""
+        return self._requests.is_paused
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        return self._requests.waiting
 
     @property
     def failure(self) -> Exception | None:
@@ -180,7 +204,7 @@ class Runner:
 
     def _resume(self) -> None:
         """Run what the log has in part, and be ready for requests."""
-        self._writer = LogWriter(self._system, self._log, self._nudge)
+        self._writer = LogWriter(self._system, self._log, self._requests.nudge)
         try:
             for outcome in self._program.resume(self._seq + 1):
                 self._take(outcome, None)
@@ -194,7 +218,7 @@ class Runner:
     def _work(self) -> None:
         try:
             while (request := self._next_request()) is not None:
-                if request.reply is not _NOBODY:
+                if request is not NUDGE and request.reply.set_running_or_notify_cancel():
                     self._running = request.reply
                     self._take(self._program.run(request.what, self._seq + 1), request.reply)
                     self._running = None
@@ -205,7 +229,7 @@ class Runner:
 
     def _next_request(self) -> Request | None:
         try:
-            return self._requests.take()
+            return self._requests.next(0)
         except queue.Empty:
             pass
         if not self._writer.is_busy:
@@ -213,7 +237,7 @@ class Runner:
         while True:
             timeout = self._checkpoint_at - self._system.monotonic() if self._is_dirty else None
             try:
-                return self._requests.wait(None if timeout is None else max(timeout, 0.001))
+                return self._requests.next(None if timeout is None else max(timeout, 0.001))
             except queue.Empty:
                 self._look_after()
 
@@ -247,9 +271,6 @@ class Runner:
             number, self._next_object = self._next_object, self._next_object + 1
         self._writer.put(LogGroup(number, self._records, self._replies, self._group_bytes))
         self._records, self._replies, self._group_bytes = [], [], 0
-
-    def _nudge(self) -> None:
-        self._requests.nudge(_NUDGE)
 
     def _look_after(self) -> None:
         """What has to be done between two requests."""
@@ -368,13 +389,8 @@ class Runner:
     def _drain(self) -> None:
         """Refuse what nobody will run any more."""
         error = self._failure or self._stopped()
-        while True:
-            try:
-                request = self._requests.take()
-            except queue.Empty:
-                return
-            if request is not None and request.reply is not _NOBODY:
-                give(request.reply, Outcome(error=error))
+        for request in self._requests.drain():
+            give(request.reply, Outcome(error=error))
 
     def _check_running(self) -> None:
         if self._failure is not None:
@@ -384,7 +400,3 @@ class Runner:
 
     def _stopped(self) -> ApplicationStopped:
         return ApplicationStopped(f"application {self._name!r} is not running; start it, or use it in a `with` block")
-
-
-_NOBODY: "Future[Any]" = Future()
-_NUDGE = Request(None, _NOBODY)

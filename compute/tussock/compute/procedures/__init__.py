@@ -3,23 +3,44 @@
 `App` is the public face; see `docs/procedures.md`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tussock.compute.applications.errors import (
     ApplicationFenced,
     ApplicationStopped,
+    Full,
     NotDeterministic,
+    OutcomeUnknown,
     ProcedureError,
+    ServiceUnavailable,
 )
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Stream, Window
 
+if TYPE_CHECKING:
+    from tussock.compute.procedures.remote.client import Client
+
 __all__ = [
     "App",
     "ApplicationFenced",
     "ApplicationStopped",
+    "Client",
+    "Full",
     "NotDeterministic",
+    "OutcomeUnknown",
     "ProcedureContext",
     "ProcedureError",
+    "ServiceUnavailable",
     "Stream",
     "Window",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`Client` needs gRPC (extra `platform`), which nobody else here does: it is imported when it is asked for."""
+    if name == "Client":
+        from tussock.compute.procedures.remote.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

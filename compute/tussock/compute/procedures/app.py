@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +17,9 @@ from tussock.compute.procedures.engine import Ask, BatchRequest, CallRequest, En
 from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table
 from tussock.compute.procedures.state import create_tables
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
+
+if TYPE_CHECKING:
+    from tussock.compute.procedures.remote.served_app import ServedApp
 
 __all__ = ["App", "AppTable"]
 
@@ -281,6 +284,53 @@ class App:
         runner = self._running()
         return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
 
+    def pause(self) -> None:
+        """Take batches and calls, and run none until `resume`; `trace`, `window_rows` and `stats` answer meanwhile.
+
+        A stop runs what waits. A pause does not outlive the process. Raises `ApplicationStopped`.
+        """
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Run what waits, in the order in which it came, and what comes. Raises `ApplicationStopped`."""
+        self._running().resume()
+
+    def status(self) -> dict[str, Any]:
+        """How the application is, as JSON can say it: state, counts, graph, windows, newest executions.
+
+        Does not wait for what runs. Raises `ApplicationStopped` if it was never started.
+        """
+        if self._engine is None:
+            raise ApplicationStopped(f"application {self.name!r} was not started")
+        runner = self._runner
+        failure = None if runner is None else runner.failure
+        state = "stopped" if runner is None else "failed" if failure else "paused" if runner.is_paused else "running"
+        return {
+            "application": self.name,
+            "layer": "procedures",
+            "state": state,
+            "failure": str(failure or ""),
+            "recovery": self._recovery,
+            "waiting": 0 if runner is None else runner.waiting,
+            **({} if runner is None else self.stats()),
+            **self._engine.picture(),
+        }
+
+    def border_schemas(self) -> dict[str, pa.Schema | None]:
+        """What the batches of each border procedure look like; `None`: as they come."""
+        return {name: one.schema for name, one in self._definitions.procedures.items() if one.border}
+
+    def served(self) -> "ServedApp":
+        """The application as `tussock serve` sees it (extra `service`)."""
+        from tussock.compute.procedures.remote.served_app import ServedApp
+
+        return ServedApp(self, self._store.url)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the running application has failed with; `None` while nothing has."""
+        return None if self._runner is None else self._runner.failure
+
     # --- Within ------------------------------------------------------------------------------------------------------
 
     def _look(self, look: Callable[[Engine], Any]) -> Any:
@@ -290,7 +340,7 @@ class App:
             raise ApplicationStopped(f"application {self.name!r} was not started")
         if self._runner is None:
             return look(engine)
-        return self._runner.submit(Ask(lambda: look(engine))).result()
+        return self._runner.submit(Ask(lambda: look(engine)), is_look=True).result()
 
     def _running(self) -> Runner:
         if self._runner is None:

@@ -24,6 +24,8 @@ from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["Ask", "BatchRequest", "CallRequest", "Engine"]
 
+TRACE_SHOWN = 20
+
 
 class BatchRequest(NamedTuple):
     """A batch for a border procedure."""
@@ -160,6 +162,38 @@ class Engine:
     def trace(self, last: int) -> list[tuple[str, int | None]]:
         """The newest executions, in order; between two requests."""
         return list(self._batches.trace)[-last:]
+
+    def picture(self) -> dict[str, Any]:
+        """The graph with figures of this moment, as JSON can say it; in any thread, beside what runs."""
+        state, definitions = self._state, self._definitions
+        return {
+            "procedures": [
+                {
+                    "name": one.name,
+                    "border": one.border,
+                    "consumes": [stream.name for stream in one.consumes],
+                    "emits": [stream.name for stream in one.emits],
+                    "last_batch": state.last(one.name),
+                }
+                for one in definitions.procedures.values()
+            ],
+            "windows": [
+                {
+                    "name": window.name,
+                    "stream": window.on.name,
+                    "of": "batches" if window.by_batches else "rows",
+                    "size": window.size,
+                    "slide": window.slide,
+                    "visible": (visible := state.windows[name].visible_slots),
+                    "staged": max(len(state.windows[name].slots) - visible, 0),
+                }
+                for name, window in definitions.windows.items()
+            ],
+            "calls": sorted(definitions.calls),
+            "tables": sorted(definitions.tables),
+            # A copy first: what runs appends to it.
+            "trace": [list(one) for one in self._batches.trace.copy()][-TRACE_SHOWN:],
+        }
 
     # --- Batches -----------------------------------------------------------------------------------------------------
 

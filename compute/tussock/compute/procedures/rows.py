@@ -10,7 +10,7 @@ from tussock.statestore.errors import CorruptLog, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["TupleShape", "from_bytes", "to_bytes", "to_table"]
+__all__ = ["TupleShape", "from_bytes", "is_plain", "to_bytes", "to_table"]
 
 Row = dict[str, Any]
 
@@ -97,7 +97,7 @@ def to_table(rows: Any, shape: TupleShape | None, what: str) -> pa.Table:
 
 def to_bytes(rows: Any, table: pa.Table) -> bytes:
     """What the log keeps of rows that `to_table` took: plain dicts as they are, else Arrow's IPC stream."""
-    if type(rows) is list and rows and len(rows) <= _FEW_ROWS and all(_is_plain(row) for row in rows):
+    if type(rows) is list and rows and len(rows) <= _FEW_ROWS and all(is_plain(row) for row in rows):
         return _AS_DICTS + _encode(rows)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -105,7 +105,8 @@ def to_bytes(rows: Any, table: pa.Table) -> bytes:
     return _AS_ARROW + sink.getvalue().to_pybytes()
 
 
-def _is_plain(row: Any) -> bool:
+def is_plain(row: Any) -> bool:
+    """Whether MessagePack has all values of the row just as they are."""
     return all(type(value) in _PLAIN for value in row.values()) and all(
         -(1 << 63) <= value < 1 << 63 for value in row.values() if type(value) is int
     )

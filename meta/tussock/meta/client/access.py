@@ -21,12 +21,12 @@ from tussock.statestore.base.system import System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["dial_with"]
+__all__ = ["channel_credentials", "dial_with", "token_source"]
 
 
 def dial_with(access: Access, system: System) -> Dial:
     """Makes transports that use `access`; `InvalidOption` if a file of it cannot be used."""
-    token_of = _token(access, system)
+    token_of = token_source(access, system)
 
     def metadata() -> tuple[tuple[str, str], ...]:
         token = token_of()
@@ -35,8 +35,21 @@ def dial_with(access: Access, system: System) -> Dial:
     def closes(address: str) -> bool:
         return closes_for_tls(address, access)
 
-    if not access.tls_ca:
+    files = channel_credentials(access, system)
+    if files is None:
         return lambda address: GrpcTransport(address, None, metadata, closes_for_tls=closes)
+    name = access.tls_server_name
+
+    def make(address: str, credentials: grpc.ChannelCredentials) -> Transport:
+        return GrpcTransport(address, credentials, metadata, name, closes_for_tls=closes)
+
+    return lambda address: _Renewed(files, lambda credentials: make(address, credentials))
+
+
+def channel_credentials(access: Access, system: System) -> WatchedFiles[grpc.ChannelCredentials] | None:
+    """What a channel is made with, from files that may change; `None` without TLS. `InvalidOption` as above."""
+    if not access.tls_ca:
+        return None
     paths = [path for path in (access.tls_ca, access.tls_cert, access.tls_key) if path and path != SYSTEM_CA]
 
     def load(_: Sequence[str]) -> grpc.ChannelCredentials:
@@ -48,16 +61,11 @@ def dial_with(access: Access, system: System) -> Dial:
         check_pair(access.tls_cert, access.tls_key)
         return grpc.ssl_channel_credentials(ca, Path(access.tls_key).read_bytes(), Path(access.tls_cert).read_bytes())
 
-    files = WatchedFiles(paths, load, system)
-    name = access.tls_server_name
-
-    def make(address: str, credentials: grpc.ChannelCredentials) -> Transport:
-        return GrpcTransport(address, credentials, metadata, name, closes_for_tls=closes)
-
-    return lambda address: _Renewed(files, lambda credentials: make(address, credentials))
+    return WatchedFiles(paths, load, system)
 
 
-def _token(access: Access, system: System) -> Callable[[], str]:
+def token_source(access: Access, system: System) -> Callable[[], str]:
+    """Tells the token at each moment, empty without one; `InvalidOption` if its file cannot be used."""
     if not access.token_file:
         return lambda: access.token
 

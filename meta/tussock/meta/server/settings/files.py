@@ -5,16 +5,16 @@ The service reads them again when they change; then a file that cannot be used i
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tussock.meta.server.auth.tokens import read_tokens
-from tussock.meta.server.settings.model import MetaSettings
 from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["unusable_files"]
 
 
-def unusable_files(settings: MetaSettings) -> list[tuple[str, str]]:
+def unusable_files(settings: Any) -> list[tuple[str, str]]:
     """Pairs (option, what is wrong) of files that are missing, cannot be read, or do not hold what they should."""
     tls = settings.tls
     files = {

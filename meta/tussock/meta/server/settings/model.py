@@ -13,7 +13,19 @@ from tussock.meta.server.auth.certificates import pattern_misfit
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.buckets.urls import is_endpoint, parse_bucket_url
 
-__all__ = ["MetaSettings", "contradictions", "node_options"]
+__all__ = [
+    "Address",
+    "AddressOrNothing",
+    "LogSettings",
+    "MetaSettings",
+    "SecondsOrNever",
+    "SettingsGroup",
+    "TlsSettings",
+    "TokenSettings",
+    "access_contradictions",
+    "contradictions",
+    "node_options",
+]
 
 
 def _address(value: str) -> str:
@@ -42,6 +54,7 @@ def _split(value: object) -> object:
 Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 SecondsOrNever = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
+AddressOrNothing = Annotated[str, AfterValidator(_address_or_nothing)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
@@ -49,12 +62,14 @@ _NODE = NodeOptions()
 _PICKER = PickerConfig()
 
 
-class _Group(BaseModel):
+class SettingsGroup(BaseModel):
+    """Options that belong together."""
+
     # What is wrong is told without the value, which may be a secret in the wrong place.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class LeaderSettings(_Group):
+class LeaderSettings(SettingsGroup):
     """How replicas agree on who leads."""
 
     lease_seconds: Seconds = Field(
@@ -65,7 +80,7 @@ class LeaderSettings(_Group):
     )
 
 
-class SessionSettings(_Group):
+class SessionSettings(SettingsGroup):
     """What a client that falls silent loses, and when."""
 
     lease_seconds: Seconds = Field(
@@ -76,7 +91,7 @@ class SessionSettings(_Group):
     )
 
 
-class VersionSettings(_Group):
+class VersionSettings(SettingsGroup):
     """What the store keeps. Without a value the store's own holds."""
 
     retention_seconds: SecondsOrNever | None = Field(
@@ -91,7 +106,7 @@ class VersionSettings(_Group):
     )
 
 
-class VacuumSettings(_Group):
+class VacuumSettings(SettingsGroup):
     """When garbage is deleted."""
 
     interval_seconds: SecondsOrNever = Field(
@@ -99,7 +114,7 @@ class VacuumSettings(_Group):
     )
 
 
-class CompactionSettings(_Group):
+class CompactionSettings(SettingsGroup):
     """When tables are compacted, and by how many tasks."""
 
     tasks_per_table: int = Field(
@@ -128,7 +143,7 @@ class CompactionSettings(_Group):
     )
 
 
-class CheckpointSettings(_Group):
+class CheckpointSettings(SettingsGroup):
     """Barriers, where a job does not choose for itself."""
 
     interval_seconds: Seconds = Field(
@@ -139,7 +154,7 @@ class CheckpointSettings(_Group):
     )
 
 
-class BucketSettings(_Group):
+class BucketSettings(SettingsGroup):
     """How to reach the bucket: for the service, and handed to clients. Empty ones come from the environment."""
 
     endpoint: str = Field(default="", description="URL of the S3 server; `AWS_ENDPOINT_URL` if empty")
@@ -149,7 +164,7 @@ class BucketSettings(_Group):
     )
 
 
-class CredentialSettings(_Group):
+class CredentialSettings(SettingsGroup):
     """Which credentials of the bucket clients are given."""
 
     mode: Literal["none", "static", "assume-role"] = Field(
@@ -178,7 +193,7 @@ class CredentialSettings(_Group):
     )
 
 
-class RoleRules(_Group):
+class RoleRules(SettingsGroup):
     """Which certificates have which role: patterns `CN:`, `OU:`, `URI:` or `DNS:`, with `*` for the rest."""
 
     reader: Patterns = Field(default=(), description="certificates of readers: `CN:`, `OU:`, `URI:`, `DNS:`")
@@ -187,7 +202,7 @@ class RoleRules(_Group):
     admin: Patterns = Field(default=(), description="certificates of administrators")
 
 
-class TlsSettings(_Group):
+class TlsSettings(SettingsGroup):
     """Encryption, and authentication by certificates."""
 
     certificate: str = Field(
@@ -204,7 +219,7 @@ class TlsSettings(_Group):
     roles: RoleRules = RoleRules()
 
 
-class TokenSettings(_Group):
+class TokenSettings(SettingsGroup):
     """Authentication by bearer tokens."""
 
     file: str = Field(
@@ -212,7 +227,7 @@ class TokenSettings(_Group):
     )
 
 
-class LimitSettings(_Group):
+class LimitSettings(SettingsGroup):
     """What one caller may ask for."""
 
     message_bytes: int = Field(
@@ -226,7 +241,7 @@ class LimitSettings(_Group):
     )
 
 
-class LogSettings(_Group):
+class LogSettings(SettingsGroup):
     """What the service says on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -237,16 +252,16 @@ class LogSettings(_Group):
     )
 
 
-class MetaSettings(_Group):
+class MetaSettings(SettingsGroup):
     """All settings of one replica."""
 
     store: Annotated[str, AfterValidator(_store)] = Field(description="URL of the store's bucket; required")
     listen: Address = Field(default="127.0.0.1:7370", description="where gRPC is served")
-    advertise: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
+    advertise: AddressOrNothing = Field(
         default="",
         description="where clients reach this replica; `listen` if empty, its host replaced by the machine's name",
     )
-    http_listen: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
+    http_listen: AddressOrNothing = Field(
         default="127.0.0.1:7371", description="where console, `/metrics` and `/healthz` are served; empty for nowhere"
     )
     drain_seconds: SecondsOrNever = Field(default=10.0, description="how long SIGTERM waits for running calls")
@@ -266,23 +281,8 @@ class MetaSettings(_Group):
 
 def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
     """Pairs (option, what is wrong) of values that are right each, and cannot work together."""
-    tls, compaction = settings.tls, settings.compaction
-    found = []
-    if bool(tls.certificate) != bool(tls.key):
-        found.append(("tls.key" if tls.certificate else "tls.certificate", "certificate and key belong together"))
-    if tls.client_ca and not tls.certificate:
-        found.append(("tls.client_ca", "clients can only show certificates over TLS: set tls.certificate and tls.key"))
-    rules = [pattern for patterns in tls.roles.model_dump().values() for pattern in patterns]
-    if rules and not tls.client_ca:
-        found.append(("tls.roles", "certificates of clients are not asked for: set tls.client_ca"))
-    if tls.revoked and not tls.client_ca:
-        found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
-    if tls.client_ca and not rules and not settings.tokens.file:
-        found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
-    patterns = {"tls.revoked": tls.revoked, **{f"tls.roles.{role}": some for role, some in tls.roles}}
-    found += [
-        (name, misfit) for name, some in patterns.items() for pattern in some if (misfit := pattern_misfit(pattern))
-    ]
+    compaction = settings.compaction
+    found = access_contradictions(settings.tls, settings.tokens)
     if compaction.l0_merge_max < compaction.l0_merge_min:
         found.append(("compaction.l0_merge_max", f"is less than compaction.l0_merge_min, {compaction.l0_merge_min}"))
     if compaction.l0_stall_runs <= compaction.l0_runs_max:
@@ -313,6 +313,27 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
         )
     if settings.credentials.mode != "none" and not settings.store.startswith("s3://"):
         found.append(("credentials.mode", "credentials can be handed out for s3:// stores only"))
+    return found
+
+
+def access_contradictions(tls: TlsSettings, tokens: TokenSettings) -> list[tuple[str, str]]:
+    """Those between the options that say who may call."""
+    found = []
+    if bool(tls.certificate) != bool(tls.key):
+        found.append(("tls.key" if tls.certificate else "tls.certificate", "certificate and key belong together"))
+    if tls.client_ca and not tls.certificate:
+        found.append(("tls.client_ca", "clients can only show certificates over TLS: set tls.certificate and tls.key"))
+    rules = [pattern for patterns in tls.roles.model_dump().values() for pattern in patterns]
+    if rules and not tls.client_ca:
+        found.append(("tls.roles", "certificates of clients are not asked for: set tls.client_ca"))
+    if tls.revoked and not tls.client_ca:
+        found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
+    if tls.client_ca and not rules and not tokens.file:
+        found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
+    patterns = {"tls.revoked": tls.revoked, **{f"tls.roles.{role}": some for role, some in tls.roles}}
+    found += [
+        (name, misfit) for name, some in patterns.items() for pattern in some if (misfit := pattern_misfit(pattern))
+    ]
     return found
 
 

@@ -8,9 +8,9 @@ that hold text, since a secret may stand in the wrong place.
 import copy
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -19,16 +19,42 @@ from tussock.meta.server.settings.files import unusable_files
 from tussock.meta.server.settings.model import MetaSettings, contradictions
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["CONFIG_VARIABLE", "Option", "load_settings", "options", "parse_flags", "shown"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "Option",
+    "SettingsForm",
+    "load_form",
+    "load_settings",
+    "options",
+    "parse_flags",
+    "shown",
+]
 
 PREFIX = "TUSSOCK_META_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 """Names the file, where no flag does."""
 
 # Kubernetes puts these into every pod beside a Service called `tussock-meta`; they are not ours.
-_SERVICE_LINKS = re.compile(re.escape(PREFIX) + r"(SERVICE_\w+|PORT(_\d+_\w+)?)")
+_SERVICE_LINKS = re.compile(r"(SERVICE_\w+|PORT(_\d+_\w+)?)")
 
 Tree = dict[str, Any]
+S = TypeVar("S", bound=BaseModel)
+
+
+class SettingsForm(NamedTuple, Generic[S]):
+    """The settings of one kind of node."""
+
+    model: type[S]
+    """With groups `tls` and `tokens`."""
+    prefix: str
+    """Of its variables."""
+    contradictions: Callable[[S], Sequence[tuple[str, str]]]
+    placeholders: Mapping[str, str]
+    """Values of required options, for looking at the others where these are missing."""
+
+
+META_FORM = SettingsForm(MetaSettings, PREFIX, contradictions, {"store": "s3://unknown"})
+"""Of the scheme with which everything else can be set."""
 
 
 class Option(NamedTuple):
@@ -37,11 +63,13 @@ class Option(NamedTuple):
     name: str
     """As in the file, its group first: `leader.lease_seconds`."""
     field: FieldInfo
+    prefix: str = PREFIX
+    """Of its variable."""
 
     @property
     def variable(self) -> str:
         """`TUSSOCK_META_LEADER__LEASE_SECONDS`."""
-        return PREFIX + self.name.replace(".", "__").upper()
+        return self.prefix + self.name.replace(".", "__").upper()
 
     @property
     def flag(self) -> str:
@@ -62,31 +90,38 @@ class Option(NamedTuple):
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def options(model: type[BaseModel] = MetaSettings, group: str = "") -> Iterator[Option]:
+def options(model: type[BaseModel] = MetaSettings, group: str = "", prefix: str = PREFIX) -> Iterator[Option]:
     """All options, in the order of the file."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from options(kind, f"{group}{name}.")
+            yield from options(kind, f"{group}{name}.", prefix)
         else:
-            yield Option(group + name, field)
+            yield Option(group + name, field, prefix)
 
 
 def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: str | None = None) -> MetaSettings:
+    """The settings of a replica of the meta service; see `load_form`."""
+    return load_form(META_FORM, flags, environ, file)
+
+
+def load_form(
+    form: SettingsForm[S], flags: Mapping[str, str], environ: Mapping[str, str], file: str | None = None
+) -> S:
     """The settings of this process; `InvalidOption` with everything that is wrong, a line each.
 
     `flags` are values by name of the option. `file` is what the flag `--config` says; without it the environment may
     name one.
     """
-    known = {option.name: option for option in options()}
+    known = {option.name: option for option in options(form.model, prefix=form.prefix)}
     problems: list[str] = []
-    config = file or environ.get(CONFIG_VARIABLE)
+    config = file or environ.get(form.prefix + "CONFIG")
     of_file = _from_file(config, problems) if config else {}
     # Without the file it is not known what is missing, nor what contradicts what.
     is_whole = of_file is not None
     sources: list[tuple[str, Tree]] = [
         ("flag", _from_flags(flags, known, problems)),
-        ("environment", _from_environment(environ, known, problems)),
+        ("environment", _from_environment(form.prefix, environ, known, problems)),
         (config or "", of_file or {}),
     ]
     merged: Tree = {}
@@ -94,15 +129,15 @@ def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: st
         _merge(merged, tree)
     misfits: set[str] = set()
     try:
-        settings: MetaSettings | None = MetaSettings.model_validate(merged)
+        settings: S | None = form.model.model_validate(merged)
     except ValidationError as error:
         for found in error.errors(include_url=False):
             misfits.add(_name(found["loc"]))
             if is_whole or found["type"] != "missing":
                 problems.append(_describe(found, sources, known))
-        settings = _without(misfits, merged)
+        settings = _without(form, misfits, merged)
     if settings is not None:
-        disagreeing = _known_contradictions(settings, misfits) if is_whole else []
+        disagreeing = _known_contradictions(form, settings, misfits) if is_whole else []
         wrong = [*disagreeing, *unusable_files(settings)]
         problems += [f"{_where(name, sources, known)}: {text}" for name, text in wrong]
         if not problems:
@@ -127,10 +162,10 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     return flags
 
 
-def shown(settings: MetaSettings) -> dict[str, object]:
+def shown(settings: BaseModel) -> dict[str, object]:
     """All options with their values, in the order of the file; a secret only tells whether it is set."""
     values: dict[str, object] = {}
-    for option in options():
+    for option in options(type(settings)):
         value: Any = settings
         for part in option.name.split("."):
             value = getattr(value, part)
@@ -151,11 +186,14 @@ def _from_flags(flags: Mapping[str, str], known: Mapping[str, Option], problems:
     return tree
 
 
-def _from_environment(environ: Mapping[str, str], known: Mapping[str, Option], problems: list[str]) -> Tree:
+def _from_environment(
+    prefix: str, environ: Mapping[str, str], known: Mapping[str, Option], problems: list[str]
+) -> Tree:
     tree: Tree = {}
     names = {option.variable: option.name for option in known.values()}
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or _SERVICE_LINKS.fullmatch(variable):
+        name = variable.removeprefix(prefix)
+        if name == variable or name == "CONFIG" or _SERVICE_LINKS.fullmatch(name):
             continue
         if variable not in names:
             problems.append(f"{variable}: there is no such option")
@@ -206,7 +244,7 @@ def _where(name: str, sources: Sequence[tuple[str, Tree]], known: Mapping[str, O
     return name
 
 
-def _without(misfits: set[str], merged: Tree) -> MetaSettings | None:
+def _without(form: SettingsForm[S], misfits: set[str], merged: Tree) -> S | None:
     """The settings without these options, to find what else is wrong; `None` if they are still no settings."""
     rest = copy.deepcopy(merged)
     for name in misfits:
@@ -216,20 +254,20 @@ def _without(misfits: set[str], merged: Tree) -> MetaSettings | None:
             tree = tree.get(group) if isinstance(tree, dict) else None
         if isinstance(tree, dict):
             tree.pop(last, None)
-    # Of the scheme with which everything else can be set.
-    rest.setdefault("store", "s3://unknown")
+    for name, value in form.placeholders.items():
+        rest.setdefault(name, value)
     try:
-        return MetaSettings.model_validate(rest)
+        return form.model.model_validate(rest)
     except ValidationError:
         return None
 
 
-def _known_contradictions(settings: MetaSettings, misfits: set[str]) -> list[tuple[str, str]]:
+def _known_contradictions(form: SettingsForm[S], settings: S, misfits: set[str]) -> list[tuple[str, str]]:
     """The contradictions in groups whose options are all right; in the others they may come of what was left out."""
     groups = {name.partition(".")[0] for name in misfits}
     if "tokens" in groups:
         groups.add("tls")
-    return [(name, text) for name, text in contradictions(settings) if name.partition(".")[0] not in groups]
+    return [(name, text) for name, text in form.contradictions(settings) if name.partition(".")[0] not in groups]
 
 
 def _name(loc: tuple[int | str, ...]) -> str:

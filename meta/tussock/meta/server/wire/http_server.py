@@ -31,7 +31,7 @@ from tussock.meta.server.status.document import ServiceStatus
 from tussock.meta.server.wire.http_connections import HttpConnections
 from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
 
-__all__ = ["make_app", "start_http"]
+__all__ = ["HEADERS", "TYPES", "certificate_names_of", "make_app", "start_http"]
 
 STATUS_SECONDS = 0.5
 """A status that is younger is answered again."""
@@ -129,7 +129,7 @@ class _Pages:
 
     def _check(self, request: web.Request) -> None:
         # The same as over gRPC: a caller that may call GetStatus may see the status here, and the metrics made of it.
-        presented = Presented(request.headers.get("Authorization"), _certificate_names(request))
+        presented = Presented(request.headers.get("Authorization"), certificate_names_of(request))
         authorize(self._authenticate(presented), METHODS["GetStatus"])
 
     def _file(self, request: web.Request, name: str) -> web.Response:
@@ -191,7 +191,7 @@ def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Re
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
-def _certificate_names(request: web.Request) -> list[str]:
+def certificate_names_of(request: web.Request) -> list[str]:
     """The names of the caller's certificate, as `certificates.py` writes them; the connection has checked it."""
     certificate = request.get_extra_info("peercert") or {}
     subject = [pair for pairs in certificate.get("subject", ()) for pair in pairs]

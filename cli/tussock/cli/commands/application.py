@@ -1,0 +1,182 @@
+"""`tussock serve` runs an application; `tussock submit`, `call`, `trace` and `drain` ask one that runs.
+
+They need the extra `service`, or `platform` to ask only, so what they are made of is imported when it is asked for.
+"""
+
+import json
+import os
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tussock.cli.commands.meta import refuse
+from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
+from tussock.cli.output import emit_json, emit_lines, grid, note, show
+from tussock.statestore.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tussock.compute.procedures import Client
+
+__all__ = ["ANY_OPTION", "Application", "call", "client_of", "drain", "serve", "submit", "trace"]
+
+ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
+ROWS_BYTES_MAX = 1 << 30
+
+Application = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where `tussock serve` listens.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait for the reply.")]
+
+
+def serve(
+    context: typer.Context,
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="An application, or a function of a store.")],
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", envvar="TUSSOCK_SERVE_CONFIG", metavar="FILE", help="A TOML file of settings."),
+    ] = None,
+) -> None:
+    """Run an application until SIGTERM: `tussock serve shop.votes:make_app --store s3://bucket/prefix`.
+
+    A function is given the store and returns the application. Every setting can be given as --group.name VALUE, as
+    TUSSOCK_SERVE_GROUP__NAME, or in the file; the first of these that says something holds. docs/service.md lists them.
+    """
+    # Before gRPC is loaded: its own lines are no JSON, and tell every broken handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from tussock.compute.service.server.entry import BadApplication
+    from tussock.compute.service.server.serve import serve_application
+    from tussock.compute.service.server.settings import SERVE_FORM
+    from tussock.meta.server.settings.sources import load_form, parse_flags
+
+    try:
+        settings = load_form(SERVE_FORM, {**parse_flags(context.args), "app": app}, os.environ, config)
+    except InvalidOption as error:
+        refuse(error)
+    try:
+        serve_application(settings)
+    except BadApplication as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def client_of(
+    address: str, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, tls_server_name: str | None
+) -> "AbstractContextManager[Client]":
+    """A client of the application there; a token comes from the environment."""
+    from tussock.compute.procedures.remote.client import Client
+
+    return Client(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+
+
+def submit(
+    address: Application,
+    procedure: Annotated[str, typer.Argument(metavar="PROCEDURE", help="A border procedure.")],
+    rows: Annotated[str, typer.Option("--rows", "-r", metavar="FILE", help="JSON lines, one a row; - is stdin.")] = "-",
+    batch_id: Annotated[
+        int | None, typer.Option("--batch-id", "-b", min=1, help="Makes it safe to repeat; the next one if absent.")
+    ] = None,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Give a procedure one batch of rows, and print the reply as JSON once it is durable.
+
+    Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    batch = _rows(rows)
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+        _print(client.submit(procedure, batch, batch_id).result(timeout))
+
+
+def call(
+    address: Application,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A call procedure.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="Each as JSON, or else as text.")
+    ] = None,
+    timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Run a call procedure between two batches, and print its reply as JSON.
+
+    Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    values = [_value(text) for text in arguments or ()]
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+        _print(client.call(name, *values, timeout=timeout))
+
+
+def trace(
+    address: Application,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, max=10_000, help="How many executions.")] = 20,
+    as_json: Json = False,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """List the newest executions of an application: procedures with their batches, and calls.
+
+    Needs the role reader; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+        found = client.trace(last)
+    if as_json:
+        emit_lines({"procedure": name, "batch_id": batch} for name, batch in found)
+    else:
+        rows = [(name, "call" if batch is None else str(batch)) for name, batch in found]
+        show(grid("procedure", "batch", right=("batch",), rows=rows))
+
+
+def drain(
+    address: Application,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Let an application end, as by SIGTERM: what it has taken is answered and committed first.
+
+    Needs the role admin; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+        client.drain()
+    note("the application is ending")
+
+
+def _rows(file: str) -> list[dict[str, Any]]:
+    try:
+        text = sys.stdin.read(ROWS_BYTES_MAX) if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--rows {file}: cannot be read: {error}") from None
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise typer.BadParameter(f"--rows {file}: line {number} is no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise typer.BadParameter(f"--rows {file}: line {number} is no JSON object")
+        found.append(row)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _print(value: Any) -> None:
+    if hasattr(value, "to_pylist"):
+        emit_lines(value.to_pylist())
+    else:
+        emit_json(value)

@@ -1,0 +1,157 @@
+"""`Client`: the calls of an `App` that another process serves."""
+
+import os
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.applications.arguments import check_seconds
+from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
+from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
+from tussock.compute.service.client.channel import ApplicationChannel
+from tussock.compute.service.client.connection import ApplicationConnection
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
+from tussock.compute.service.rpc.values import arrow_bytes
+from tussock.meta.client.addresses import addresses_in
+from tussock.statestore.base.identity import access_from
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["Client"]
+
+OUTSTANDING_MAX = 9000
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Client:
+    """An application behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        tls_server_name: str | None = None,
+        deadline: float = 30.0,
+        outstanding: int = 256,
+    ) -> None:
+        """`address` is `host:port`; connects when it is first used.
+
+        Token and certificates are given as to `connect`, or by the same variables of the environment.
+        For `deadline` seconds a request that has not begun is tried again; with `outstanding` requests under way the
+        next one waits. Raises `InvalidOption`.
+        """
+        if not isinstance(address, str) or "," in address:
+            raise InvalidOption(f"the application's address is {address!r:.200}; expected HOST:PORT")
+        addresses_in(address)
+        check_seconds(deadline, f"client of {address}: deadline", none=False)
+        if type(outstanding) is not int or not 1 <= outstanding <= OUTSTANDING_MAX:
+            raise InvalidOption(f"outstanding is {outstanding!r:.100}; expected 1 to {OUTSTANDING_MAX:,}")
+        access = access_from(
+            os.environ,
+            token=token,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_server_name=tls_server_name,
+        )
+        system = RealSystem()
+        channel = ApplicationChannel(address.removeprefix("tussock://"), access, system)
+        self._connection = ApplicationConnection(channel, system, deadline=deadline, outstanding=outstanding)
+
+    def submit(self, procedure: str, rows: Any, batch_id: int | None = None) -> "Future[Any]":
+        """Give a border procedure a batch, as `App.submit`; what that raises at once, the future raises here.
+
+        With `batch_id` it is repeated until it is answered, for the reply that it got first. Without one it ends with
+        `OutcomeUnknown` if the connection breaks after it was sent.
+        """
+        if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
+            raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
+        submit = pb.Submit(procedure=procedure, batch_id=batch_id or 0)
+        if type(rows) is list and all(type(row) is dict and is_plain(row) for row in rows):
+            submit.plain = _encode(rows)
+        if not submit.plain or len(submit.plain) > PLAIN_BYTES_MAX:
+            submit.arrow = arrow_bytes(self._table(procedure, rows))
+        return self.ask(pb.Request(submit=submit), is_repeatable=batch_id is not None)
+
+    def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
+        """Run a call procedure, as `App.call_async`. `OutcomeUnknown` if the connection breaks after it was sent."""
+        try:
+            packed = _encode(arguments)
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise InvalidOption(
+                f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
+                "strings, bytes, lists and dicts of them"
+            ) from error
+        return self.ask(pb.Request(call=pb.Call(name=name, arguments=packed)), is_repeatable=False)
+
+    def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
+        """The same, waiting for the reply; `TimeoutError` after `timeout` seconds, with the call still on its way."""
+        return self.call_async(name, *arguments).result(timeout)
+
+    def trace(self, last: int = 20) -> list[tuple[str, int | None]]:
+        """The newest executions, in order, as `App.trace`."""
+        if type(last) is not int or not 1 <= last <= TRACE_MAX:
+            raise InvalidOption(f"last is {last!r:.100}; expected 1 to {TRACE_MAX:,}")
+        return [(name, batch) for name, batch in self._look(pb.Request(trace=pb.Trace(last=last)))]
+
+    def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
+        """The visible tuples of a window, oldest first; or those that wait for a slide."""
+        return self._look(pb.Request(window_rows=pb.WindowRows(window=name, staged=staged)))
+
+    def stats(self) -> dict[str, int]:
+        """Counts of the service's run, as `App.stats`."""
+        found: dict[str, int] = self._look(pb.Request(stats=pb.Stats()))
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """How application and service are; `docs/service.md` lists it."""
+        found: dict[str, Any] = self._look(pb.Request(status=pb.Status()))
+        return found
+
+    def pause(self) -> None:
+        """Let requests wait until `resume`; needs the role admin."""
+        self._look(pb.Request(pause=pb.Pause()))
+
+    def resume(self) -> None:
+        """Run what waits, and what comes; needs the role admin."""
+        self._look(pb.Request(resume=pb.Resume()))
+
+    def drain(self) -> None:
+        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin."""
+        self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
+
+    def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
+        """Send a request of the protocol as it is; `is_repeatable`: again, if the connection breaks."""
+        return self._connection.ask(request, is_repeatable=is_repeatable)
+
+    def close(self) -> None:
+        """Wait for the replies that are under way, and end the connection. Again: nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self, request: pb.Request) -> Any:
+        return self.ask(request, is_repeatable=True).result()
+
+    def _table(self, procedure: str, rows: Any) -> pa.Table:
+        """Rows that are no plain dicts, by the schema that the procedure has declared."""
+        schema = self._connection.hello().schemas.get(procedure, b"")
+        shape = None
+        if schema:
+            with pa.ipc.open_stream(schema) as reader:
+                shape = TupleShape(reader.schema, f"procedure {procedure!r}")
+        return to_table(rows, shape, f"procedure {procedure!r}")

@@ -1,0 +1,76 @@
+"""An `App` as the node of `tussock serve` sees it."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.values import arrow_bytes, get_rows, plain_arguments
+from tussock.statestore.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tussock.compute.procedures.app import App
+
+__all__ = ["ServedApp"]
+
+LOOKS_MAX = 4
+"""At once: each waits until the procedure that runs is done."""
+
+
+class ServedApp:
+    """A `ServedLayer`."""
+
+    layer = "procedures"
+
+    def __init__(self, app: "App", store_url: str) -> None:
+        """Not started yet."""
+        self.name = app.name
+        self.store_url = store_url
+        self._app = app
+        self._looks = ThreadPoolExecutor(LOOKS_MAX, thread_name_prefix="tussock-look")
+
+    def start(self) -> None:
+        """Recover, and begin to take requests."""
+        self._app.start()
+
+    def stop(self) -> None:
+        """Run what was taken, commit, end."""
+        self._looks.shutdown(wait=False, cancel_futures=True)
+        self._app.stop()
+
+    def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
+        """Ask the application."""
+        if kind == "submit":
+            submit = request.submit
+            return self._app.submit(submit.procedure, get_rows(submit), submit.batch_id or None)
+        if kind == "call":
+            return self._app.call_async(request.call.name, *plain_arguments(request.call))
+        if kind == "trace":
+            return self._looks.submit(self._app.trace, request.trace.last)
+        if kind == "window_rows":
+            window = request.window_rows
+            return self._looks.submit(self._app.window_rows, window.window, staged=window.staged)
+        if kind == "stats":
+            return self._looks.submit(self._app.stats)
+        raise InvalidOption(f"an application of procedures has no request {kind!r}")
+
+    def schemas(self) -> dict[str, bytes]:
+        """By border procedure, what its batches look like."""
+        found = self._app.border_schemas()
+        return {name: b"" if schema is None else arrow_bytes(schema.empty_table()) for name, schema in found.items()}
+
+    def pause(self) -> None:
+        """Take requests, and run none."""
+        self._app.pause()
+
+    def resume(self) -> None:
+        """Run requests again."""
+        self._app.resume()
+
+    def status(self) -> dict[str, Any]:
+        """How the application is."""
+        return self._app.status()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended the application."""
+        return self._app.failure

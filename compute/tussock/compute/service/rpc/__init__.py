@@ -1,0 +1,1 @@
+"""The protocol of applications: messages, roles, errors."""

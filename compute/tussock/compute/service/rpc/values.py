@@ -1,0 +1,83 @@
+"""Rows, arguments and replies as bytes of the protocol."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.arrow_messages import read_table
+from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
+from tussock.statestore.errors import InvalidOption, MessageTooLarge, SchemaMismatch
+
+__all__ = ["arrow_bytes", "get_rows", "plain_arguments", "reply_value", "set_result"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+_decode_rows = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
+_decode_list = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+def arrow_bytes(table: pa.Table) -> bytes:
+    """An IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def get_rows(submit: pb.Submit) -> Any:
+    """The rows of a batch, as `App.submit` takes them; `SchemaMismatch` if the bytes are none."""
+    what = f"procedure {submit.procedure!r:.120}"
+    if submit.WhichOneof("rows") == "arrow":
+        return read_table(submit.arrow, what)
+    _check_plain(submit.plain, what)
+    try:
+        return _decode_rows(submit.plain) if submit.plain else []
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise SchemaMismatch(f"{what}: its rows are no array of maps in MessagePack: {error}") from None
+
+
+def plain_arguments(call: pb.Call) -> list[Any]:
+    """The arguments of a call; `InvalidOption` if the bytes are none."""
+    what = f"call procedure {call.name!r:.120}"
+    _check_plain(call.arguments, what)
+    try:
+        return _decode_list(call.arguments) if call.arguments else []
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidOption(f"{what}: its arguments are no array in MessagePack: {error}") from None
+
+
+def set_result(reply: pb.Reply, value: Any, bytes_max: int) -> None:
+    """Put what a request is answered into its reply; `MessageTooLarge` if a message cannot have it."""
+    if isinstance(value, pa.Table):
+        data = arrow_bytes(value)
+        reply.arrow = data
+    else:
+        data = _encode(value)
+        reply.plain = data
+    if len(data) > bytes_max:
+        reply.ClearField("result")
+        raise MessageTooLarge(
+            f"the reply has {len(data):,} bytes, and a message at most {bytes_max:,}; read the rows from the store, or "
+            "raise limits.message_bytes of the service",
+            len(data),
+            bytes_max,
+        )
+
+
+def reply_value(reply: pb.Reply) -> Any:
+    """What a request was answered."""
+    if reply.WhichOneof("result") == "arrow":
+        with pa.ipc.open_stream(pa.py_buffer(reply.arrow)) as reader:
+            return reader.read_all()
+    return _decode(reply.plain)
+
+
+def _check_plain(data: bytes, what: str) -> None:
+    if len(data) > PLAIN_BYTES_MAX:
+        raise MessageTooLarge(
+            f"{what}: {len(data):,} bytes of MessagePack, and at most {PLAIN_BYTES_MAX:,} fit; give rows as Arrow",
+            len(data),
+            PLAIN_BYTES_MAX,
+        )

@@ -1,0 +1,156 @@
+"""The node without a network: roles, how much may be on its way, replies, status."""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from tussock.compute.applications.errors import ApplicationStopped, ServiceUnavailable
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.application_errors import code_of, message_of
+from tussock.compute.service.rpc.kinds import KINDS
+from tussock.compute.service.rpc.values import set_result
+from tussock.compute.service.server.admission import Outstanding
+from tussock.compute.service.server.layer import ServedLayer
+from tussock.compute.service.server.metrics import ApplicationMetrics
+from tussock.compute.service.server.settings import RequestLimits
+from tussock.meta.server.auth.caller import Caller
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.errors import AccessDenied, InvalidOption, TussockError, WaitTimeout
+
+__all__ = ["ApplicationNode", "Asked"]
+
+log = get_logger("tussock.application")
+
+FAILURES_SHOWN = 20
+ENVELOPE_BYTES = 1024
+"""Of a message beside its rows, or its reply."""
+
+
+class Asked(NamedTuple):
+    """A request on its way."""
+
+    number: int
+    kind: str
+    size: int
+    who: Hashable
+    began: float
+    future: "Future[Any]"
+
+
+class ApplicationNode:
+    """Used by the event loop only, where nothing else is said."""
+
+    def __init__(self, layer: ServedLayer, limits: RequestLimits, system: System, metrics: ApplicationMetrics) -> None:
+        """The application is not started yet."""
+        self.layer = layer
+        self.limits = limits
+        self.system = system
+        self.metrics = metrics
+        self.outstanding = Outstanding(limits)
+        self.conversations = 0
+        self.is_started = False
+        self.is_draining = False
+        self.on_drain: Callable[[], None] = lambda: None
+        """What a caller's `Drain` does."""
+        self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_SHOWN)
+        """The newest requests that ended with an error."""
+        self._started_ms = system.now_ms()
+
+    def enter(self, request: pb.Request, size: int, caller: Caller, who: Hashable) -> tuple[str, float]:
+        """Count a request in, which the caller may make and for which there is room; returns its kind and the time.
+
+        Raises `InvalidOption`, `AccessDenied`, `Full`, or what the application has ended with.
+        """
+        kind = request.WhichOneof("what")
+        if kind is None:
+            raise InvalidOption("a request asks for nothing that this release knows; upgrade the service")
+        if not caller.roles & KINDS[kind]:
+            needed = " or ".join(str(role.name).lower() for role in KINDS[kind])
+            raise AccessDenied(f"{caller.identity!r} may not {kind}; that needs the role {needed}", caller.identity)
+        if self.layer.failure is not None:
+            raise self.layer.failure
+        if not self.is_started or self.is_draining:
+            raise ServiceUnavailable(f"application {self.layer.name!r} {self.obstacle()}; this request did not begin")
+        self.outstanding.enter(who, size)
+        return kind, self.system.monotonic()
+
+    def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
+        """Ask the application, or the node; in any thread. Raises a `TussockError`."""
+        if kind in ("submit", "call", "trace", "window_rows", "stats"):
+            return self.layer.begin(kind, request)
+        done: Future[Any] = Future()
+        if kind == "pause":
+            self.layer.pause()
+        elif kind == "resume":
+            self.layer.resume()
+        elif kind == "drain":
+            self.on_drain()
+        done.set_result(self.status() if kind == "status" else None)
+        return done
+
+    def leave(self, kind: str, size: int, who: Hashable, began: float, code: str) -> None:
+        """Count a request out that was counted in."""
+        self.outstanding.leave(who, size)
+        self.metrics.end(kind, code, self.system.monotonic() - began)
+
+    def reply(self, asked: Asked) -> pb.Reply:
+        """The reply to a request that has come to its end, which is counted out."""
+        reply = pb.Reply(number=asked.number)
+        code = "OK"
+        try:
+            set_result(reply, asked.future.result(), self.limits.message_bytes - ENVELOPE_BYTES)
+        except CancelledError:
+            error: TussockError = WaitTimeout(f"the {asked.kind} did not begin within its deadline, and was not run")
+            code = self._set_error(reply, asked.kind, error)
+        except TussockError as error:
+            code = self._set_error(reply, asked.kind, error)
+        except Exception as error:
+            log.error("request failed", kind=asked.kind, exc_info=error)
+            code = self._set_error(reply, asked.kind, ApplicationStopped(f"{type(error).__name__}: {error}"))
+        self.leave(asked.kind, asked.size, asked.who, asked.began, code)
+        return reply
+
+    def obstacle(self) -> str:
+        """Why no request is taken; empty if they are. In any thread."""
+        if self.layer.failure is not None:
+            return f"has ended: {self.layer.failure}"
+        if self.is_draining:
+            return "is shutting down"
+        return "" if self.is_started else "is starting"
+
+    def status(self) -> dict[str, Any]:
+        """How node and application are, as JSON can say it. In any thread."""
+        layer = self.layer
+        if self.is_started:
+            found = layer.status()
+        else:
+            found = {"application": layer.name, "layer": layer.layer, "state": "starting", "failure": "", "waiting": 0}
+        if self.is_draining and found["state"] in ("running", "paused"):
+            found["state"] = "draining"
+        return {
+            **found,
+            "ready": not self.obstacle(),
+            "paused": found["state"] == "paused",
+            "version": metadata.version("tussock"),
+            "store": layer.store_url,
+            "now_ms": self.system.now_ms(),
+            "started_ms": self._started_ms,
+            "outstanding": self.outstanding.requests,
+            "outstanding_bytes": self.outstanding.nbytes,
+            "conversations": self.conversations,
+            "failures": list(self.failures.copy()),
+        }
+
+    def note_failure(self, kind: str, error: TussockError) -> None:
+        """Show an error on the page."""
+        self.failures.append(
+            {"ms": self.system.now_ms(), "kind": kind, "error": type(error).__name__, "text": str(error)[:500]}
+        )
+
+    def _set_error(self, reply: pb.Reply, kind: str, error: TussockError) -> str:
+        reply.error.CopyFrom(message_of(error))
+        self.note_failure(kind, error)
+        return code_of(error)

@@ -1,0 +1,297 @@
+"""The node on the wire: conversations and single requests over grpc.aio.
+
+All requests are read as streams of messages, so that nothing of a call is read before its caller is known.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+from tussock.compute.applications.errors import Full
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.application_errors import code_of, error_of, message_of
+from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, SERVICE
+from tussock.compute.service.server.admission import AGAIN_MS
+from tussock.compute.service.server.application_node import ApplicationNode, Asked
+from tussock.compute.service.server.conversation import Conversation
+from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
+from tussock.meta.server.auth.authentication import Authenticator, Presented
+from tussock.meta.server.auth.caller import Caller
+from tussock.meta.server.auth.certificates import certificate_names
+from tussock.meta.server.wire.rate_limits import RateLimits
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.errors import (
+    InvalidOption,
+    ProtocolMismatch,
+    RateLimited,
+    TussockError,
+    Unauthenticated,
+    WaitTimeout,
+)
+
+__all__ = ["GrpcPort"]
+
+log = get_logger("tussock.application")
+
+CONNECTIONS_MAX = 4096
+CONNECTION_CALLS_MAX = 256
+IDLE_SECONDS = 300
+KNOWN_SECONDS = 1.0
+"""For how long a caller stays known in a conversation: then tokens and revoked certificates are looked at again."""
+BODY_SECONDS_MAX = 30.0
+"""For a single request to come in."""
+REFUSALS_PER_SECOND, REFUSALS_BURST = 5, 100
+"""Of callers who are not known, that are logged."""
+
+END: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # which the stubs do not know
+"""What is read where nothing more comes."""
+
+Context = Any
+"""A `grpc.aio.ServicerContext`; the stubs' is generic in two messages that a handler here does not know."""
+
+
+class GrpcPort:
+    """Serves one node on one address: `bind`, which tells the port, then `start`."""
+
+    def __init__(
+        self, node: ApplicationNode, authenticator: Authenticator, credentials: grpc.ServerCredentials | None
+    ) -> None:
+        """Not started yet; `credentials` are those of TLS."""
+        self._node = node
+        self._authenticator = authenticator
+        self._credentials = credentials
+        self._lines = RateLimits(node.system, REFUSALS_PER_SECOND, REFUSALS_BURST)
+        self._hosts: Counter[str] = Counter()
+        """Conversations by host."""
+        self._draining = asyncio.Event()
+        self._health = HealthServicer()
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", node.limits.message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
+                ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+                ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+                # Else gRPC reads ahead, megabytes a call that nobody has admitted.
+                ("grpc.http2.bdp_probe", 0),
+            ],
+            maximum_concurrent_rpcs=node.limits.conversations + node.limits.outstanding,
+        )
+        handlers = {
+            "Ask": grpc.stream_unary_rpc_method_handler(self._ask, response_serializer=pb.Reply.SerializeToString),
+            "Converse": grpc.stream_stream_rpc_method_handler(self._converse),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    def bind(self, address: str) -> int:
+        """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
+        try:
+            if self._credentials is None:
+                port: int = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise InvalidOption(f"cannot listen on {address}: {error}") from None
+        return port
+
+    async def start(self) -> None:
+        """Serve from now on."""
+        await self.tell_health()
+        await self._server.start()
+
+    async def tell_health(self) -> None:
+        """Keep the health service up to date: serving while requests are taken."""
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set("", serving)
+        await self._health.set(SERVICE, not_serving if self._node.obstacle() else serving)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more requests, answer those that were taken, and close; at most for these seconds."""
+        self._draining.set()
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_seconds)
+
+    # --- Single requests ---------------------------------------------------------------------------------------------
+
+    async def _ask(self, _: Any, context: Context) -> pb.Reply:
+        asked: Asked | None = None
+        try:
+            caller, who = self._admit(context)
+            request = await self._read_request(context)
+            kind, began = self._node.enter(request, request.ByteSize(), caller, who)
+            size = request.ByteSize()
+            try:
+                future = await asyncio.get_running_loop().run_in_executor(None, self._node.begin, kind, request)
+            except BaseException as error:
+                self._node.leave(kind, size, who, began, "INVALID_ARGUMENT")
+                if isinstance(error, TussockError):
+                    self._node.note_failure(kind, error)
+                raise
+            asked = Asked(request.number, kind, size, who, began, future)
+            await self._await_end(asked, request.deadline_ms)
+            reply, asked = self._node.reply(asked), None
+            if reply.WhichOneof("result") == "error":
+                raise error_of(reply.error)
+        except TussockError as error:
+            await self._refuse(context, error)
+            raise AssertionError("unreachable: the refusal raises") from None
+        finally:
+            if asked is not None:
+                asked.future.cancel()
+                self._node.leave(asked.kind, asked.size, asked.who, asked.began, "CANCELLED")
+        return reply
+
+    async def _read_request(self, context: Context) -> pb.Request:
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                data = await context.read()
+        except TimeoutError:
+            raise WaitTimeout(f"no request came in {BODY_SECONDS_MAX:.0f} s") from None
+        if data is END:
+            raise InvalidOption("the call has no request")
+        try:
+            return pb.Request.FromString(data)
+        except DecodeError:
+            raise InvalidOption(f"{len(data):,} bytes are no request") from None
+
+    async def _await_end(self, asked: Asked, deadline_ms: int) -> None:
+        ended = asyncio.wrap_future(asked.future)
+        # `shield` would not do: at the deadline the request is withdrawn if it has not begun, and else awaited.
+        waiting = {ended}
+        if deadline_ms:
+            done, _ = await asyncio.wait(waiting, timeout=deadline_ms / 1000)
+            if not done:
+                asked.future.cancel()
+        await asyncio.wait(waiting)
+        if not ended.cancelled():
+            ended.exception()
+
+    # --- Conversations -----------------------------------------------------------------------------------------------
+
+    async def _converse(self, _: Any, context: Context) -> None:
+        host = self._host(context)
+        try:
+            caller, who = self._admit(context)
+            self._check_room(host)
+        except TussockError as error:
+            await self._refuse(context, error)
+        conversation = Conversation(self._node, caller, who)
+        self._hosts[host] += 1
+        self._node.conversations += 1
+        try:
+            await self._say(context, pb.Replies(replies=[pb.Reply(hello=self._hello())]))
+            await self._talk(context, conversation)
+        except TussockError as error:
+            await self._refuse(context, error)
+        finally:
+            conversation.abandon()
+            self._node.conversations -= 1
+            self._hosts[host] -= 1
+            self._hosts += Counter()  # forgets hosts that have none
+
+    async def _talk(self, context: Context, conversation: Conversation) -> None:
+        """Until the client has said all, or the node drains, and every reply is out."""
+        reading = asyncio.create_task(self._listen(context, conversation))
+        reading.add_done_callback(lambda _: conversation.ready.set())
+        draining = asyncio.create_task(self._draining.wait())
+        draining.add_done_callback(lambda _: conversation.ready.set())
+        has_told = False
+        try:
+            while True:
+                await conversation.ready.wait()
+                replies = conversation.replies()
+                if replies is not None:
+                    await self._say(context, replies)
+                if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
+                    raise error
+                if draining.done() and not has_told:
+                    has_told = True
+                    reading.cancel()
+                    await asyncio.wait({reading})
+                    await self._say(context, pb.Replies(taken_before=conversation.taken_before))
+                    conversation.ready.set()
+                elif reading.done() and conversation.is_idle:
+                    return
+        finally:
+            reading.cancel()
+            draining.cancel()
+
+    async def _listen(self, context: Context, conversation: Conversation) -> None:
+        loop = asyncio.get_running_loop()
+        known_until = loop.time() + KNOWN_SECONDS
+        while True:
+            data = await context.read()
+            if data is END or self._draining.is_set():
+                return
+            if loop.time() > known_until:
+                self._admit(context)
+                known_until = loop.time() + KNOWN_SECONDS
+            # Not to be broken off between a request that has begun and the note of it.
+            await asyncio.shield(conversation.take(data))
+
+    @staticmethod
+    async def _say(context: Context, replies: pb.Replies) -> None:
+        await context.write(replies.SerializeToString())
+
+    def _hello(self) -> pb.Hello:
+        layer, limits = self._node.layer, self._node.limits
+        return pb.Hello(
+            application=layer.name,
+            layer=layer.layer,
+            message_bytes_max=limits.message_bytes,
+            outstanding_max=limits.conversation_outstanding,
+            schemas=layer.schemas(),
+        )
+
+    # --- Callers -----------------------------------------------------------------------------------------------------
+
+    def _admit(self, context: Context) -> tuple[Caller, tuple[str, str]]:
+        """The caller, and what its requests are counted by: identity and host."""
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        spoken = metadata.get(PROTOCOL_METADATA, "")
+        if spoken != str(PROTOCOL):
+            raise ProtocolMismatch(
+                f"the client speaks protocol {spoken[:20]!r} and this application {PROTOCOL}: upgrade the older of the "
+                "two",
+                spoken[:20],
+                PROTOCOL,
+                PROTOCOL,
+            )
+        presented = Presented(metadata.get("authorization"), certificate_names(context.auth_context()))
+        caller = self._authenticator.authenticate(presented)
+        return caller, ("" if self._authenticator.is_open else caller.identity, self._host(context))
+
+    def _check_room(self, host: str) -> None:
+        most = self._node.limits.conversations
+        if self._node.conversations >= most or self._hosts[host] >= max(most // 2, 1):
+            raise Full(f"{self._node.conversations:,} conversations are open already", AGAIN_MS)
+        if self._draining.is_set():
+            raise Full(f"application {self._node.layer.name!r} is shutting down", AGAIN_MS)
+
+    @staticmethod
+    def _host(context: Context) -> str:
+        return str(context.peer().rpartition(":")[0])
+
+    async def _refuse(self, context: Context, error: TussockError) -> None:
+        """End the call with the error's status and its details."""
+        code = code_of(error)
+        self._node.metrics.refuse(code)
+        if isinstance(error, Unauthenticated | ProtocolMismatch):
+            try:
+                self._lines.check(self._host(context), "")
+                log.warning("refused", peer=context.peer(), code=code, error=clip(str(error), DETAILS_BYTES_MAX))
+            except RateLimited:
+                pass
+        await context.abort(
+            grpc.StatusCode[code],
+            clip(str(error) or FAILED, DETAILS_BYTES_MAX),
+            ((ERROR_METADATA, message_of(error).SerializeToString()),),
+        )

@@ -1,0 +1,116 @@
+"""The HTTP port of the node: the page, the status as JSON, metrics, and the probes of the process.
+
+| path | answers | asks for a token |
+|---|---|---|
+| `/`, `/static/...` | the page: files of this package, nothing of the application | no |
+| `/status` | the status as JSON | yes |
+| `/metrics` | metrics in Prometheus' text format | yes |
+| `/healthz` | 200 while the process lives | no |
+| `/readyz` | 200 while requests are taken, else 503 with the reason | no |
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+import msgspec
+from aiohttp import web
+
+from tussock.compute.service.rpc.kinds import KINDS
+from tussock.compute.service.server.application_node import ApplicationNode
+from tussock.meta.server.auth.authentication import Authenticator, Presented
+from tussock.meta.server.wire.http_server import HEADERS, TYPES, certificate_names_of
+from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
+
+__all__ = ["make_pages"]
+
+REQUEST_BYTES_MAX = 4096
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_pages(node: ApplicationNode, authenticator: Authenticator) -> web.Application:
+    """The application of aiohttp."""
+    pages = _NodePages(node, authenticator)
+    app = web.Application(middlewares=[_refusals], client_max_size=REQUEST_BYTES_MAX)
+    app.on_response_prepare.append(_add_headers)
+    app.router.add_get("/", pages.page)
+    app.router.add_get("/static/{name}", pages.static)
+    app.router.add_get("/status", pages.status)
+    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get("/healthz", pages.healthz)
+    app.router.add_get("/readyz", pages.readyz)
+    return app
+
+
+class _NodePages:
+    def __init__(self, node: ApplicationNode, authenticator: Authenticator) -> None:
+        self._node = node
+        self._authenticator = authenticator
+        folder = resources.files("tussock.compute.service.server").joinpath("page")
+        console = resources.files("tussock.meta.server").joinpath("console")
+        # Read once, so that no request names a file of the disk. Colours and sizes are the console's.
+        found = [*folder.iterdir(), console.joinpath("console.css"), console.joinpath("icon.svg")]
+        self._files = {entry.name: entry.read_bytes() for entry in found if entry.is_file()}
+
+    async def page(self, _: web.Request) -> web.Response:
+        return self._file("index.html")
+
+    async def static(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["name"])
+
+    async def status(self, request: web.Request) -> web.Response:
+        self._check(request)
+        body = msgspec.json.encode(self._node.status())
+        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        self._check(request)
+        body = await asyncio.to_thread(self._node.metrics.render)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        if problem := self._node.obstacle():
+            return web.Response(status=503, text=f"not ready: the application {problem}\n")
+        return web.Response(text="ok\n")
+
+    def _file(self, name: str) -> web.Response:
+        kind = TYPES.get(f".{name.rpartition('.')[2]}")
+        if name not in self._files or kind is None:
+            raise web.HTTPNotFound(text="no such page\n")
+        return web.Response(
+            body=self._files[name], content_type=kind, charset="utf-8", headers={"Cache-Control": "no-cache"}
+        )
+
+    def _check(self, request: web.Request) -> None:
+        presented = Presented(request.headers.get("Authorization"), certificate_names_of(request))
+        caller = self._authenticator.authenticate(presented)
+        if not caller.roles & KINDS["status"]:
+            raise AccessDenied(f"{caller.identity!r} has no role", caller.identity, "status")
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refusals and failures as JSON."""
+    try:
+        return await handler(request)
+    except Unauthenticated as error:
+        return _refuse(401, error, {"WWW-Authenticate": "Bearer"})
+    except AccessDenied as error:
+        return _refuse(403, error, {})
+    except TussockError as error:
+        return _refuse(503, error, {})
+
+
+def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
+    body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    if "Server" in response.headers:
+        response.headers["Server"] = "tussock"

@@ -1,0 +1,143 @@
+// The page of one application: asks for `/status` each second and shows it. All text goes in as text.
+
+const POLL_MS = 1000;
+const TRACE_SHOWN = 12;
+const BOX = { width: 190, height: 46, gapX: 90, gapY: 18 };
+const SVG = "http://www.w3.org/2000/svg";
+
+const find = (id) => document.getElementById(id);
+const number = (value) => Number(value ?? 0).toLocaleString("en");
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function drawn(name, attributes, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function table(columns, rows, empty) {
+  if (rows.length === 0) return element("p", { className: "dim", textContent: empty });
+  const cell = (kind, at, text) =>
+    element(kind, { className: columns[at].startsWith("#") ? "figure" : "", textContent: text });
+  const head = element("tr", {}, ...columns.map((name, at) => cell("th", at, name.replace("#", ""))));
+  const body = rows.map((row) => element("tr", {}, ...row.map((text, at) => cell("td", at, text))));
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+// The column of each procedure: one more than that of the last one whose stream it consumes.
+function depths(procedures) {
+  const source = new Map(procedures.flatMap((one) => one.emits.map((stream) => [stream, one.name])));
+  const byName = new Map(procedures.map((one) => [one.name, one]));
+  const known = new Map();
+  const depth = (name) => {
+    if (!known.has(name)) {
+      const before = byName.get(name).consumes.map((stream) => source.get(stream)).filter(Boolean);
+      known.set(name, before.length ? 1 + Math.max(...before.map(depth)) : 0);
+    }
+    return known.get(name);
+  };
+  procedures.forEach((one) => depth(one.name));
+  return { known, source };
+}
+
+function graph(procedures) {
+  if (procedures.length === 0) return element("p", { className: "dim", textContent: "none" });
+  const { known, source } = depths(procedures);
+  const rows = [];
+  const place = new Map();
+  for (const one of procedures) {
+    const column = known.get(one.name);
+    const row = rows[column] ?? 0;
+    rows[column] = row + 1;
+    place.set(one.name, { x: 4 + column * (BOX.width + BOX.gapX), y: 4 + row * (BOX.height + BOX.gapY) });
+  }
+  const width = rows.length * (BOX.width + BOX.gapX) - BOX.gapX + 8;
+  const height = Math.max(...rows) * (BOX.height + BOX.gapY) - BOX.gapY + 8;
+  const arrow = drawn(
+    "marker",
+    { id: "arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
+    drawn("path", { d: "M0 0 L8 4 L0 8 z" }),
+  );
+  const parts = [drawn("defs", {}, arrow)];
+  for (const one of procedures) {
+    const { x, y } = place.get(one.name);
+    for (const stream of one.consumes) {
+      const from = place.get(source.get(stream));
+      if (!from) continue;
+      const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
+      const middle = (x1 + x) / 2;
+      parts.push(drawn("path", { d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x} ${y2}`, "marker-end": "url(#arrow)" }));
+      parts.push(drawn("text", { class: "note", x: middle, y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, stream));
+    }
+    const box = { x, y, width: BOX.width, height: BOX.height, rx: 6, class: one.border ? "border" : "inner" };
+    parts.push(drawn("rect", box));
+    parts.push(drawn("text", { x: x + 10, y: y + 19 }, one.name));
+    const told = one.border ? `border, batch ${number(one.last_batch)}` : "";
+    parts.push(drawn("text", { class: "note", x: x + 10, y: y + 36 }, told));
+  }
+  return drawn("svg", { width, height, role: "img", "aria-label": "Graph of procedures" }, ...parts);
+}
+
+function counts(status) {
+  const uptime = Math.max(0, Math.round((status.now_ms - status.started_ms) / 1000));
+  return [
+    ["Waiting", number(status.waiting), "not begun"],
+    ["Outstanding", number(status.outstanding), `${number(status.outstanding_bytes)} bytes`],
+    ["Conversations", number(status.conversations), ""],
+    ["Records", number(status.records), `${number(status.log_writes)} writes of the log`],
+    ["Commits", number(status.commits), "store epochs"],
+    ["Up for", `${number(uptime)} s`, `Tussock ${status.version}`],
+  ].map(([name, value, note]) =>
+    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: `${value} ` }, element("span", { textContent: note }))),
+  );
+}
+
+function show(status) {
+  document.title = `${status.application} - Tussock`;
+  find("name").textContent = `${status.application} (${status.layer}${status.recovery ? `, ${status.recovery} recovery` : ""})`;
+  find("state").textContent = status.state;
+  find("state").className = `pill ${{ running: "good", failed: "bad" }[status.state] ?? "warn"}`;
+  find("store").textContent = status.store;
+  trouble(status.failure);
+  find("counts").replaceChildren(...counts(status));
+  find("graph").replaceChildren(graph(status.procedures ?? []));
+  const windows = (status.windows ?? []).map((one) => [
+    one.name, one.stream, `${number(one.visible)} of ${number(one.size)} ${one.of}`, `${number(one.staged)} of ${number(one.slide)}`,
+  ]);
+  find("windows").replaceChildren(table(["window", "stream", "#visible", "#staged"], windows, "none"));
+  const trace = (status.trace ?? []).slice(-TRACE_SHOWN).map(([name, batch]) => [name, batch === null ? "call" : number(batch)]).reverse();
+  find("trace").replaceChildren(table(["procedure", "#batch"], trace, "none yet"));
+  const failures = status.failures.map((one) => [new Date(one.ms).toISOString(), one.kind, one.error, one.text]).reverse();
+  find("failures").replaceChildren(table(["time", "request", "error", "text"], failures, "none"));
+}
+
+function trouble(text) {
+  find("trouble").textContent = text;
+  find("trouble").hidden = !text;
+}
+
+async function poll() {
+  const token = sessionStorage.getItem("token");
+  try {
+    const answer = await fetch("status", { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    find("ask").hidden = answer.status !== 401 && answer.status !== 403;
+    if (answer.ok) show(await answer.json());
+    else trouble((await answer.json()).message);
+  } catch {
+    trouble("The application does not answer.");
+  }
+  setTimeout(poll, POLL_MS);
+}
+
+find("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", find("token").value);
+  find("token").value = "";
+});
+poll();

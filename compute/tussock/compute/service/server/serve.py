@@ -1,0 +1,176 @@
+"""Runs one application as a process: wires settings, logs, store, application, gRPC and HTTP, and ends them in order.
+
+SIGTERM and SIGINT drain: no new request is taken, those that were taken are answered, the state is committed, and the
+process ends with code 0. A second signal ends it at once. An application that another process takes over ends with
+`FENCED`, and one that fails with 1.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import Any
+
+from prometheus_client import disable_created_metrics
+
+from tussock.compute.applications.errors import ApplicationFenced
+from tussock.compute.service.server.application_node import ApplicationNode
+from tussock.compute.service.server.entry import load_application
+from tussock.compute.service.server.grpc_port import GrpcPort
+from tussock.compute.service.server.http_pages import make_pages
+from tussock.compute.service.server.layer import ServedLayer
+from tussock.compute.service.server.metrics import ApplicationMetrics
+from tussock.compute.service.server.settings import ServeSettings
+from tussock.meta.server.auth.authentication import Authenticator
+from tussock.meta.server.auth.http_tls import http_tls
+from tussock.meta.server.auth.tls import server_credentials
+from tussock.meta.server.wire.http_server import start_http
+from tussock.statestore import StateStore, connect
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
+from tussock.statestore.base.system import RealSystem, System
+from tussock.statestore.errors import TussockError
+
+__all__ = ["FENCED", "serve_application"]
+
+log = get_logger("tussock.application")
+
+FENCED = 3
+"""The exit code of a process whose application was taken over by another one."""
+LOOK_SECONDS = 0.1
+FAREWELL_SECONDS = 1.0
+"""For which `/readyz` says that the application has failed, before the process ends."""
+
+
+def serve_application(settings: ServeSettings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and end the process with code 0.
+
+    Raises `BadApplication` if the module has none, `InvalidOption` for what the settings turn out not to allow, and
+    what store and application say at their start.
+    """
+    # A second series for each one, for which nobody asks.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    start_logging(settings.log.level, settings.log.format, sys.stderr)
+    stores: list[StateStore] = []
+
+    def open_store() -> StateStore | None:
+        if settings.store:
+            stores.append(connect(settings.store))
+        return stores[0] if stores else None
+
+    # Before the loop: a module may run one while it is imported.
+    layer = load_application(settings.app, open_store, settings.store).served()
+    code = asyncio.run(_serve(settings, layer, stores))
+    log.info("stopped", application=layer.name, code=code)
+    # A thread in a procedure that hangs, or in a request to the bucket, would keep Python from ending.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def _serve(settings: ServeSettings, layer: ServedLayer, stores: list[StateStore]) -> int:
+    system, loop = RealSystem(), asyncio.get_running_loop()
+    metrics = ApplicationMetrics()
+    node = ApplicationNode(layer, settings.limits, system, metrics)
+    metrics.watch(node.status)
+    tls = settings.tls
+    authenticator = _authenticator(settings, system)
+    credentials = server_credentials(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
+    port = GrpcPort(node, authenticator, credentials)
+    address = f"{settings.listen.rpartition(':')[0]}:{port.bind(settings.listen)}"
+    stopped = asyncio.Event()
+
+    def stop_soon() -> None:
+        loop.call_soon_threadsafe(stopped.set)
+
+    node.on_drain = stop_soon
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopped)
+    http = await _start_http(settings, node, authenticator, system)
+    _warn(settings, authenticator)
+    # While it recovers, the probes answer; a signal then ends the process at once, since nothing was taken.
+    starting = loop.run_in_executor(None, layer.start)
+    stopping = asyncio.create_task(stopped.wait())
+    first: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        return 0
+    await starting
+    node.is_started = True
+    await port.start()
+    log.info("serving", application=layer.name, address=address, http=http, store=layer.store_url)
+    while not stopped.is_set() and layer.failure is None:
+        await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
+    return await _end(settings, node, port, stores)
+
+
+async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, stores: list[StateStore]) -> int:
+    layer, seconds = node.layer, settings.drain_seconds
+    loop = asyncio.get_running_loop()
+    if layer.failure is None:
+        log.info("draining", application=layer.name, seconds=seconds, outstanding=node.outstanding.requests)
+        node.is_draining = True
+        with contextlib.suppress(TussockError):  # it failed this moment: its requests hear of it
+            layer.resume()
+        await port.stop(seconds)
+        ended = loop.run_in_executor(None, layer.stop)
+        await asyncio.wait({ended}, timeout=max(seconds, LOOK_SECONDS))
+        if not ended.done():
+            log.error("the application did not end in time; its next start replays what is not committed")
+            return 1
+        failure = ended.exception() or layer.failure
+    else:
+        failure = layer.failure
+        await port.tell_health()
+        farewell = asyncio.create_task(asyncio.sleep(FAREWELL_SECONDS))
+        await port.stop(FAREWELL_SECONDS)
+        await farewell
+    if failure is None:
+        for store in stores:
+            await loop.run_in_executor(None, store.close)
+        return 0
+    if isinstance(failure, ApplicationFenced):
+        log.error("fenced: another process runs the application", application=layer.name, error=str(failure))
+        return FENCED
+    log.error("the application has failed", application=layer.name, error=str(failure))
+    return 1
+
+
+def _stop(stopped: asyncio.Event) -> None:
+    if stopped.is_set():
+        log.warning("stopped at once, by a second signal")
+        sys.stderr.flush()
+        os._exit(1)
+    stopped.set()
+
+
+async def _start_http(
+    settings: ServeSettings, node: ApplicationNode, authenticator: Authenticator, system: System
+) -> str:
+    if not settings.http_listen:
+        return ""
+    host, _, port = settings.http_listen.rpartition(":")
+    tls = settings.tls
+    context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
+    _, taken = await start_http(make_pages(node, authenticator), host.strip("[]"), int(port), context)
+    return f"{host}:{taken}"
+
+
+def _authenticator(settings: ServeSettings, system: System) -> Authenticator:
+    return Authenticator(
+        system,
+        tokens_file=settings.tokens.file,
+        certificates_required=bool(settings.tls.client_ca),
+        certificate_roles=settings.tls.roles.model_dump(),
+        revoked=settings.tls.revoked,
+    )
+
+
+def _warn(settings: ServeSettings, authenticator: Authenticator) -> None:
+    """Say which doors are open, where somebody may have meant to close them."""
+    if authenticator.is_open:
+        log.warning("anybody who reaches this application may do everything", set="tokens.file, or tls.client_ca")
+    elif settings.tokens.file and not settings.tls.certificate:
+        log.warning("tokens travel unencrypted", set="tls.certificate and tls.key, or encrypt below the service")
+    if settings.store.startswith("memory:"):
+        log.warning("the store is in the memory of this process and ends with it", store=settings.store)
