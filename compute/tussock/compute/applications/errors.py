@@ -2,7 +2,15 @@
 
 from tussock.statestore.errors import TussockError
 
-__all__ = ["ApplicationFenced", "ApplicationStopped", "NotDeterministic", "ProcedureError"]
+__all__ = [
+    "ApplicationFenced",
+    "ApplicationStopped",
+    "BadInput",
+    "InputLost",
+    "NotDeterministic",
+    "OutputLost",
+    "ProcedureError",
+]
 
 
 class ProcedureError(TussockError, RuntimeError):
@@ -30,3 +38,15 @@ class ApplicationFenced(TussockError, RuntimeError):
 
 class ApplicationStopped(TussockError, RuntimeError):
     """The application is not running: it was not started, or it was stopped."""
+
+
+class InputLost(TussockError, LookupError):
+    """What a feed would have to read is gone from its source. `args[1]` is the table or topic."""
+
+
+class BadInput(TussockError, ValueError):
+    """A feed gave what cannot be used, and is declared to stop then; the message says where in the source it is."""
+
+
+class OutputLost(TussockError, RuntimeError):
+    """What was sent to a topic cannot be told, so nothing more is sent. `args[1]` is the topic."""

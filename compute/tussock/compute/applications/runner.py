@@ -103,10 +103,10 @@ class Runner:
 
         Raises `ApplicationStopped`, or what the application has failed with.
         """
-        self._check_running()
+        self.check_running()
         while self._requests.qsize() >= QUEUE_MAX:
             self._system.sleep(0.001)
-            self._check_running()
+            self.check_running()
         reply: Future[Any] = Future()
         self._requests.put(Request(what, reply))
         if self._failure is not None or self._task is None:
@@ -130,6 +130,16 @@ class Runner:
     def failure(self) -> Exception | None:
         """What has ended this run; `None` while nothing has."""
         return self._failure
+
+    @property
+    def uid(self) -> str:
+        """What tells this application from others of its name."""
+        return self._progress.uid
+
+    def commit_soon(self) -> None:
+        """Do not wait for the next checkpoint."""
+        self._checkpoint_at = self._system.monotonic()
+        self._nudge()
 
     @property
     def log_writes(self) -> int:
@@ -373,7 +383,8 @@ class Runner:
             if request is not None and request.reply is not _NOBODY:
                 give(request.reply, Outcome(error=error))
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raises what this run has ended with, or `ApplicationStopped` if it was stopped."""
         if self._failure is not None:
             raise self._failure
         if self._task is None or self._is_stopping:

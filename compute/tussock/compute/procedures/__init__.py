@@ -6,9 +6,14 @@
 from tussock.compute.applications.errors import (
     ApplicationFenced,
     ApplicationStopped,
+    BadInput,
+    InputLost,
     NotDeterministic,
+    OutputLost,
     ProcedureError,
 )
+from tussock.compute.applications.feeds.table_feed import TableFeed
+from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Stream, Window
@@ -17,9 +22,14 @@ __all__ = [
     "App",
     "ApplicationFenced",
     "ApplicationStopped",
+    "BadInput",
+    "InputLost",
+    "KafkaTopic",
     "NotDeterministic",
+    "OutputLost",
     "ProcedureContext",
     "ProcedureError",
     "Stream",
+    "TableFeed",
     "Window",
 ]
