@@ -13,6 +13,7 @@ from tussock.compute.applications.errors import (
     ProcedureError,
 )
 from tussock.compute.applications.feeds.table_feed import TableFeed
+from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
@@ -24,6 +25,7 @@ __all__ = [
     "ApplicationStopped",
     "BadInput",
     "InputLost",
+    "KafkaFeed",
     "KafkaTopic",
     "NotDeterministic",
     "OutputLost",

@@ -72,8 +72,12 @@ class Feeder:
             self._refuse()
         return reached
 
-    def stop(self) -> None:
+    def end_soon(self) -> None:
         """Read no more; what was handed over runs on."""
+        self._is_stopping = True
+
+    def stop(self) -> None:
+        """The same, and wait until the source is closed."""
         self._is_stopping = True
         self._task.join()
 
@@ -89,7 +93,9 @@ class Feeder:
                     self._waits = str(error)
                     self._system.sleep(RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 - the application ends with it
-            self._taker.halt(error)
+            # What is refused at the end is read again at the next start.
+            if not self._is_stopping:
+                self._taker.halt(error)
         finally:
             self._is_over = True
             self._refuse()

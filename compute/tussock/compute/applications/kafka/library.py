@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["client_options", "kafka_library"]
+__all__ = ["QuietLog", "client_options", "kafka_library"]
+
+log = get_logger("tussock.compute.applications.kafka")
 
 
 def kafka_library() -> Any:
@@ -33,3 +36,11 @@ def client_options(servers: object, topic: object, config: object, reserved: tup
     taken = sorted(name for name in config if name in reserved)
     if taken:
         raise InvalidOption(f"topic {topic!r}: config has {taken}, on which exactly-once depends; leave them out")
+
+
+class QuietLog:
+    """Takes the library's lines, which would go to the standard error."""
+
+    def log(self, level: int, message: str, *arguments: object) -> None:
+        """As `logging.Logger.log`."""
+        log.debug("kafka", level=level, message=message % arguments if arguments else message)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.errors import OutputLost
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
-from tussock.compute.applications.kafka.library import kafka_library
+from tussock.compute.applications.kafka.library import QuietLog, kafka_library
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, TussockError
@@ -28,6 +28,7 @@ log = get_logger("tussock.compute.applications.kafka")
 IDLE_SECONDS = 0.02
 RETRY_SECONDS = 0.5
 CALL_SECONDS = 30.0
+INIT_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 CLAIM_SECONDS = 3600.0
 """So often an idle sender commits its offset anew: Kafka forgets those of groups that are idle for days."""
@@ -130,8 +131,8 @@ class KafkaSender:
             "transactional.id": self._id,
             "enable.idempotence": True,
         }
-        self._producer = self._kafka.Producer(options, logger=_Quiet())
-        self._producer.init_transactions(CALL_SECONDS)
+        self._producer = self._kafka.Producer(options, logger=QuietLog())
+        self._producer.init_transactions(INIT_SECONDS)
         self._offsets = self._consumer()
         place = self._offsets.committed([self._kafka.TopicPartition(self._topic.topic, 0)], timeout=CALL_SECONDS)[0]
         if place.error is not None:
@@ -243,7 +244,7 @@ class KafkaSender:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
         }
-        return self._kafka.Consumer(options, logger=_Quiet())
+        return self._kafka.Consumer(options, logger=QuietLog())
 
     def _close(self) -> None:
         producer, self._producer = self._producer, None
@@ -254,11 +255,3 @@ class KafkaSender:
         with suppress(self._kafka.KafkaException, RuntimeError):
             if offsets is not None:
                 offsets.close()
-
-
-class _Quiet:
-    """Takes the library's lines, which would go to the standard error."""
-
-    def log(self, level: int, message: str, *arguments: object) -> None:
-        """As `logging.Logger.log`."""
-        log.debug("kafka", level=level, message=message % arguments if arguments else message)

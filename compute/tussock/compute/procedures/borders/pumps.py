@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.feeds.feed import FedBatch, Source
 from tussock.compute.applications.feeds.feeder import Feeder
 from tussock.compute.applications.kafka.sender import KafkaSender
@@ -37,6 +38,7 @@ class Pumps:
         self._feeders: dict[str, Feeder] = {}
         self._senders: dict[str, KafkaSender] = {}
         self._limits: dict[str, int] = {}
+        self._is_stopping = False
 
     def start(self) -> None:
         """Begin; raises what a topic's absence raises."""
@@ -60,6 +62,8 @@ class Pumps:
         for stream, limit in self._limits.items():
             while self._engine.output(stream)[2] > limit:
                 self._runner.check_running()
+                if self._is_stopping:
+                    raise ApplicationStopped(f"application {self._definitions.application!r} is stopping")
                 self._system.sleep(WAIT_SECONDS)
 
     def drain(self, timeout: float | None) -> None:
@@ -67,9 +71,12 @@ class Pumps:
         until = None if timeout is None else self._system.monotonic() + timeout
         for name, waits in [(name, feeder.drained()) for name, feeder in self._feeders.items()]:
             self._await(lambda waits=waits: waits.done(), until, f"feed {name!r} has more")  # type: ignore[misc]
+            if waits.cancelled():
+                # It has failed, and the application with it, once what was asked for before has run.
+                self._runner.submit(self._engine.ask(lambda _: None)).result()
         self._runner.commit_soon()
         for stream, sender in self._senders.items():
-            newest = self._engine.output(stream)[0]
+            newest = self._newest_of(stream)
             self._await(
                 lambda sender=sender, newest=newest: sender.sent >= newest,  # type: ignore[misc]
                 until,
@@ -78,6 +85,9 @@ class Pumps:
 
     def stop(self, seconds: float) -> None:
         """Feed no more; send what was emitted, for some seconds while nothing is wrong with the topics."""
+        for feeder in self._feeders.values():
+            feeder.end_soon()
+        self._is_stopping = True
         for feeder in self._feeders.values():
             feeder.stop()
         if self._senders and self._runner.failure is None:
