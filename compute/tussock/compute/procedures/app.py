@@ -244,6 +244,7 @@ class App:
         except BaseException:
             with suppress(Exception):
                 pumps.stop(0)
+            with suppress(Exception):
                 runner.stop()
             raise
         self._engine, self._runner, self._pumps = engine, runner, pumps

@@ -4,6 +4,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from tussock.compute.applications.errors import ProcedureError
 from tussock.compute.applications.feeds.feed import FedBatch, Source
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -106,8 +107,10 @@ class Feeder:
 
     def _step(self) -> None:
         while self._flying and (self._flying[0].done() or len(self._flying) >= AHEAD_MAX):
-            # Of a batch that failed the application has taken note, or it has ended, and this raises why.
-            self._flying.popleft().result()
+            failure = self._flying.popleft().exception()
+            # Of a batch that a procedure refused the application has taken note; else it has ended.
+            if failure is not None and not isinstance(failure, ProcedureError):
+                raise failure
         committed = self._taker.committed()
         if committed is not None:
             self._source.release(committed)

@@ -181,11 +181,11 @@ class TableSource:
     def _look(self) -> None:
         version = self._store.recent_version()
         newest = version.max_committed_epoch
-        if newest <= self._looked:
-            return
         state = version.find_table(self._feed.table)
         if state is None or state.spec.id != self._id:
             self._check_table(self._id)
+            return
+        if newest <= self._looked:
             return
         if state.last_epoch > self._looked:
             assert self._pin is not None, "a source reads after `seek`"

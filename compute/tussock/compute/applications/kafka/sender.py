@@ -130,6 +130,7 @@ class KafkaSender:
             "bootstrap.servers": self._topic.servers,
             "transactional.id": self._id,
             "enable.idempotence": True,
+            "error_cb": self._note_error,
         }
         self._producer = self._kafka.Producer(options, logger=QuietLog())
         self._producer.init_transactions(INIT_SECONDS)
@@ -233,6 +234,11 @@ class KafkaSender:
         if not self.trouble:
             log.warning("an output waits for its topic", topic=self._topic.topic, error=str(error.args[0]))
         self.trouble = str(error.args[0])
+
+    def _note_error(self, error: Any) -> None:
+        """While a call waits: it may take long until that gives up."""
+        if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its name there
+            self.trouble = str(error)
 
     def _consumer(self) -> Any:
         options = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from tussock.compute.procedures.borders.output import POSITION, SEQUENCE
 from tussock.compute.procedures.borders.requests import BatchRequest, Halt, MoveRequest, SentRequest
 from tussock.compute.procedures.definitions import Definitions
 from tussock.compute.procedures.engine import Engine
-from tussock.statestore import StateStore, WaitTimeout
+from tussock.statestore import StateStore, TussockError, WaitTimeout
 from tussock.statestore.base.system import System
 
 __all__ = ["Pumps"]
@@ -146,7 +147,7 @@ class Pumps:
 
     def halt(self, error: Exception) -> None:
         """End the application, unless it has ended already."""
-        if self._runner.failure is None:
+        with suppress(TussockError):
             self._runner.submit(Halt(error))
 
     def committed(self, feed: str) -> bytes | None:
@@ -177,12 +178,17 @@ class Pumps:
                 begin = at
 
     def newest(self, stream: str) -> int:
-        """The sequence of the newest rows."""
+        """The sequence of the newest rows; raises what the application has failed with.
+
+        A sender whose application was taken over must not fence the one of the successor again and again.
+        """
+        if self._runner.failure is not None:
+            raise self._runner.failure
         return self._engine.output(stream)[0]
 
     def sent(self, stream: str, sequence: int) -> None:
         """Rows are in the topic; what fails here has failed the application."""
-        if self._runner.failure is None:
+        with suppress(TussockError):
             self._runner.submit(SentRequest(stream, sequence))
 
 
