@@ -29,8 +29,6 @@ def app(store: StateStore) -> ps.App:
 
 
 ITEMS = ps.TableFeed("items")
-S = "the stream s"
-
 WRONG: dict[str, tuple[Callable[[ps.App], Any], type[Exception], str]] = {
     "no-border": (lambda app: app.feed("behind", ITEMS), InvalidOption, "'behind' it consumes streams"),
     "no-procedure": (lambda app: app.feed("none", ITEMS), InvalidOption, "'none' there is none of that name"),
@@ -49,33 +47,29 @@ WRONG: dict[str, tuple[Callable[[ps.App], Any], type[Exception], str]] = {
     "operations": (lambda app: ps.TableFeed("items", operations=1), InvalidOption, "operations=1"),  # type: ignore[arg-type]
     "on-bad": (lambda app: ps.TableFeed("items", on_bad="no"), InvalidOption, "on_bad='no'"),  # type: ignore[arg-type]
     "no-stream": (lambda app: app.output("s", "t"), InvalidOption, "expected a stream"),  # type: ignore[arg-type]
-    "no-target": (lambda app: app.output(stream_of(app), 5), InvalidOption, "expected a table or a KafkaTopic"),  # type: ignore[arg-type]
-    "keep": (lambda app: app.output(stream_of(app), "t", keep_rows=0), InvalidOption, "keep_rows=0"),
+    "no-target": (lambda app: app.output(app.stream("t", ITEM), 5), InvalidOption, "expected a table or a KafkaTopic"),  # type: ignore[arg-type]
+    "keep": (lambda app: app.output(app.stream("t", ITEM), "t", keep_rows=0), InvalidOption, "keep_rows=0"),
     "two-outputs": (
-        lambda app: [app.output(stream_of(app), name) for name in "tu"],
+        lambda app: (lambda stream: [app.output(stream, name) for name in "tu"])(app.stream("t", ITEM)),
         InvalidOption,
         "has an output already",
     ),
     "used-table": (
-        lambda app: [app.table("items"), app.output(stream_of(app), "items")],
+        lambda app: [app.table("items"), app.output(app.stream("t", ITEM), "items")],
         InvalidOption,
         "is used by the application already",
     ),
     "own-output": (
-        lambda app: [app.output(stream_of(app), "out"), app.feed("border", ps.TableFeed("out"))],
+        lambda app: [app.output(app.stream("t", ITEM), "out"), app.feed("border", ps.TableFeed("out"))],
         InvalidOption,
         "reads an output table of the same application",
     ),
     "keep-of-topic": (
-        lambda app: app.output(stream_of(app), ps.KafkaTopic("h:1", "t"), keep_rows=5),
+        lambda app: app.output(app.stream("t", ITEM), ps.KafkaTopic("h:1", "t"), keep_rows=5),
         InvalidOption,
         "keep_rows= is for tables",
     ),
 }
-
-
-def stream_of(app: ps.App) -> ps.Stream:
-    return app._definitions.streams["s"]
 
 
 @pytest.mark.parametrize("case", list(WRONG))

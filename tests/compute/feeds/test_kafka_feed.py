@@ -87,12 +87,10 @@ def test_latest_begins_with_what_comes(store: StateStore, kafka: KafkaBroker) ->
 
 
 def test_new_partitions_are_read_from_their_first_message(store: StateStore, kafka: KafkaBroker) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     topic = kafka.topic(1)
     kafka.put(topic, as_json(1))
     run(store, feed_of(kafka, topic))
-    kafka._admin().create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    kafka.add_partitions(topic, 2)
     kafka.put(topic, as_json(2), partition=1)
     assert run(store, feed_of(kafka, topic))["rows"] == 1
 

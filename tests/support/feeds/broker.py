@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from cluster.binaries import cache_folder
 from support.buckets.minio import free_port
@@ -162,6 +162,10 @@ class KafkaBroker:
             if found.error is None and len(found.partitions) == partitions:
                 return name
         raise AssertionError(f"topic {name} has no leaders")
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Until the topic has that many."""
+        self._admin().create_partitions([NewPartitions(topic, total)])[topic].result(CALL_SECONDS)
 
     def drop(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""

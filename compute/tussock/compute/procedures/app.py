@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.errors import ApplicationStopped
-from tussock.compute.applications.feeds.feed import Feed
+from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.runner import Runner
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
@@ -156,7 +156,7 @@ class App:
 
         return declare
 
-    def feed(self, procedure: str, feed: Feed, *, name: str | None = None) -> None:
+    def feed(self, procedure: str, feed: InputFeed, *, name: str | None = None) -> None:
         """Let a border procedure get its batches from a `TableFeed` or a `KafkaFeed`, and from nobody else.
 
         Its position is kept under `name`, the procedure's by default: under another name it begins anew.
@@ -299,7 +299,7 @@ class App:
         if procedure in self._definitions.feeds:
             raise InvalidOption(
                 f"procedure {procedure!r} gets its batches from a feed, and clients cannot put any between them: give "
-                "clients a border of their own"
+                "clients another border"
             )
         shape = self._shapes[procedure]
         if shape is None and type(rows) is list and not rows:

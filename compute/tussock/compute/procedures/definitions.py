@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.compute.applications.feeds.feed import Feed
+from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.errors import InvalidOption
 
@@ -83,7 +83,7 @@ class DeclaredFeed:
 
     name: str
     """Under which the position is kept."""
-    feed: Feed
+    feed: InputFeed
 
 
 @dataclass
@@ -194,7 +194,7 @@ class Definitions:
         if not hasattr(feed, "open") or not hasattr(feed, "on_bad"):
             raise InvalidOption(f"{what} is {feed!r:.100}; expected a TableFeed or a KafkaFeed")
         if procedure in self.feeds:
-            raise InvalidOption(f"{what}: it has a feed already; a procedure has one, so give each a border of its own")
+            raise InvalidOption(f"{what}: it has a feed already; a procedure has one, so give each another border")
         name = procedure if name is None else name
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(f"{what}: name={name!r:.100}; expected letters, digits, '_' and '-'")

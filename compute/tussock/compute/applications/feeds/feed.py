@@ -12,7 +12,7 @@ import pyarrow as pa
 from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.base.system import System
 
-__all__ = ["BadMessage", "FedBatch", "Feed", "OnBad", "Source", "check_on_bad"]
+__all__ = ["BadMessage", "FedBatch", "InputFeed", "OnBad", "Source", "check_on_bad"]
 
 OnBad = Literal["stop", "skip"]
 
@@ -36,7 +36,7 @@ class FedBatch(NamedTuple):
     """What was left out of the rows."""
 
 
-class Feed(Protocol):
+class InputFeed(Protocol):
     """What a program declares; opened at each start."""
 
     @property

@@ -19,7 +19,7 @@ AHEAD_MAX = 8
 READ_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 MOVE_SECONDS = 60.0
-"""So often the position moves on past what is no row, while no row comes."""
+"""After that time the position moves on past what is no row, while no row comes."""
 
 _PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WaitTimeout)
 

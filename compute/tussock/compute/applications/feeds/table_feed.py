@@ -55,7 +55,7 @@ class TableFeed:
         return TableSource(self, store, system, what)
 
 
-class _Position(msgspec.Struct, array_like=True, frozen=True):
+class _TablePosition(msgspec.Struct, array_like=True, frozen=True):
     table: int
     """Its id: a table of the same name that was made later is another one."""
     epoch: int
@@ -64,7 +64,7 @@ class _Position(msgspec.Struct, array_like=True, frozen=True):
     """Nothing was read yet, and the first batch is the table's rows at that epoch."""
 
 
-class _Span(msgspec.Struct, array_like=True, frozen=True):
+class _TableSpan(msgspec.Struct, array_like=True, frozen=True):
     table: int
     epoch: int
     is_whole: bool = False
@@ -90,7 +90,7 @@ class TableSource:
         added = [pa.field(OPERATION, pa.string(), nullable=False)] if feed.operations else []
         self.schema = pa.schema([*fields, *added])
         self._id = int(self._table.spec.id)
-        self._position = _Position(self._id, 0)
+        self._position = _TablePosition(self._id, 0)
         self._ahead: list[int] = []
         """Epochs to read, ascending."""
         self._looked = 0
@@ -102,17 +102,17 @@ class TableSource:
         """Where the option `start` says."""
         newest, start = self._store.committed_epoch, self._feed.start
         if start == "latest":
-            return _pack(_Position(self._id, newest))
+            return _pack(_TablePosition(self._id, newest))
         if start == "earliest":
-            return _pack(_Position(self._id, newest, is_new=True))
+            return _pack(_TablePosition(self._id, newest, is_new=True))
         assert isinstance(start, int)
         if start > newest:
             raise InvalidOption(f"{self._what}: start={start} is no committed epoch; the newest is {newest}")
-        return _pack(_Position(self._id, start))
+        return _pack(_TablePosition(self._id, start))
 
     def seek(self, position: bytes) -> None:
         """Go on there, and keep what comes after it in the store."""
-        self._position = self._unpack(position, _Position)
+        self._position = self._unpack(position, _TablePosition)
         self._check_table(self._position.table)
         self._looked, self._ahead = self._position.epoch, []
         self._hold(self._position.epoch)
@@ -120,7 +120,7 @@ class TableSource:
     def read(self, seconds: float) -> FedBatch | None:
         """The next epoch's changes."""
         if self._position.is_new:
-            return self._go_on(_Span(self._id, self._position.epoch, is_whole=True))
+            return self._go_on(_TableSpan(self._id, self._position.epoch, is_whole=True))
         until = self._system.monotonic() + seconds
         while not self._ahead:
             self._look()
@@ -130,30 +130,30 @@ class TableSource:
             if left <= 0:
                 return None
             self._system.sleep(min(LOOK_SECONDS, left))
-        batch = self._go_on(_Span(self._id, self._ahead[0]))
+        batch = self._go_on(_TableSpan(self._id, self._ahead[0]))
         self._ahead.pop(0)
         return batch
 
     def again(self, span: bytes) -> FedBatch:
         """The same changes as the first time."""
-        wanted = self._unpack(span, _Span)
+        wanted = self._unpack(span, _TableSpan)
         self._check_table(wanted.table)
         return FedBatch(span, self._rows(wanted))
 
     def after(self, position: bytes, span: bytes) -> bytes:  # noqa: ARG002 - a span says it alone
         """Behind the span's epoch."""
-        read = self._unpack(span, _Span)
-        return _pack(_Position(read.table, read.epoch))
+        read = self._unpack(span, _TableSpan)
+        return _pack(_TablePosition(read.table, read.epoch))
 
     def standing(self) -> bytes:
         """Behind all epochs that were looked for, if none of them is left."""
         if self._ahead or self._position.is_new:
             return _pack(self._position)
-        return _pack(_Position(self._id, max(self._looked, self._position.epoch)))
+        return _pack(_TablePosition(self._id, max(self._looked, self._position.epoch)))
 
     def release(self, position: bytes) -> None:
         """Move the pin."""
-        epoch = self._unpack(position, _Position).epoch
+        epoch = self._unpack(position, _TablePosition).epoch
         if epoch > self._held:
             self._hold(epoch)
 
@@ -173,9 +173,9 @@ class TableSource:
 
     # --- Within ------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, span: _Span) -> FedBatch:
+    def _go_on(self, span: _TableSpan) -> FedBatch:
         batch = FedBatch(_pack(span), self._rows(span))
-        self._position = _Position(self._id, span.epoch)
+        self._position = _TablePosition(self._id, span.epoch)
         return batch
 
     def _look(self) -> None:
@@ -195,7 +195,7 @@ class TableSource:
                 raise self._gone(f"changes after epoch {self._looked}", error) from error
         self._looked = newest
 
-    def _rows(self, span: _Span) -> pa.Table:
+    def _rows(self, span: _TableSpan) -> pa.Table:
         feed, epoch = self._feed, span.epoch
         try:
             if span.is_whole:
@@ -272,5 +272,5 @@ class TableSource:
             ) from error
 
 
-def _pack(value: _Position | _Span) -> bytes:
+def _pack(value: _TablePosition | _TableSpan) -> bytes:
     return msgspec.msgpack.encode(value)

@@ -24,11 +24,11 @@ __all__ = ["KafkaSource"]
 
 CALL_SECONDS = 30.0
 CHECK_SECONDS = 5.0
-"""So often a topic is looked at: whether it is still the same, and has more partitions."""
+"""Between two looks at the topic: whether it is still the same, and has more partitions."""
 CHUNK = 500
 
 
-class _Position(msgspec.Struct, array_like=True, frozen=True):
+class _TopicPosition(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     topic: str
     id: str
@@ -37,7 +37,7 @@ class _Position(msgspec.Struct, array_like=True, frozen=True):
     """By partition, the next one to read."""
 
 
-class _Span(msgspec.Struct, array_like=True, frozen=True):
+class _TopicSpan(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     topic: str
     id: str
@@ -94,7 +94,7 @@ class KafkaSource:
 
     def seek(self, position: bytes) -> None:
         """Read on there."""
-        found = self._unpack(position, _Position)
+        found = self._unpack(position, _TopicPosition)
         self._check_id(found.id)
         # A partition that is new since then is read from its first message on.
         wanted = {partition: found.offsets.get(partition, 0) for partition in self._partitions}
@@ -126,11 +126,11 @@ class KafkaSource:
                 # Behind the last message may be marks of transactions, which are no messages.
                 end = max(behind, self._ends.get(partition, 0)) if is_all else behind
                 parts[partition] = (self._offsets[partition], end, count)
-        return self._batch(_Span("kafka", self._feed.topic, self._id, parts), self._feed.on_bad)
+        return self._batch(_TopicSpan("kafka", self._feed.topic, self._id, parts), self._feed.on_bad)
 
     def again(self, span: bytes) -> FedBatch:
         """The same messages as the first time."""
-        wanted = self._unpack(span, _Span)
+        wanted = self._unpack(span, _TopicSpan)
         self._check_id(wanted.id)
         begins = {partition: first for partition, (first, _, _) in wanted.parts.items()}
         if any(self._offsets.get(partition) != first for partition, first in begins.items()):
@@ -156,8 +156,8 @@ class KafkaSource:
 
     def after(self, position: bytes, span: bytes) -> bytes:
         """Behind the span, and elsewhere as before."""
-        read = self._unpack(span, _Span)
-        before = self._unpack(position, _Position).offsets
+        read = self._unpack(span, _TopicSpan)
+        before = self._unpack(position, _TopicPosition).offsets
         return self._pack(before | {partition: end for partition, (_, end, _) in read.parts.items()})
 
     def standing(self) -> bytes:
@@ -190,7 +190,7 @@ class KafkaSource:
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
-    def _batch(self, span: _Span, on_bad: OnBad) -> FedBatch:
+    def _batch(self, span: _TopicSpan, on_bad: OnBad) -> FedBatch:
         messages = []
         for partition, (_, _, count) in sorted(span.parts.items()):
             buffer = self._buffers[partition]
@@ -348,7 +348,9 @@ class KafkaSource:
     # --- Bytes -------------------------------------------------------------------------------------------------------
 
     def _pack(self, offsets: dict[int, int]) -> bytes:
-        return msgspec.msgpack.encode(_Position("kafka", self._feed.topic, self._id, dict(sorted(offsets.items()))))
+        return msgspec.msgpack.encode(
+            _TopicPosition("kafka", self._feed.topic, self._id, dict(sorted(offsets.items())))
+        )
 
     def _unpack(self, data: bytes, kind: type[Any]) -> Any:
         try:

@@ -31,7 +31,7 @@ CALL_SECONDS = 30.0
 INIT_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 CLAIM_SECONDS = 3600.0
-"""So often an idle sender commits its offset anew: Kafka forgets those of groups that are idle for days."""
+"""After that time an idle sender commits its offset anew: Kafka forgets those of groups that are idle for days."""
 _FREE = -1001
 """The offset of a group that has none."""
 
@@ -158,7 +158,7 @@ class KafkaSender:
         if owner and owner != self._owner:
             raise OutputLost(
                 f"{self._what}: transactional id {self._id!r} belongs to another application ({owner}; this one is "
-                f"{self._owner}); give each output an id of its own",
+                f"{self._owner}); give each output another id",
                 self._topic.topic,
             )
         newest = self._outbox.newest()

@@ -19,7 +19,7 @@ class Output:
 
     table: str
     keep_rows: int | None
-    """Of the newest rows at least so many stay; `None`: all."""
+    """How many of the newest rows stay at least; `None`: all."""
     topic: KafkaTopic | None = None
     """Then the table holds what is not sent yet."""
 
