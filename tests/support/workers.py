@@ -30,6 +30,8 @@ LONG_PIECES = {
         "tests/compute/driver/test_driver_process.py",
         "tests/examples/",
     ),
+    # One broker of Kafka.
+    "feeds": ("tests/compute/feeds/",),
     "documents": ("tests/test_docs.py",),
     # Many processes that are killed, and thousands of histories: nothing that waits.
     "histories": ("tests/chaos/", "tests/simulation/"),

@@ -5,9 +5,12 @@ from tussock.statestore.errors import TussockError
 __all__ = [
     "ApplicationFenced",
     "ApplicationStopped",
+    "BadInput",
     "Full",
+    "InputLost",
     "NotDeterministic",
     "OutcomeUnknown",
+    "OutputLost",
     "ProcedureError",
     "ServiceUnavailable",
 ]
@@ -53,3 +56,15 @@ class OutcomeUnknown(TussockError, ConnectionError):
 
 class ServiceUnavailable(TussockError, ConnectionError):
     """No application answers at that address; the request was not sent, so it may be repeated."""
+
+
+class InputLost(TussockError, LookupError):
+    """What a feed would have to read is gone from its source. `args[1]` is the table or topic."""
+
+
+class BadInput(TussockError, ValueError):
+    """A feed gave what cannot be used, and is declared to stop then; the message says where in the source it is."""
+
+
+class OutputLost(TussockError, RuntimeError):
+    """What was sent to a topic cannot be told, so nothing more is sent. `args[1]` is the topic."""

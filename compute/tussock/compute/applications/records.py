@@ -16,10 +16,13 @@ import msgspec
 
 from tussock.statestore.errors import CorruptLog, NewerFormat
 
-__all__ = ["Group", "Record", "RecordKind", "decode_group", "encode_group"]
+__all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group"]
 
 MAGIC = b"TSIN"
-VERSION = 1
+VERSION = 2
+"""Written where a record has what version 1 does not know: spans of a feed, and the kinds from 6 on."""
+FED = b"F"
+"""What `given` begins with where it is a span of a feed: neither rows nor arguments begin so."""
 _HEAD = struct.Struct("<4sBII")
 
 
@@ -36,6 +39,10 @@ class RecordKind(IntEnum):
     """A call procedure ran."""
     INTENT = 5
     """A batch, or a call, is about to ask something outside; its own records follow, unless the runner died."""
+    FEED = 6
+    """A feed stands at a position: its first one, or one before which no rows are left."""
+    SENT = 7
+    """An output has been sent up to a sequence number."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):
@@ -49,7 +56,8 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     batch_id: int
     """Of a call 0."""
     given: bytes
-    """The rows of a batch, the arguments of a call; of a step that took its rows from a stream nothing."""
+    """The rows of a batch, or the span of a feed; the arguments of a call; of a step that took its rows from a stream
+    nothing."""
     drawn: list[Any]
     """Times, random numbers and answers from outside, in the order in which they were asked for."""
     digest: int | None
@@ -78,7 +86,9 @@ _decoder = msgspec.msgpack.Decoder(Group)
 def encode_group(group: Group) -> bytes:
     """The bytes of one object."""
     body = _encoder.encode(group)
-    return _HEAD.pack(MAGIC, VERSION, len(body), zlib.crc32(body)) + body
+    is_newer = any(record.kind >= RecordKind.FEED or record.given[:1] == FED for record in group.records)
+    # Without feeds the log stays readable for programs that know none.
+    return _HEAD.pack(MAGIC, VERSION if is_newer else 1, len(body), zlib.crc32(body)) + body
 
 
 def decode_group(data: bytes, path: str) -> Group:

@@ -106,10 +106,10 @@ class Runner:
         Until the request runs, `cancel` of the future withdraws it. `is_look`: it changes nothing, and runs in a pause,
         too. Raises `ApplicationStopped`, or what the application has failed with.
         """
-        self._check_running()
+        self.check_running()
         while not is_look and not self._requests.make_room(size):
             self._system.sleep(0.001)
-            self._check_running()
+            self.check_running()
         reply: Future[Any] = Future()
         self._requests.put(Request(what, reply, is_look, size))
         if self._failure is not None or self._task is None:
@@ -131,12 +131,12 @@ class Runner:
 
     def pause(self) -> None:
         """Take requests, and run none until `resume`; what runs comes to its end."""
-        self._check_running()
+        self.check_running()
         self._requests.is_paused = True
 
     def resume(self) -> None:
         """Run requests again, in the order in which they came."""
-        self._check_running()
+        self.check_running()
         self._requests.resume()
 
     @property
@@ -153,6 +153,16 @@ class Runner:
     def failure(self) -> Exception | None:
         """What has ended this run; `None` while nothing has."""
         return self._failure
+
+    @property
+    def uid(self) -> str:
+        """What tells this application from others of its name."""
+        return self._progress.uid
+
+    def commit_soon(self) -> None:
+        """Do not wait for the next checkpoint."""
+        self._checkpoint_at = self._system.monotonic()
+        self._requests.nudge()
 
     @property
     def log_writes(self) -> int:
@@ -392,7 +402,8 @@ class Runner:
         for request in self._requests.drain():
             give(request.reply, Outcome(error=error))
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raises what this run has ended with, or `ApplicationStopped` if it was stopped."""
         if self._failure is not None:
             raise self._failure
         if self._task is None or self._is_stopping:

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 from tussock.compute.applications.errors import (
     ApplicationFenced,
     ApplicationStopped,
+    BadInput,
     Full,
+    InputLost,
     NotDeterministic,
     OutcomeUnknown,
+    OutputLost,
     ProcedureError,
     ServiceUnavailable,
 )
+from tussock.compute.applications.feeds.table_feed import TableFeed
+from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
+from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Stream, Window
@@ -25,14 +31,20 @@ __all__ = [
     "App",
     "ApplicationFenced",
     "ApplicationStopped",
+    "BadInput",
     "Client",
     "Full",
+    "InputLost",
+    "KafkaFeed",
+    "KafkaTopic",
     "NotDeterministic",
     "OutcomeUnknown",
+    "OutputLost",
     "ProcedureContext",
     "ProcedureError",
     "ServiceUnavailable",
     "Stream",
+    "TableFeed",
     "Window",
 ]
 

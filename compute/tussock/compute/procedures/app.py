@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -11,9 +12,15 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.runner import Runner
+from tussock.compute.procedures.borders.fed_inputs import FedInputs
+from tussock.compute.procedures.borders.output import Output
+from tussock.compute.procedures.borders.pumps import Pumps
+from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
-from tussock.compute.procedures.engine import Ask, BatchRequest, CallRequest, Engine
+from tussock.compute.procedures.engine import Engine
 from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table
 from tussock.compute.procedures.state import create_tables
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
@@ -85,6 +92,7 @@ class App:
         self._shapes: dict[str, TupleShape | None] = {}
         self._engine: Engine | None = None
         self._runner: Runner | None = None
+        self._pumps: Pumps | None = None
 
     # --- Declarations ------------------------------------------------------------------------------------------------
 
@@ -151,6 +159,32 @@ class App:
 
         return declare
 
+    def feed(self, procedure: str, feed: InputFeed, *, name: str | None = None) -> None:
+        """Let a border procedure get its batches from a `TableFeed` or a `KafkaFeed`, and from nobody else.
+
+        Its position is kept under `name`, the procedure's by default: under another name it begins anew.
+        """
+        self._check_declaring()
+        self._definitions.add_feed(procedure, feed, name)
+
+    def output(self, stream: Stream, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None) -> None:
+        """Put the tuples of a stream into a table, of which nothing else is written, or into a topic of Kafka.
+
+        A table has them with `_sequence` and `_position`, its key, in the order of the emission, and is created if it
+        is not there; of its newest rows at least `keep_rows` stay, by default all. A topic has each tuple once.
+        """
+        self._check_declaring()
+        if isinstance(to, KafkaTopic):
+            if keep_rows is not None:
+                raise InvalidOption(f"output to topic {to.topic!r}: keep_rows= is for tables; the topic has its own")
+            table = f"{self.name}.{getattr(stream, 'name', '')}.outbox"
+            self._definitions.add_output(stream, Output(table, None, to))
+            return
+        table = to.name if isinstance(to, AppTable) else to
+        if not isinstance(table, str) or not table:
+            raise InvalidOption(f"application {self.name!r}: output to {to!r:.100}; expected a table or a KafkaTopic")
+        self._definitions.add_output(stream, Output(table, keep_rows))
+
     def trigger(self, on: Stream | Window | AppTable | str) -> Callable[[F], F]:
         """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
 
@@ -184,9 +218,14 @@ class App:
         raises.
         """
         self._check_declaring()
+        self._definitions.check_feeds()
         strong = self._recovery == "strong"
         engine = Engine(
-            self._definitions, strong=strong, alone=strong and self._group_commit is None, timeout=self._timeout
+            self._definitions,
+            FedInputs(self._store, self._definitions),
+            strong=strong,
+            alone=strong and self._group_commit is None,
+            timeout=self._timeout,
         )
         create_tables(self._store, self._definitions)
         runner = Runner(
@@ -199,13 +238,39 @@ class App:
         )
         runner.start()
         self._shapes = engine.border_shapes()
-        self._engine, self._runner = engine, runner
+        pumps = Pumps(self._store, self._definitions, engine, runner)
+        try:
+            if self._definitions.feeds:
+                # Where they begin is durable before the start returns.
+                runner.submit(Ask(lambda: None)).result()
+            pumps.start()
+        except BaseException:
+            with suppress(Exception):
+                pumps.stop(0)
+            with suppress(Exception):
+                runner.stop()
+            raise
+        self._engine, self._runner, self._pumps = engine, runner, pumps
 
     def stop(self) -> None:
         """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing."""
         runner, self._runner = self._runner, None
-        if runner is not None:
+        if runner is None:
+            return
+        assert self._pumps is not None
+        try:
+            self._pumps.stop(self._timeout)
+        finally:
             runner.stop()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until all that the feeds' sources have now has run and is durable, and Kafka has what was emitted.
+
+        Raises `WaitTimeout` after `timeout` seconds, and what the application has failed with.
+        """
+        self._running()
+        assert self._pumps is not None
+        self._pumps.drain(timeout)
 
     def __enter__(self) -> "App":
         self.start()
@@ -234,11 +299,18 @@ class App:
             )
         if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
             raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
+        if procedure in self._definitions.feeds:
+            raise InvalidOption(
+                f"procedure {procedure!r} gets its batches from a feed, and clients cannot put any between them: give "
+                "clients another border"
+            )
         shape = self._shapes[procedure]
         if shape is None and type(rows) is list and not rows:
             # No row says which columns there are.
             rows = engine.empty_batch(procedure)
         table = to_table(rows, shape, f"procedure {procedure!r}")
+        assert self._pumps is not None
+        self._pumps.wait_for_room()
         given = to_bytes(rows, table)
         return running.submit(BatchRequest(procedure, batch_id, table, given), len(given))
 
@@ -279,10 +351,16 @@ class App:
             raise InvalidOption(f"application {self.name!r} has no window {name!r:.100}; there are {known}")
         return self._look(lambda engine: engine.window_rows(window, staged=staged))
 
-    def stats(self) -> dict[str, int]:
-        """Counts of this run: `records` and `log_writes` of the input log, `commits` of the store."""
+    def stats(self) -> dict[str, Any]:
+        """Counts of this run: `records` and `log_writes` of the input log, `commits` of the store.
+
+        `feeds` has for each procedure `batches`, `rows` and `trouble` (why nothing comes, or empty); `outputs` for each
+        stream its `sequence`, and of Kafka `sent`, `lag_rows` and `trouble`.
+        """
         runner = self._running()
-        return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
+        assert self._pumps is not None
+        counts = {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
+        return {**counts, **self._pumps.stats()}
 
     def pause(self) -> None:
         """Take batches and calls, and run none until `resume`; `trace`, `window_rows` and `stats` answer meanwhile.

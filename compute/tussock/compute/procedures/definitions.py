@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["CallProcedure", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
+__all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 WINDOW_ROWS_MAX = 1_000_000
@@ -75,6 +77,15 @@ class CallProcedure:
     writes: frozenset[str] | None
 
 
+@dataclass(frozen=True, eq=False)
+class DeclaredFeed:
+    """What gives a border procedure its batches in place of clients."""
+
+    name: str
+    """Under which the position is kept."""
+    feed: InputFeed
+
+
 @dataclass
 class Definitions:
     """All that one application has declared, by name."""
@@ -86,6 +97,10 @@ class Definitions:
     procedures: dict[str, Procedure] = field(default_factory=dict)
     triggers: dict[str, Trigger] = field(default_factory=dict)
     calls: dict[str, CallProcedure] = field(default_factory=dict)
+    feeds: dict[str, DeclaredFeed] = field(default_factory=dict)
+    """By procedure."""
+    outputs: dict[str, Output] = field(default_factory=dict)
+    """By stream."""
 
     def add_stream(self, name: str, schema: object) -> Stream:
         """A stream; `InvalidOption` for a name that is taken or a schema that is none."""
@@ -172,6 +187,49 @@ class Definitions:
         """A call procedure."""
         self._check_new(name, "call procedure")
         self.calls[name] = CallProcedure(name, run, self._tables(writes, f"call procedure {name!r}"))
+
+    def add_feed(self, procedure: str, feed: Any, name: object) -> None:
+        """A feed of a procedure, which may be declared later: `check_feeds` looks at the start."""
+        what = f"application {self.application!r}: the feed of {procedure!r:.100}"
+        if not hasattr(feed, "open") or not hasattr(feed, "on_bad"):
+            raise InvalidOption(f"{what} is {feed!r:.100}; expected a TableFeed or a KafkaFeed")
+        if procedure in self.feeds:
+            raise InvalidOption(f"{what}: it has a feed already; a procedure has one, so give each another border")
+        name = procedure if name is None else name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidOption(f"{what}: name={name!r:.100}; expected letters, digits, '_' and '-'")
+        if any(one.name == name for one in self.feeds.values()):
+            raise InvalidOption(f"{what}: there is a feed {name!r} already; give this one another name=")
+        self.feeds[procedure] = DeclaredFeed(name, feed)
+        if procedure in self.procedures:
+            self.check_feeds()
+
+    def check_feeds(self) -> None:
+        """`InvalidOption` for a feed of what is no border procedure."""
+        for name in self.feeds:
+            procedure = self.procedures.get(name)
+            if procedure is None or not procedure.border:
+                what = "there is none of that name" if procedure is None else "it consumes streams"
+                raise InvalidOption(
+                    f"application {self.application!r}: a feed gives batches to a border procedure, and of "
+                    f"{name!r:.100} {what}: declare it with border=True"
+                )
+
+    def add_output(self, stream: object, output: Output) -> None:
+        """An output of a stream; `InvalidOption` if it has one."""
+        if not isinstance(stream, Stream) or self.streams.get(stream.name) is not stream:
+            raise InvalidOption(
+                f"application {self.application!r}: output of {stream!r:.100}; expected a stream of this application"
+            )
+        if stream.name in self.outputs:
+            raise InvalidOption(f"stream {stream.name!r} has an output already")
+        if output.table in self.tables or any(one.table == output.table for one in self.outputs.values()):
+            raise InvalidOption(
+                f"stream {stream.name!r}: table {output.table!r} is used by the application already; an output has a "
+                "table that nothing else writes"
+            )
+        output.check(stream.name, stream.schema)
+        self.outputs[stream.name] = output
 
     def _check_new(self, name: object, kind: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

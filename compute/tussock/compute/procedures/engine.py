@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +13,8 @@ from tussock.compute.applications.errors import NotDeterministic, ProcedureError
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.procedures.batches import Batches, RunningBatch, failure
+from tussock.compute.procedures.borders.fed_inputs import FedInputs, is_fed
+from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest, Halt, MoveRequest, SentRequest
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
@@ -22,39 +24,20 @@ from tussock.statestore import TussockError
 from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Ask", "BatchRequest", "CallRequest", "Engine"]
+__all__ = ["Engine"]
 
 TRACE_SHOWN = 20
-
-
-class BatchRequest(NamedTuple):
-    """A batch for a border procedure."""
-
-    procedure: str
-    batch_id: int | None
-    table: pa.Table
-    given: bytes
-
-
-class CallRequest(NamedTuple):
-    """A call between the batches."""
-
-    name: str
-    arguments: bytes
-
-
-class Ask(NamedTuple):
-    """Something to look at between two requests, in their thread."""
-
-    look: Callable[[], Any]
 
 
 class Engine:
     """The procedures of one application; a `Program`."""
 
-    def __init__(self, definitions: Definitions, *, strong: bool, alone: bool, timeout: float) -> None:
+    def __init__(
+        self, definitions: Definitions, inputs: FedInputs, *, strong: bool, alone: bool, timeout: float
+    ) -> None:
         """`alone`: each step is durable before the next one runs; `timeout`: seconds that a procedure may run."""
         self._definitions = definitions
+        self.inputs = inputs
         self._strong = strong
         self._alone = alone
         self._timeout = timeout
@@ -76,9 +59,10 @@ class Engine:
 
     def load(self, delta: Delta, state: bytes, host: Host) -> None:
         """Begin on these tables."""
-        self._system = delta.system
+        self.system = delta.system
         self._host = host
         self._state = EngineState(self._definitions, delta, state)
+        self.inputs.open(delta.system, self._state, self._input_shapes)
         self._deadline = Deadline(delta.system, self._timeout, self._give_up)
         self._batches = Batches(self._definitions, self._graph, delta, self._state, self._deadline)
         self._delta = delta
@@ -87,9 +71,11 @@ class Engine:
         """Nothing runs any more."""
         if self._deadline is not None:
             self._deadline.stop()
+        self.inputs.unload()
 
     def persist(self) -> bytes:
         """For a commit."""
+        self.inputs.cut()
         return self._state.persist()
 
     def run(self, what: Any, seq: int) -> Outcome:
@@ -99,6 +85,13 @@ class Engine:
             return self._run_batch(what)
         if type(what) is CallRequest:
             return self._run_call(what)
+        if type(what) is MoveRequest:
+            return Outcome((self.inputs.move(next(self._numbers), what.procedure, what.position),))
+        if type(what) is SentRequest:
+            self._state.outputs.sent(what.stream, what.sequence)
+            return Outcome((Record(seq, RecordKind.SENT, what.stream, what.sequence, b"", [], None),))
+        if type(what) is Halt:
+            raise what.error
         assert isinstance(what, Ask)
         try:
             return Outcome(value=what.look())
@@ -110,6 +103,12 @@ class Engine:
         self._batches.is_replay = True
         if record.kind == RecordKind.INTENT:
             self._intent = record if self._begun is None else None
+            return
+        if record.kind == RecordKind.SENT:
+            self._state.outputs.sent(record.name, record.batch_id)
+            return
+        if record.kind == RecordKind.FEED:
+            self.inputs.moved(record)
             return
         self._intent = None
         if record.kind == RecordKind.CALL:
@@ -124,10 +123,11 @@ class Engine:
             self._replay_step(procedure, record)
         elif self._begun is not None:
             self._batches.end(self._begun, failure(record.failed, record.batch_id, record.error))
+            self.inputs.took(record.name, record.batch_id, self._begun.given, record.error)
             self._begun = None
         else:
             # The first procedure raised: it was never begun.
-            self._state.answered(record.name, _failed(record))
+            self._replay_failed(record)
 
     def resume(self, seq: int) -> Sequence[Outcome]:
         """The scheduler is on again: what the log had begun goes on."""
@@ -135,13 +135,16 @@ class Engine:
         begun, self._begun = self._begun, None
         intent, self._intent = self._intent, None
         self._numbers = itertools.count(seq)
+        return (*self._resumed(begun, intent), *self.inputs.resume(self._numbers))
+
+    def _resumed(self, begun: RunningBatch | None, intent: Record | None) -> Sequence[Outcome]:
         if begun is not None:
             return (self._go_on(begun),)
         if intent is None:
             return ()
         if intent.name in self._definitions.calls:
             return (self._run_call(CallRequest(intent.name, intent.given)),)
-        rows = from_bytes(intent.given, self._input_shapes[intent.name], _named(intent))
+        rows = self._rows(intent)
         return (self._run_batch(BatchRequest(intent.name, intent.batch_id, rows, intent.given)),)
 
     # --- For users to look at ----------------------------------------------------------------------------------------
@@ -158,6 +161,10 @@ class Engine:
     def window_rows(self, window: Window, *, staged: bool) -> pa.Table:
         """The visible tuples of a window, or the staged ones; between two requests."""
         return self._batches.insertions.window_rows(window, staged=staged)
+
+    def output(self, stream: str) -> tuple[int, int, int]:
+        """Of an output the sequence of the newest rows, what is sent, and how many rows are not known to be."""
+        return self._state.outputs.of(stream)
 
     def trace(self, last: int) -> list[tuple[str, int | None]]:
         """The newest executions, in order; between two requests."""
@@ -195,12 +202,18 @@ class Engine:
             "trace": [list(one) for one in self._batches.trace.copy()][-TRACE_SHOWN:],
         }
 
+    def ask(self, look: "Callable[[Engine], Any]") -> Ask:
+        """A request to look at this between two others."""
+        return Ask(lambda: look(self))
+
     # --- Batches -----------------------------------------------------------------------------------------------------
 
     def _run_batch(self, request: BatchRequest) -> Outcome:
         border = self._definitions.procedures[request.procedure]
         last = self._state.last(border.name)
         batch_id = last + 1 if request.batch_id is None else request.batch_id
+        if request.fed is not None:
+            self.inputs.arrived(request.fed)
         if batch_id <= last:
             return self._repeated(border.name, batch_id, last)
         running = self._batches.begin(RunningBatch(border, batch_id, request.table, request.given))
@@ -210,7 +223,7 @@ class Engine:
         draws = self._draws()
         error = self._batches.run_through(running, draws)
         digest = self._delta.digest() if error is None else None
-        reply = self._batches.end(running, error)
+        reply = self._end(running, error)
         record = Record(
             next(self._numbers),
             RecordKind.BATCH,
@@ -233,17 +246,28 @@ class Engine:
             error = self._batches.step(running, procedure, draws)
             number = next(self._numbers)
             if error is not None:
+                given = running.given if not running.steps and is_fed(running.given) else b""
                 records.append(
-                    Record(number, RecordKind.ABORT, border.name, batch_id, b"", [], None, error.procedure, error.cause)
+                    Record(
+                        number, RecordKind.ABORT, border.name, batch_id, given, [], None, error.procedure, error.cause
+                    )
                 )
-                return _outcome(records, self._batches.end(running, error), error)
+                return _outcome(records, self._end(running, error), error)
             given = running.given if procedure is border else b""
             record = Record(number, RecordKind.STEP, procedure.name, batch_id, given, draws.drawn, self._delta.digest())
             if self._alone:
                 self._host.write_now(record)
             else:
                 records.append(record)
-        return _outcome(records, self._batches.end(running, None), None)
+        return _outcome(records, self._end(running, None), None)
+
+    def _end(self, running: RunningBatch, error: ProcedureError | None) -> Reply:
+        """The end of a batch that runs for the first time."""
+        if error is not None:
+            self.inputs.check_goes_on(running.border.name, running.batch_id, running.given, error)
+        reply = self._batches.end(running, error)
+        self.inputs.took(running.border.name, running.batch_id, running.given, reply.cause)
+        return reply
 
     def _repeated(self, procedure: str, batch_id: int, last: int) -> Outcome:
         reply = self._state.replies.find(procedure, batch_id)
@@ -275,18 +299,31 @@ class Engine:
 
     def _replay_batch(self, procedure: Procedure, record: Record) -> None:
         if record.failed:
-            # It left nothing but its reply.
-            self._state.answered(record.name, _failed(record))
+            self._replay_failed(record)
             return
-        rows = from_bytes(record.given, self._input_shapes[record.name], _named(record))
+        rows = self._rows(record)
         running = self._batches.begin(RunningBatch(procedure, record.batch_id, rows, record.given))
         error = self._batches.run_through(running, self._draws(record))
         self._compare(record, self._delta.digest(), error)
         self._batches.end(running, None)
+        self.inputs.took(record.name, record.batch_id, record.given, "")
+
+    def _replay_failed(self, record: Record) -> None:
+        """A batch that was rolled back left nothing but its reply, and of a feed the letters."""
+        if is_fed(record.given):
+            self._rows(record)
+        self._state.answered(record.name, _failed(record))
+        self.inputs.took(record.name, record.batch_id, record.given, record.error)
+
+    def _rows(self, record: Record) -> pa.Table:
+        """What the batch of a record was given."""
+        if is_fed(record.given):
+            return self.inputs.again(record)
+        return from_bytes(record.given, self._input_shapes[record.name], _named(record))
 
     def _replay_step(self, procedure: Procedure, record: Record) -> None:
         if self._begun is None:
-            rows = from_bytes(record.given, self._input_shapes[record.name], _named(record))
+            rows = self._rows(record)
             self._begun = self._batches.begin(RunningBatch(procedure, record.batch_id, rows, record.given))
         running = self._begun
         expected = self._batches.next_step(running)
@@ -300,6 +337,7 @@ class Engine:
         if self._batches.next_step(running) is None:
             self._begun = None
             self._batches.end(running, None)
+            self.inputs.took(running.border.name, running.batch_id, running.given, "")
 
     def _replay_call(self, record: Record) -> None:
         if record.failed:
@@ -324,7 +362,7 @@ class Engine:
     # --- Within ------------------------------------------------------------------------------------------------------
 
     def _draws(self, record: Record | None = None) -> Draws:
-        return Draws(self._system, self._before_call, None if record is None else record.drawn)
+        return Draws(self.system, self._before_call, None if record is None else record.drawn)
 
     def _before_call(self) -> None:
         """Before an outside call: the request is durable, so that a recovery makes the call again, by the same key."""

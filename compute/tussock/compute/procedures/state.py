@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.procedures.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
+from tussock.compute.procedures.borders.output_tables import OutputTables, create_output_tables
 from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
@@ -47,6 +49,9 @@ class _WindowProgress(msgspec.Struct, array_like=True):
 class _Progress(msgspec.Struct):
     last: dict[str, int]
     windows: dict[str, _WindowProgress]
+    feeds: dict[str, bytes] = {}
+    letters: int = 0
+    outputs: dict[str, list[int]] = {}
 
 
 def create_tables(store: StateStore, definitions: Definitions) -> None:
@@ -58,10 +63,13 @@ def create_tables(store: StateStore, definitions: Definitions) -> None:
     }
     for window in definitions.windows.values():
         wanted[f"{application}.{window.name}"] = (_window_schema(window), [_SLOT, _POSITION])
+    if definitions.feeds:
+        wanted[f"{application}.dead_letters"] = (DEAD_LETTERS_SCHEMA, ["number"])
     there = set(store.tables())
     for name, (schema, key) in wanted.items():
         if name not in there:
             store.create_table(name, schema, primary_key=key, vnodes=1)
+    create_output_tables(store, definitions)
 
 
 def _window_schema(window: Window) -> pa.Schema:
@@ -90,6 +98,10 @@ class EngineState:
         for name, window in definitions.windows.items():
             self._load_window(name, window, known.windows.get(name))
         self._before: dict[tuple[str, int], Waiting | None] | None = None
+        self.positions = known.feeds
+        """By feed, behind the newest batch that has ended."""
+        self.letters = DeadLetters(self._name("dead_letters"), delta, known.letters)
+        self.outputs = OutputTables(definitions, delta, known.outputs)
 
     def last(self, procedure: str) -> int:
         """The newest batch that the border procedure was given; 0 if there was none."""
@@ -129,6 +141,7 @@ class EngineState:
     def begin(self) -> None:
         """A savepoint."""
         self._before = {}
+        self.outputs.begin()
         for window in self.windows.values():
             window.begin()
 
@@ -144,6 +157,7 @@ class EngineState:
         for key, waiting in self._before.items():
             self._put(key, waiting)
         self._before = None
+        self.outputs.undo()
         for window in self.windows.values():
             window.undo()
 
@@ -164,7 +178,8 @@ class EngineState:
             )
             for name, state in self.windows.items()
         }
-        return msgspec.msgpack.encode(_Progress(self._last, windows))
+        letters, outputs = self.letters.persist(), self.outputs.persist()
+        return msgspec.msgpack.encode(_Progress(self._last, windows, self.positions, letters, outputs))
 
     def _set(self, key: tuple[str, int], waiting: Waiting | None) -> None:
         if self._before is not None and key not in self._before:

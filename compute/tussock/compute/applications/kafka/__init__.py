@@ -1,0 +1,1 @@
+"""Kafka as input and output of applications; needs the extra `tussock[kafka]`."""

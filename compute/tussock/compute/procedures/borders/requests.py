@@ -1,0 +1,54 @@
+"""What an application of procedures can be asked for; the engine runs one after the other."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tussock.compute.applications.feeds.feed import FedBatch
+
+__all__ = ["Ask", "BatchRequest", "CallRequest", "Halt", "MoveRequest", "SentRequest"]
+
+
+class BatchRequest(NamedTuple):
+    """A batch for a border procedure."""
+
+    procedure: str
+    batch_id: int | None
+    table: pa.Table
+    given: bytes
+    fed: FedBatch | None = None
+    """Of a feed."""
+
+
+class MoveRequest(NamedTuple):
+    """The feed of a procedure has nothing more before a position."""
+
+    procedure: str
+    position: bytes
+
+
+class SentRequest(NamedTuple):
+    """The output of a stream is in its topic, up to a sequence."""
+
+    stream: str
+    sequence: int
+
+
+class Halt(NamedTuple):
+    """What works beside the application has failed, and so has the application."""
+
+    error: Exception
+
+
+class CallRequest(NamedTuple):
+    """A call between the batches."""
+
+    name: str
+    arguments: bytes
+
+
+class Ask(NamedTuple):
+    """Something to look at between two requests, in their thread."""
+
+    look: Callable[[], Any]

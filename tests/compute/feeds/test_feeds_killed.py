@@ -1,0 +1,165 @@
+"""`kill -9` of an application and of its broker, at random moments: each item is in the output once, in order."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.feeds import sums
+from support.feeds.broker import KafkaBroker
+from support.feeds.sums import ITEM, rows_of, sums_of
+from tussock.statestore import connect
+
+KILLS = 30 if os.environ.get("TUSSOCK_LONG_TESTS") else 3
+ITEMS_A_LIFE = 300
+KEYS = 7
+SECONDS_MAX = 120
+
+
+class Serving:
+    """A process that serves the application of `sums`, and its successors."""
+
+    def __init__(self, folder: Path, url: str, given: dict[str, Any]) -> None:
+        self._log = folder / "child.log"
+        self._url = url
+        self._given = given
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, until: float = 0, **options: Any) -> None:
+        given = json.dumps({**self._given, "options": options, "until": until})
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-P", sums.__file__, self._url, given]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        self.start(until=SECONDS_MAX)
+        assert self.process is not None
+        assert self.process.wait(2 * SECONDS_MAX) == 0, self._log.read_text(errors="replace")[-3000:]
+
+    def await_more(self, progress: Any, more: int) -> None:
+        """Until the output has grown."""
+        wanted, deadline = progress() + more, time.monotonic() + SECONDS_MAX
+        while progress() < wanted:
+            assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-3000:]
+            assert self.process is not None
+            assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
+            time.sleep(0.01)
+
+
+def options(chance: random.Random) -> dict[str, Any]:
+    return {
+        "recovery": chance.choice(("weak", "strong")),
+        "group_commit": chance.choice((None, 0.002, 0.01)),
+        "checkpoint": chance.choice((0.02, 0.1, 0.5)),
+    }
+
+
+def numbered(chance: random.Random) -> Iterator[dict[str, int]]:
+    number = 0
+    while True:
+        yield {"id": number, "key": chance.randrange(KEYS), "value": chance.randrange(100)}
+        number += 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_from_kafka_to_kafka_exactly_once(tmp_path: Path, kafka: KafkaBroker) -> None:
+    """Application and broker are killed; a reader with `read_committed` gets what a serial computation emits."""
+    chance = random.Random(15)
+    source, target = kafka.topic(3), kafka.topic(2)
+    given = {
+        "kafka": {"servers": kafka.servers, "topic": source, "batch_rows": 20, "on_bad": "stop"},
+        "topic": {"servers": kafka.servers, "topic": target, "key": "key"},
+    }
+    serving = Serving(tmp_path, (tmp_path / "store").as_uri(), given)
+    items, making = [], numbered(chance)
+    for kill in range(KILLS):
+        fresh = [next(making) for _ in range(ITEMS_A_LIFE)]
+        items += fresh
+        for partition in range(3):
+            values = [json.dumps(one).encode() for one in fresh if one["key"] % 3 == partition]
+            kafka.put(source, values, partition)
+        serving.start(**options(chance))
+        if chance.random() < 0.8:
+            serving.await_more(lambda: sum(kafka.ends(target).values()), chance.randint(1, ITEMS_A_LIFE // 2))
+        else:
+            time.sleep(chance.uniform(0.5, 1.5))
+        # The first is both, so that every run has each.
+        what = ("both", "broker", "application")[kill % 3]
+        if what != "application":
+            kafka.kill()
+        if what == "broker":
+            # The application goes on without it for a moment, and then with it.
+            time.sleep(chance.uniform(0, 1))
+            kafka.start()
+            serving.await_more(lambda: sum(kafka.ends(target).values()), 1)
+        serving.kill()
+        if what == "both":
+            kafka.start()
+    serving.end()
+    found: dict[int, list[tuple[int, int]]] = {}
+    for message in kafka.messages(target):
+        row = json.loads(message.value())
+        found.setdefault(row["key"], []).append((row["id"], row["total"]))
+    assert found == sums_of(items)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_from_a_table_to_a_table_exactly_once(tmp_path: Path) -> None:
+    """Another process writes the table meanwhile; the epochs come in their order, each once."""
+    chance = random.Random(16)
+    url = (tmp_path / "store").as_uri()
+    serving = Serving(tmp_path, url, {})
+    items: list[dict[str, int]] = []
+    making = numbered(chance)
+    is_over = threading.Event()
+    with connect(url, compaction=False) as store:
+        store.create_table("items", ITEM, primary_key=["id"])
+
+        def write() -> None:
+            while not is_over.is_set():
+                # An epoch has each key once at most: within one, the order is the table's.
+                fresh = {one["key"]: one for one in (next(making) for _ in range(chance.randint(1, 4)))}
+                epoch = store.new_epoch()
+                store.table("items").upsert(list(fresh.values()), epoch)
+                store.commit_epoch(epoch)
+                items.extend(fresh.values())
+
+        def progress() -> int:
+            try:
+                return sum(batch.num_rows for batch in store.table("emitted").read(columns=["id"]))
+            except LookupError:
+                return 0
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(KILLS):
+                serving.start(**options(chance))
+                serving.await_more(progress, chance.randint(1, 40))
+                serving.kill()
+        finally:
+            is_over.set()
+            writer.join()
+        serving.end()
+        rows = rows_of(store.table("emitted"))
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row in rows:
+        found.setdefault(row["key"], []).append((row["id"], row["total"]))
+    assert found == sums_of(items)
+    assert [row["_sequence"] for row in rows] == sorted(row["_sequence"] for row in rows)
