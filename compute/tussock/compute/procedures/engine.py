@@ -15,6 +15,7 @@ from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.procedures.batches import Batches, RunningBatch, failure
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
+from tussock.compute.procedures.partitions.partition import Partition
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
 from tussock.compute.procedures.rows import TupleShape, from_bytes
 from tussock.compute.procedures.state import EngineState
@@ -50,9 +51,21 @@ class Ask(NamedTuple):
 class Engine:
     """The procedures of one application; a `Program`."""
 
-    def __init__(self, definitions: Definitions, *, strong: bool, alone: bool, timeout: float) -> None:
-        """`alone`: each step is durable before the next one runs; `timeout`: seconds that a procedure may run."""
+    def __init__(
+        self,
+        definitions: Definitions,
+        *,
+        strong: bool,
+        alone: bool,
+        timeout: float,
+        partition: Partition | None = None,
+    ) -> None:
+        """`alone`: each step is durable before the next one runs; `timeout`: seconds that a procedure may run.
+
+        With a `partition` the graph runs on the tuples of each key alone.
+        """
         self._definitions = definitions
+        self._partition = partition
         self._strong = strong
         self._alone = alone
         self._timeout = timeout
@@ -78,7 +91,7 @@ class Engine:
         self._host = host
         self._state = EngineState(self._definitions, delta, state)
         self._deadline = Deadline(delta.system, self._timeout, self._give_up)
-        self._batches = Batches(self._definitions, self._graph, delta, self._state, self._deadline)
+        self._batches = Batches(self._definitions, self._graph, delta, self._state, self._deadline, self._partition)
         self._delta = delta
 
     def unload(self) -> None:
