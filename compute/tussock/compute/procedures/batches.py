@@ -20,7 +20,7 @@ from tussock.compute.procedures.definitions import CallProcedure, Definitions, P
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.insertions import Insertions
 from tussock.compute.procedures.partitions.group_draws import GroupDraws
-from tussock.compute.procedures.partitions.partition import Group, Partition
+from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.replies import Reply, pack_value
 from tussock.compute.procedures.state import EngineState
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, ObjectStoreUnavailable, SchemaMismatch
@@ -107,7 +107,9 @@ class Batches:
                 return error
         return None
 
-    def run_group(self, running: RunningBatch, group: Group, now: Callable[[], dt.datetime]) -> ProcedureError | None:
+    def run_group(
+        self, running: RunningBatch, group: KeyGroup, now: Callable[[], dt.datetime]
+    ) -> ProcedureError | None:
         """The graph on the tuples of one key."""
         part = RunningBatch(running.border, running.batch_id, group.rows, b"")
         part.reply = running.reply

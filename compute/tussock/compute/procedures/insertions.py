@@ -9,7 +9,7 @@ from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.partitions.group_table import GroupTable
-from tussock.compute.procedures.partitions.partition import Group, Partition
+from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
 from tussock.compute.procedures.visible import VisibleTuples
@@ -27,7 +27,7 @@ class Insertions:
 
     def __init__(self, definitions: Definitions, graph: Graph, delta: Delta | Transaction, state: EngineState) -> None:
         self.partition: Partition | None = None
-        self.group: Group | None = None
+        self.group: KeyGroup | None = None
         """In a partitioned application, the key for which the procedures run."""
         self._definitions = definitions
         self._graph = graph

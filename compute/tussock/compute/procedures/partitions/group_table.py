@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.compute.procedures.partitions.partition import Group, Partition
+from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.rows import TupleShape
 from tussock.statestore.errors import InvalidOption
 
@@ -15,7 +15,7 @@ __all__ = ["GroupTable"]
 class GroupTable:
     """A table of a transaction or delta, restricted to the keys that begin with the group's values."""
 
-    def __init__(self, table: Any, partition: Partition, group: Group) -> None:
+    def __init__(self, table: Any, partition: Partition, group: KeyGroup) -> None:
         self._table = table
         self._partition = partition
         self._values = group.values
@@ -104,6 +104,6 @@ class GroupTable:
     def _refuse(self, found: tuple[Any, ...]) -> None:
         raise InvalidOption(
             f"table {self.name!r}: a procedure that runs for the key {self._values} asks for {found!r:.200}: in an "
-            f"application that is partitioned by {list(self._partition.names)} it reads and writes rows of its own key "
+            f"application that is partitioned by {list(self._partition.names)} it reads and writes rows of that key "
             "only, since those of others may be another task's"
         )

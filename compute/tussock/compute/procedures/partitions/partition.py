@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows.rows import key_order
 
-__all__ = ["Group", "Partition"]
+__all__ = ["KeyGroup", "Partition"]
 
 
-class Group(NamedTuple):
+class KeyGroup(NamedTuple):
     """The tuples of one key."""
 
     values: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Partition:
         self.names: tuple[str, ...] = tuple(schema.names)
         self._encoder = KeyEncoder(schema, self.names)
 
-    def groups(self, rows: pa.Table) -> list[Group]:
+    def groups(self, rows: pa.Table) -> list[KeyGroup]:
         """The groups of a batch, by ascending key; `SchemaMismatch` for a null in a partition column."""
         if not rows.num_rows:
             return []
@@ -47,7 +47,7 @@ class Partition:
         batch = rows.take(pa.array(order)).combine_chunks()
         firsts = batch.select(list(self.names)).take(pa.array(starts)).to_pylist()
         return [
-            Group(tuple(first.values()), ordered[start].as_py(), batch.slice(start, end - start))
+            KeyGroup(tuple(first.values()), ordered[start].as_py(), batch.slice(start, end - start))
             for first, start, end in zip(firsts, starts.tolist(), ends, strict=True)
         ]
 

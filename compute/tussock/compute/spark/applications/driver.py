@@ -80,8 +80,10 @@ def run_batches(
     writer: str | None = None,
     partitions: int | None = None,
     chunk_bytes: int = 128 << 20,
-) -> Callable[[DataFrame, int], None]:
+) -> Callable[[DataFrame, int], int]:
     """A function for `foreachBatch` that gives micro-batches to border procedure `procedure` of an application.
+
+    It returns the epoch that holds the batch.
 
     The application is partitioned by key, is not started, and has a store that Spark's tasks can reach. Each task runs
     the graph on the tuples of its keys; a micro-batch is one epoch, exactly once by (`writer`, batch). The tuples of a
@@ -132,14 +134,15 @@ class _Batches(msgspec.Struct, kw_only=True):
     partitions: int | None
     chunk_bytes: int
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Run the application on one micro-batch; does nothing if it is in the store already."""
+    def __call__(self, rows: DataFrame, batch_id: int) -> int:
+        """Run the application on one micro-batch, unless it is in the store already; the epoch that holds it."""
         store: StateStore = self.app.store
         program: PartitionedProgram = self.program
         names = sorted(program.definitions.tables)
         batch = micro_batch(rows, batch_id, self.writer, names)
-        if is_committed(store, batch) is not None:
-            return
+        known = is_committed(store, batch)
+        if known is not None:
+            return known
         tasks = session_tasks(self.partitions, rows.sparkSession)
         with store.pin_snapshot() as snapshot:
             plan = self._plan(rows, batch_id, snapshot.epoch, tasks)
@@ -153,7 +156,7 @@ class _Batches(msgspec.Struct, kw_only=True):
                     for name, runs in report.uploads.items():
                         uploads.setdefault(name, []).extend(runs)
             expect = dict.fromkeys(names, snapshot.epoch)
-            commit_batch(store, batch, uploads, [report.spent for report in reports], expect)
+            return commit_batch(store, batch, uploads, [report.spent for report in reports], expect)
 
     def _plan(self, rows: DataFrame, batch_id: int, read_epoch: int, tasks: int) -> ApplicationPlan:
         program: PartitionedProgram = self.program
