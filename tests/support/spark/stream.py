@@ -174,7 +174,7 @@ def accounts(url: str, folder: Path) -> Callable[[Any, int], None]:
 
 
 def sums(url: str, folder: Path) -> Callable[[Any, int], None]:
-    """An application with two procedures, then a transaction that replaces the rows of the batch before."""
+    """An application with two procedures, then a transaction that copies a table with what it has just written."""
     import pyarrow as pa
 
     import tussock.compute.spark as ts
@@ -205,10 +205,9 @@ def sums(url: str, folder: Path) -> Callable[[Any, int], None]:
         run(rows, batch)
         die_if_told(folder, "sums")
         with ts.transaction(rows.sparkSession, store=store, writer="moves", batch_id=batch) as tx:
-            tx.delete("left", tx.table("left"))
             tx.upsert("moved", rows.selectExpr("v id", "k"))
-            first = batch * ROWS_PER_BATCH
-            tx.upsert("left", tx.table("moved", where=f"id >= {first}").select("id"))
+            # All rows so far, those above included.
+            tx.upsert("copied", tx.table("moved"))
         die_if_told(folder, "moves")
 
     return write
