@@ -1,6 +1,7 @@
 """Killed drivers, workers, executors and meta services leave each micro-batch in the store exactly once.
 
-One program runs the sink, `write_epoch` with `upsert`, and `stateful` as three streams, so each kill hits all of them.
+One program runs the sink, `write_epoch` with `upsert`, `stateful`, and an application with a transaction after it as
+four streams, so each kill hits all of them.
 """
 
 import os
@@ -148,7 +149,7 @@ def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: boo
 
 
 def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> None:
-    """A few kills, for every day: each table of three streams is exact after each of them."""
+    """A few kills, for every day: each table of four streams is exact after each of them."""
     assert run(tmp_path, 20130629, EVERYDAY, (tmp_path / "store").as_uri()).total() == 2
 
 

@@ -64,9 +64,12 @@ class StateStore:
         self._parts.known.note_created(created)
         return open_table(self._parts, created)
 
-    def table(self, name: str) -> Any:
-        """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
-        return open_table(self._parts, self._state(name).spec)
+    def table(self, name: str, *, uploaded: Sequence[Run] = ()) -> Any:
+        """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none.
+
+        With runs that `upload` answered, newest first, it is read-only, and shows their rows over the store's.
+        """
+        return open_table(self._parts, self._state(name).spec, uploaded=uploaded)
 
     def tables(self) -> list[str]:
         """Names of the tables, sorted."""
@@ -318,10 +321,7 @@ class StateStore:
         self._parts.backend.compact(table)
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
-        """Delete objects that no version and no pin can reach and that are older than the grace period.
-
-        What this client has uploaded and not yet committed stays, whatever the grace period.
-        """
+        """Delete what no version, pin or upload of this client's has, once it is older than the grace period."""
         self._parts.lifetime.check_usable()
         report = self._parts.backend.vacuum(dry_run=dry_run)
         if not dry_run:

@@ -1,25 +1,35 @@
 """A snapshot: the store at one epoch, kept readable by a pin until it is closed."""
 
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
 
 from tussock.statestore.base.arguments import check_table
 from tussock.statestore.contract.backend import PinHandle, PinInfo, VersionView
-from tussock.statestore.contract.records import TableSpec, TableState
+from tussock.statestore.contract.records import Run, TableSpec, TableState
 from tussock.statestore.errors import TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import ReadOnlyAccess, StoreAccess, TableAccess
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.uploaded_views import UploadedViews
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Snapshot", "open_table", "table_at"]
 
 
-def open_table(parts: StoreParts, spec: TableSpec, access: TableAccess | None = None) -> RawTable | TypedTable:
-    """The table as its kind wants to be used; through the store if no other access is given."""
+def open_table(
+    parts: StoreParts, spec: TableSpec, access: TableAccess | None = None, uploaded: Sequence[Run] = ()
+) -> RawTable | TypedTable:
+    """The table as its kind wants to be used; through the store if no other access is given.
+
+    With `uploaded` runs, newest first, it is for reading, and shows their rows over those of the store.
+    """
     parts.known.note_opened(spec)
+    if uploaded:
+        over = UploadedViews(parts.views, spec.id, spec.name, uploaded)
+        access = ReadOnlyAccess(spec, over, KeyReader(over, parts.sstables))
     if access is None:
         views = TableViews(parts.views, spec.id, spec.name, own=parts.writes.buffer)
         access = StoreAccess(spec, views, KeyReader(views, parts.sstables), parts.writes)
@@ -84,11 +94,12 @@ class Snapshot:
         """The epoch that is read."""
         return self._pin.info.epoch
 
-    def table(self, name: str) -> RawTable | TypedTable:
+    def table(self, name: str, *, uploaded: Sequence[Run] = ()) -> RawTable | TypedTable:
         """The table that had the name when the snapshot was taken; `TableNotFound` if there was none.
 
         One that was dropped since, or whose name another one has now, is read as it was. In a snapshot of an epoch that
-        was asked for by its number that is so while an older snapshot keeps the table, too.
+        was asked for by its number that is so while an older snapshot keeps the table, too. `uploaded`: as in
+        `StateStore.table`.
         """
         check_table(name)
         self._parts.lifetime.check_usable()
@@ -104,7 +115,9 @@ class Snapshot:
                 "a table that was created later is read outside of it, or in a newer one",
                 name,
             )
-        views = TableViews(self._parts.views, state.spec.id, state.spec.name, self._pin)
+        views: TableViews = TableViews(self._parts.views, state.spec.id, state.spec.name, self._pin)
+        if uploaded:
+            views = UploadedViews(self._parts.views, state.spec.id, state.spec.name, uploaded, self._pin)
         reads = KeyReader(views, self._parts.sstables)
         return open_table(self._parts, state.spec, ReadOnlyAccess(state.spec, views, reads))
 

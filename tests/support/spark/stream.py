@@ -1,8 +1,9 @@
 """A program that streams into a store with Spark until it is killed or told to stop: the victim of the crash test.
 
-Usage: `python stream.py STORE FOLDER MASTER`. Three streams read the same numbers 0, 1, 2, ... at once: the sink;
+Usage: `python stream.py STORE FOLDER MASTER`. Four streams read the same numbers 0, 1, 2, ... at once: the sink;
 a `foreachBatch` that commits four epochs, one of `write_epoch` with merges and others of `upsert` and `stateful`, with
-names and without; and a `stateful` with state, two outputs and timers. A query that fails is started again, as a
+names and without; a `stateful` with state, two outputs and timers; and an application of procedures, with a transaction
+after it. A query that fails is started again, as a
 supervisor would do it.
 
 The file FOLDER/die names a writer: after its next commit to the store, which is before Spark notes that batch, the
@@ -60,6 +61,7 @@ def main(url: str, folder: Path, master: str) -> None:
         "sink": sink(rows, url),
         "totals": rows.writeStream.foreachBatch(totals(url, folder)),
         "accounts": rows.writeStream.foreachBatch(accounts(url, folder)),
+        "sums": rows.writeStream.foreachBatch(sums(url, folder)),
     }
 
     def start(name: str) -> Any:
@@ -167,6 +169,46 @@ def accounts(url: str, folder: Path) -> Callable[[Any, int], None]:
     def write(rows: Any, batch: int) -> None:
         state(rows, batch)
         die_if_told(folder, "accounts")
+
+    return write
+
+
+def sums(url: str, folder: Path) -> Callable[[Any, int], None]:
+    """An application with two procedures, then a transaction that copies a table with what it has just written."""
+    import pyarrow as pa
+
+    import tussock.compute.spark as ts
+    from tussock.compute.procedures import App
+    from tussock.statestore import connect
+
+    store = connect(url, compaction=False)
+    schema = pa.schema([(name, pa.int64()) for name in ("k", "v")])
+    app = App(store, "sums", partition_by="k")
+    app.table("sums")
+    app.table("steps")
+    booked = app.stream("booked", schema)
+
+    @app.procedure("book", border=True, schema=schema, emits=booked)
+    def book(tx: Any, batch: Any) -> Any:
+        key, values = batch["k"][0].as_py(), batch["v"].to_pylist()
+        row = tx.table("sums").get(key) or {"k": key, "n": 0, "total": 0}
+        tx.table("sums").upsert([{"k": key, "n": row["n"] + len(values), "total": row["total"] + sum(values)}])
+        return batch
+
+    @app.procedure("note", consumes=booked)
+    def note(tx: Any, batch: Any) -> None:
+        tx.table("steps").upsert([{"k": batch["k"][0].as_py(), "batch": tx.batch_id - 1, "n": batch.num_rows}])
+
+    run = ts.run_batches(app, writer="sums")
+
+    def write(rows: Any, batch: int) -> None:
+        run(rows, batch)
+        die_if_told(folder, "sums")
+        with ts.transaction(rows.sparkSession, store=store, writer="moves", batch_id=batch) as tx:
+            tx.upsert("moved", rows.selectExpr("v id", "k"))
+            # All rows so far, those above included.
+            tx.upsert("copied", tx.table("moved"))
+        die_if_told(folder, "moves")
 
     return write
 

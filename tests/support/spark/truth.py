@@ -34,9 +34,9 @@ KEYS = 2 * ROWS_PER_BATCH // GROUP
 ODD_SUM, ODD_STATE = "odd.`sum`", "odd state"
 """Tables that are written without a writer's name, by helpers of one function; with columns of such names, too."""
 ODD_KEY, ODD_VALUE = "k.`1`", "n.b"
-POINTS = ("sink", "totals", "counts", ODD_SUM, ODD_STATE, "accounts")
+POINTS = ("sink", "totals", "counts", ODD_SUM, ODD_STATE, "accounts", "sums", "moves")
 """The writers of the program, each with a commit a batch: the sink, `write_epoch`, `upsert` after it, an `upsert` and a
-`stateful` that are named by their tables, and `stateful`.
+`stateful` that are named by their tables, `stateful`, an application of procedures, and a transaction after it.
 """
 
 _TIME = pa.timestamp("us", "UTC")
@@ -51,6 +51,10 @@ _TABLES: dict[str, tuple[dict[str, pa.DataType], list[str]]] = {
     "accounts": ({"k": pa.int64(), "n": pa.int64(), "total": pa.int64(), "fired": pa.int64()}, ["k"]),
     "bookings": ({"k": pa.int64(), "batch": pa.int64(), "n": pa.int64(), "total": pa.int64()}, ["k", "batch"]),
     "calls": ({"k": pa.int64(), "at": _TIME, "watermark": _TIME}, ["k", "at"]),
+    "sums": ({"k": pa.int64(), "n": pa.int64(), "total": pa.int64()}, ["k"]),
+    "steps": ({"k": pa.int64(), "batch": pa.int64(), "n": pa.int64()}, ["k", "batch"]),
+    "moved": ({"id": pa.int64(), "k": pa.int64()}, ["id"]),
+    "copied": ({"id": pa.int64(), "k": pa.int64()}, ["id"]),
 }
 
 Rows = set[tuple[Any, ...]]
@@ -89,6 +93,13 @@ def check_exact(store: StateStore) -> dict[str, int]:
     for table, first in ((ODD_SUM, 1), (ODD_STATE, 0)):
         assert _read(store, table) == {(first + key, len(numbers)) for key, numbers in _by_key(batches[table]).items()}
     _check_stateful(store, batches["accounts"])
+    sums = {(key, len(numbers), sum(numbers)) for key, numbers in _by_key(batches["sums"]).items()}
+    assert _read(store, "sums") == sums
+    steps = {(_key(those[0]), batch, len(those)) for batch in range(batches["sums"]) for those in _groups(batch)}
+    _check_written_once(store, "steps", steps, ["k", "batch", "n"])
+    moved = {(number, _key(number)) for number in _numbers(batches["moves"])}
+    _check_written_once(store, "moved", moved, ["id", "k"])
+    assert _read(store, "copied") == moved
     return batches
 
 

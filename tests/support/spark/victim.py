@@ -20,7 +20,10 @@ __all__ = ["CLUSTER", "LOCAL", "STREAMS", "Victim", "members"]
 LOCAL, CLUSTER = "local[2, 100]", "local-cluster[2,1,640]"
 """Everything in one JVM, or two executors of one core in two more JVMs."""
 
-STREAMS = {point: point if point in ("sink", "accounts") else "totals" for point in POINTS}
+STREAMS = {point: point if point in ("sink", "accounts") else "totals" for point in POINTS} | {
+    "moves": "sums",
+    "sums": "sums",
+}
 """The stream whose batches a writer commits."""
 
 WAIT_SECONDS_MAX = 600

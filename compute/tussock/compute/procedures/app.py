@@ -21,9 +21,13 @@ from tussock.compute.procedures.borders.pumps import Pumps
 from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.engine import Engine
+from tussock.compute.procedures.graph import graph_of
+from tussock.compute.procedures.partitions.program import PartitionedProgram, partitioned_program
+from tussock.compute.procedures.partitions.requirements import columns_of, partition_of
 from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table
 from tussock.compute.procedures.state import create_tables
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
+from tussock.statestore.contract.records import TableSpec
 
 if TYPE_CHECKING:
     from tussock.compute.procedures.remote.served_app import ServedApp
@@ -60,12 +64,16 @@ class App:
         checkpoint: float = 1.0,
         timeout: float = 30.0,
         input: str | None = None,  # noqa: A002 - the public API's name
+        partition_by: str | Sequence[str] | None = None,
     ) -> None:
         """`recovery="strong"` logs each procedure's run, "weak" only what comes from outside.
 
         Replies leave once their records are durable, at most `group_commit` seconds after they ran; `None`: each record
         alone. State is committed every `checkpoint` seconds; 0: for each request. `input`: the URL of another place for
         the input log than the store's bucket. A procedure that runs for `timeout` seconds ends its batch.
+
+        With `partition_by`, columns of the batches, the graph runs on the tuples of each key alone, in ascending order
+        of the keys, and its procedures see the rows of that key only (`docs/procedures.md`).
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(
@@ -88,7 +96,13 @@ class App:
         self._checkpoint = checkpoint
         self._input = input
         self._timeout = timeout
-        self._definitions = Definitions(name)
+        keys = () if partition_by is None else columns_of(name, partition_by)
+        if keys and recovery == "strong":
+            raise InvalidOption(
+                f"application {name!r}: recovery='strong' logs each procedure's run on a batch, and with partition_by "
+                "each runs once for each key; expected 'weak'"
+            )
+        self._definitions = Definitions(name, keys)
         self._shapes: dict[str, TupleShape | None] = {}
         self._engine: Engine | None = None
         self._runner: Runner | None = None
@@ -108,7 +122,10 @@ class App:
         elif schema is None:
             raise TableNotFound(f"application {self.name!r}: no table {name!r} in the store; give its schema", name)
         else:
-            self._store.create_table(name, schema, primary_key=primary_key)
+            keys = list(self._definitions.partition_by)
+            # Then the rows of a key are in one virtual node, and a task reads and writes its own nodes.
+            aligned = keys and list(primary_key or ())[: len(keys)] == keys
+            self._store.create_table(name, schema, primary_key=primary_key, distribution_key=keys if aligned else None)
         self._definitions.tables.add(name)
         return AppTable(name)
 
@@ -220,12 +237,17 @@ class App:
         self._check_declaring()
         self._definitions.check_feeds()
         strong = self._recovery == "strong"
+        partition = None
+        if self._definitions.partition_by:
+            graph = graph_of(self._definitions.procedures, self._definitions.streams)
+            partition = partition_of(self._definitions, graph, self._specs())
         engine = Engine(
             self._definitions,
             FedInputs(self._store, self._definitions),
             strong=strong,
             alone=strong and self._group_commit is None,
             timeout=self._timeout,
+            partition=partition,
         )
         create_tables(self._store, self._definitions)
         runner = Runner(
@@ -280,6 +302,16 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def partitioned_program(self, procedure: str | None = None) -> PartitionedProgram:
+        """What Spark's tasks run, with batches for that border procedure; `InvalidOption` says why it cannot be."""
+        self._check_declaring()
+        return partitioned_program(self._definitions, procedure, self._timeout, self._specs())
+
+    @property
+    def store(self) -> StateStore:
+        """The store that has its tables."""
+        return self._store
 
     # --- Clients -----------------------------------------------------------------------------------------------------
 
@@ -424,6 +456,9 @@ class App:
         if self._runner is None:
             raise ApplicationStopped(f"application {self.name!r} is not running; start it, or use it in a `with` block")
         return self._runner
+
+    def _specs(self) -> dict[str, TableSpec]:
+        return {name: self._store.table(name).spec for name in self._definitions.tables}
 
     def _check_declaring(self) -> None:
         if self._runner is not None:

@@ -4,6 +4,8 @@ After each procedure those follow whose streams all have the batch, and nothing 
 error of any of them undoes the whole batch.
 """
 
+import datetime as dt
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +19,13 @@ from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import CallProcedure, Definitions, Procedure
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.insertions import Insertions
+from tussock.compute.procedures.partitions.group_draws import GroupDraws
+from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.replies import Reply, pack_value
 from tussock.compute.procedures.state import EngineState
-from tussock.statestore.errors import InvalidOption, MetaUnavailable, ObjectStoreUnavailable
+from tussock.statestore.errors import InvalidOption, MetaUnavailable, ObjectStoreUnavailable, SchemaMismatch
 from tussock.statestore.transactions.delta import Delta
+from tussock.statestore.transactions.transaction import Transaction
 
 __all__ = ["Batches", "RunningBatch", "failure"]
 
@@ -46,13 +51,22 @@ class Batches:
     """The batches, and calls, of one run."""
 
     def __init__(
-        self, definitions: Definitions, graph: Graph, delta: Delta, state: EngineState, deadline: Deadline
+        self,
+        definitions: Definitions,
+        graph: Graph,
+        delta: Delta | Transaction,
+        state: EngineState,
+        deadline: Deadline,
+        partition: Partition | None = None,
     ) -> None:
+        self._application = definitions.application
         self._consuming = [one for one in graph.order if one.consumes]
-        self._delta = delta
+        self._delta: Any = delta
+        self._partition = partition
         self._state = state
         self._deadline = deadline
         self.insertions = Insertions(definitions, graph, delta, state)
+        self.insertions.partition = partition
         self.is_replay = False
         """Whether what runs was recorded: then an outage of the store is no result of the program."""
         self.trace: deque[tuple[str, int | None]] = deque(maxlen=TRACE_MAX)
@@ -74,13 +88,47 @@ class Batches:
 
     def run_through(self, running: RunningBatch, draws: Draws) -> ProcedureError | None:
         """All that is left of a batch; the error that ended it."""
+        if self._partition is not None:
+            return self._run_groups(self._partition, running, functools.cache(draws.now))
+        return self._run_steps(running, draws)
+
+    def _run_groups(
+        self, partition: Partition, running: RunningBatch, now: Callable[[], dt.datetime]
+    ) -> ProcedureError | None:
+        """The graph once for each key, on its tuples alone; the error of the first key that has one."""
+        border, batch_id = running.border, running.batch_id
+        try:
+            groups = partition.groups(running.rows)
+        except SchemaMismatch as mismatch:
+            return _failure_by(border.name, batch_id, mismatch)
+        for group in groups:
+            error = self.run_group(running, group, now)
+            if error is not None:
+                return error
+        return None
+
+    def run_group(
+        self, running: RunningBatch, group: KeyGroup, now: Callable[[], dt.datetime]
+    ) -> ProcedureError | None:
+        """The graph on the tuples of one key."""
+        part = RunningBatch(running.border, running.batch_id, group.rows, b"")
+        part.reply = running.reply
+        self.insertions.group = group
+        try:
+            return self._run_steps(part, GroupDraws(self._application, running.batch_id, group.key, now))
+        finally:
+            self.insertions.group = None
+            running.reply = part.reply
+            running.steps += part.steps
+
+    def _run_steps(self, running: RunningBatch, draws: Draws | GroupDraws) -> ProcedureError | None:
         while (procedure := self.next_step(running)) is not None:
             error = self.step(running, procedure, draws)
             if error is not None:
                 return error
         return None
 
-    def step(self, running: RunningBatch, procedure: Procedure, draws: Draws) -> ProcedureError | None:
+    def step(self, running: RunningBatch, procedure: Procedure, draws: Draws | GroupDraws) -> ProcedureError | None:
         """One procedure on the batch; what it raised."""
         tx = ProcedureContext(
             procedure.name, running.batch_id, self.insertions, draws, procedure.writes, procedure.emits

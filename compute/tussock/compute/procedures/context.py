@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tussock.compute.applications.draws import Draws
 from tussock.compute.procedures.definitions import Stream
+from tussock.compute.procedures.partitions.group_draws import GroupDraws
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["Effects", "ProcedureContext"]
@@ -36,7 +37,7 @@ class ProcedureContext:
         name: str,
         batch_id: int | None,
         effects: Effects,
-        draws: Draws,
+        draws: Draws | GroupDraws,
         writes: frozenset[str] | None,
         emits: tuple[Stream, ...],
     ) -> None:
@@ -64,12 +65,15 @@ class ProcedureContext:
 
     def emit(self, stream: Stream, rows: Any) -> None:
         """Put tuples into a stream that the procedure is declared to emit; in the order of the calls."""
-        if stream not in self._emits:
+        name = getattr(stream, "name", stream)
+        declared = next((one for one in self._emits if one.name == name), None)
+        if declared is None:
             raise InvalidOption(
                 f"procedure {self._name!r} emits to {getattr(stream, 'name', stream)!r:.100}, and is declared for "
                 f"{[one.name for one in self._emits]}: add it to emits="
             )
-        self._effects.insert(self, stream, rows)
+        # By its name: in another process a program has other objects.
+        self._effects.insert(self, declared, rows)
 
     def reply(self, value: Any) -> None:
         """What the caller gets; of several replies to one batch the last."""

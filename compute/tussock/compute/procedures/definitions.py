@@ -91,6 +91,8 @@ class Definitions:
     """All that one application has declared, by name."""
 
     application: str
+    partition_by: tuple[str, ...] = ()
+    """The columns by which batches are divided; none: each runs as a whole."""
     tables: set[str] = field(default_factory=set)
     streams: dict[str, Stream] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from tussock.compute.procedures.borders.fed_inputs import FedInputs, is_fed
 from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest, Halt, MoveRequest, SentRequest
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
+from tussock.compute.procedures.partitions.partition import Partition
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
 from tussock.compute.procedures.rows import TupleShape, from_bytes
 from tussock.compute.procedures.state import EngineState
@@ -33,11 +34,22 @@ class Engine:
     """The procedures of one application; a `Program`."""
 
     def __init__(
-        self, definitions: Definitions, inputs: FedInputs, *, strong: bool, alone: bool, timeout: float
+        self,
+        definitions: Definitions,
+        inputs: FedInputs,
+        *,
+        strong: bool,
+        alone: bool,
+        timeout: float,
+        partition: Partition | None = None,
     ) -> None:
-        """`alone`: each step is durable before the next one runs; `timeout`: seconds that a procedure may run."""
+        """`alone`: each step is durable before the next one runs; `timeout`: seconds that a procedure may run.
+
+        With a `partition` the graph runs on the tuples of each key alone.
+        """
         self._definitions = definitions
         self.inputs = inputs
+        self._partition = partition
         self._strong = strong
         self._alone = alone
         self._timeout = timeout
@@ -64,7 +76,7 @@ class Engine:
         self._state = EngineState(self._definitions, delta, state)
         self.inputs.open(delta.system, self._state, self._input_shapes)
         self._deadline = Deadline(delta.system, self._timeout, self._give_up)
-        self._batches = Batches(self._definitions, self._graph, delta, self._state, self._deadline)
+        self._batches = Batches(self._definitions, self._graph, delta, self._state, self._deadline, self._partition)
         self._delta = delta
 
     def unload(self) -> None:

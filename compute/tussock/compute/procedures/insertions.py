@@ -8,11 +8,14 @@ import pyarrow as pa
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.compute.procedures.graph import Graph
+from tussock.compute.procedures.partitions.group_table import GroupTable
+from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
 from tussock.compute.procedures.visible import VisibleTuples
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
+from tussock.statestore.transactions.transaction import Transaction
 
 __all__ = ["Insertions"]
 
@@ -22,7 +25,10 @@ TRIGGER_DEPTH_MAX = 16
 class Insertions:
     """The `Effects` of the procedures of one run."""
 
-    def __init__(self, definitions: Definitions, graph: Graph, delta: Delta, state: EngineState) -> None:
+    def __init__(self, definitions: Definitions, graph: Graph, delta: Delta | Transaction, state: EngineState) -> None:
+        self.partition: Partition | None = None
+        self.group: KeyGroup | None = None
+        """In a partitioned application, the key for which the procedures run."""
         self._definitions = definitions
         self._graph = graph
         self._delta = delta
@@ -85,6 +91,8 @@ class Insertions:
                     f"{sorted(self._definitions.tables)}: declare it by app.table()"
                 )
             table = self._tables[name] = self._delta.table(name)
+        if self.group is not None and self.partition is not None:
+            return GroupTable(table, self.partition, self.group)
         return table
 
     def has_triggers(self, table: str) -> bool:
@@ -94,6 +102,14 @@ class Insertions:
     def insert(self, tx: ProcedureContext, stream: Stream, rows: Any) -> None:
         """Tuples into a stream."""
         table = self._shapes[stream.name].table(rows)
+        if self.group is not None and self.partition is not None:
+            at = self.partition.others(table, self.group.values)
+            if at is not None:
+                raise InvalidOption(
+                    f"stream {stream.name!r}: a procedure that runs for the key {self.group.values} emits the tuple "
+                    f"{table.slice(at, 1).to_pylist()[0]!r:.200} of another key; in a partitioned application tuples "
+                    "stay with their key"
+                )
         self._emitted.setdefault(stream.name, []).append(table)
         triggers = self._triggers_on.get(("stream", stream.name), ())
         windows = [one for one in self._windows_on.get(stream.name, ()) if not one.by_batches]

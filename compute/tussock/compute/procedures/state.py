@@ -80,28 +80,33 @@ def _window_schema(window: Window) -> pa.Schema:
 class EngineState:
     """The state of one run."""
 
-    def __init__(self, definitions: Definitions, delta: Delta, packed: bytes) -> None:
+    def __init__(self, definitions: Definitions, delta: Delta | None, packed: bytes) -> None:
+        """Without a delta it has nothing but the tuples on their way: of a task, which runs one batch."""
         self._definitions = definitions
-        self._delta = delta
         known = msgspec.msgpack.decode(packed, type=_Progress) if packed else _Progress({}, {})
         self._last = known.last
         self.replies = Replies()
-        self.replies.load(_rows(delta.table(self._name("replies"))))
         self.waiting: dict[tuple[str, int], Waiting] = {}
+        self.windows: dict[str, WindowState] = {}
+        self._before: dict[tuple[str, int], Waiting | None] | None = None
+        self.outputs = OutputTables(definitions, delta, known.outputs)
+        if delta is not None:
+            self._load(delta, known)
+
+    def _load(self, delta: Delta, known: _Progress) -> None:
+        self._delta = delta
+        self.replies.load(_rows(delta.table(self._name("replies"))))
         for row in _rows(delta.table(self._name("streams"))):
             left = frozenset(msgspec.msgpack.decode(row["left"], type=list[str]))
             self.waiting[row["stream"], row["batch_id"]] = Waiting(_unpack(row["rows"]), left)
         self._stored_waiting = dict(self.waiting)
-        self.windows: dict[str, WindowState] = {}
         self._stored_slots: dict[str, dict[int, int]] = {}
         """Of each window, how many rows of which slots are in its table."""
-        for name, window in definitions.windows.items():
+        for name, window in self._definitions.windows.items():
             self._load_window(name, window, known.windows.get(name))
-        self._before: dict[tuple[str, int], Waiting | None] | None = None
         self.positions = known.feeds
         """By feed, behind the newest batch that has ended."""
         self.letters = DeadLetters(self._name("dead_letters"), delta, known.letters)
-        self.outputs = OutputTables(definitions, delta, known.outputs)
 
     def last(self, procedure: str) -> int:
         """The newest batch that the border procedure was given; 0 if there was none."""

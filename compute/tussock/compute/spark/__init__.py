@@ -3,6 +3,7 @@
 `register(spark)` makes the format known to a session; `upsert`, `write_epoch` and `stateful` serve `foreachBatch`.
 """
 
+from tussock.compute.spark.applications.driver import run, run_batches
 from tussock.compute.spark.batches.listener import TussockListener
 from tussock.compute.spark.interpreter import settle_worker_python
 from tussock.compute.spark.joins.lookup import lookup
@@ -21,10 +22,12 @@ from tussock.compute.spark.state import (
     stateful,
 )
 from tussock.compute.spark.tables import read_table
+from tussock.compute.spark.transactions.transaction import SparkTransaction, transaction
 from tussock.compute.spark.writes.epoch_writer import upsert, write_epoch
 
 __all__ = [
     "KeyedBatch",
+    "SparkTransaction",
     "State",
     "StreamJoin",
     "Ttl",
@@ -38,9 +41,12 @@ __all__ = [
     "per_key",
     "read_table",
     "register",
+    "run",
+    "run_batches",
     "sessions",
     "stateful",
     "stream_join",
+    "transaction",
     "upsert",
     "write_epoch",
 ]

@@ -27,9 +27,10 @@ from tussock.compute.spark.options.options import (
 from tussock.compute.spark.options.schemas import check_columns, spark_schema
 from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.reads.reader import FilteringReader, TableReader, resolve_epoch
+from tussock.compute.spark.reads.staged_uploads import staged_uploads
 from tussock.compute.spark.writes.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.contract.records import TableSpec
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, StoreClosed, TableNotFound
 
 __all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]
 
@@ -47,7 +48,7 @@ def _short_traceback(method: F) -> F:
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return method(*arguments, **named)
-        except (InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound) as error:
+        except (InvalidOption, SchemaMismatch, SnapshotExpired, StoreClosed, TableNotFound) as error:
             raise error.with_traceback(None) from None
 
     return called  # type: ignore[return-value]
@@ -93,7 +94,9 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
             return ChangeReader(changes, spec, schema, span)
         options, spec, epoch = self._resolve()
         # A reader that has `pushFilters` fails if Spark's setting is off, so only a read that asks for it gets one.
-        return (FilteringReader if options.pushdown else TableReader)(options, spec, epoch, schema)
+        kind = FilteringReader if options.pushdown else TableReader
+        runs = staged_uploads(options.uploads, options.table).runs if options.uploads is not None else ()
+        return kind(options, spec, epoch, schema, runs)
 
     @_short_traceback
     def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802 - Spark's name
@@ -128,7 +131,12 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
             options = parse_read(self.options)
             store = working_store(options.address)
             table = store.table(options.table)
-            self._resolved = options, table.spec, resolve_epoch(store, table, options)
+            if options.uploads is not None:
+                # In an empty store all uploads can be seen at the first epoch, and nothing else is there.
+                epoch = max(staged_uploads(options.uploads, options.table).epoch, 1)
+            else:
+                epoch = resolve_epoch(store, table, options)
+            self._resolved = options, table.spec, epoch
         return self._resolved
 
 

@@ -22,7 +22,7 @@ from tussock.compute.spark.source import FILTER_SWITCH
 from tussock.statestore.client import StateStore
 from tussock.statestore.snapshot import Snapshot
 
-__all__ = ["read_table"]
+__all__ = ["read_table", "where_option"]
 
 
 def read_table(
@@ -49,7 +49,7 @@ def read_table(
         if where is None:
             frame = wanted.load()
         else:
-            pushed = _where_option(spark, {**texts, "store": url, "table": table}, where)
+            pushed = where_option(spark, {**texts, "store": url, "table": table}, where)
             frame = wanted.options(**pushed).load().where(where)
     except BaseException:
         if snapshot is not None:
@@ -74,7 +74,7 @@ def _release(snapshot: Snapshot) -> None:
     threading.Thread(target=snapshot.close, name="tussock-unpin", daemon=True).start()
 
 
-def _where_option(spark: SparkSession, options: dict[str, str], condition: str) -> dict[str, str]:
+def where_option(spark: SparkSession, options: dict[str, str], condition: str) -> dict[str, str]:
     """The option `where` with the parts of the condition that it can hold; no option if there are none."""
     before = spark.conf.get(FILTER_SWITCH)
     with tempfile.TemporaryDirectory(prefix="tussock-") as folder:

@@ -9,7 +9,7 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -20,8 +20,8 @@ from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
 from tussock.statestore.contract.readable import check_unpinned, expiry_error
-from tussock.statestore.contract.records import TableSpec, TableState
-from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
+from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
+from tussock.statestore.errors import Conflict, InvalidBatch, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
@@ -82,8 +82,11 @@ class Transaction:
         self._writes = parts.writes.beside()
         self._tables: dict[str, _Dependency] = {}
         self._opened: dict[str, Any] = {}
+        self._uploaded: set[int] = set()
+        """Ids of the tables with rows that other processes have uploaded."""
         self._epoch = 0
         self._is_over = False
+        self._is_given_up = False
 
     @property
     def snapshot_epoch(self) -> int:
@@ -119,6 +122,56 @@ class Transaction:
             self._opened[name] = open_table(self._parts, state.spec, access)
         return self._opened[name]
 
+    def keep_snapshot(self) -> None:
+        """Pin the snapshot now: other processes read it, at `snapshot_epoch`, however long the transaction lasts."""
+        self._check_open()
+        self._snapshot.pin()
+
+    def note_read(self, name: str) -> None:
+        """Another process reads the table for this transaction: each later commit to it is a conflict."""
+        self.table(name)
+        self._tables[name].noted.note_range(None, None)
+
+    def add_uploaded(self, name: str, runs: Sequence[Run]) -> None:
+        """Make rows that other processes have uploaded a part of the transaction, over what it has written before.
+
+        `runs`: what `upload` answered, newest first. Their keys conflict with later commits, whatever the isolation.
+        Raises `InvalidBatch` for runs of another table.
+        """
+        table = self.table(name).spec.id
+        for run in runs:
+            if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, table):
+                raise InvalidBatch(
+                    f"table {name!r} with id {table}: SST {run.ssts[0].id} was uploaded for table {run.table!r} with "
+                    f"id {run.table_id}; nothing was added",
+                    run.ssts[0].id,
+                )
+        self._tables[name].access.flush()
+        for packed in reversed(pack(runs)):
+            self._writes.buffer.add_uploaded(table, UNCOMMITTED_EPOCH, packed)
+            self._uploaded.add(table)
+
+    def upload(self) -> dict[str, list[UploadedRun]]:
+        """Upload what was written, for a commit of another process, instead of committing it; that ends it.
+
+        By table the sorted runs, newest first, as `StateStore.commit_uploaded` takes them. That commit has to expect
+        the tables as they were: what was read is noted here only.
+        """
+        self._check_open()
+        for opened in self._tables.values():
+            opened.access.flush()
+        self.give_up()
+        uploaded = self._writes.upload_epoch(self._writes.buffer.seal(UNCOMMITTED_EPOCH))
+        names = {one.access.table: name for name, one in self._tables.items()}
+        return {
+            names[table]: [UploadedRun(ssts=run.ssts, table_id=table, table=names[table]) for run in runs]
+            for table, runs in uploaded.items()
+        }
+
+    def give_up(self) -> None:
+        """Commit nothing at the end of the block; from now on nothing can be read or written."""
+        self._is_given_up = self._is_over = True
+
     def __enter__(self) -> "Transaction":
         self._check_open()
         return self
@@ -127,7 +180,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None:
+            if error is None and not self._is_given_up:
                 self._check_open()
                 self._epoch = self._finish()
         finally:
@@ -180,6 +233,7 @@ class Transaction:
             return known
         sealed = self._writes.buffer.seal(UNCOMMITTED_EPOCH)
         depends = self._dependencies()
+        request = replace(request, uploaded=bool(self._uploaded))
         self._snapshot.check()
         expect = dict.fromkeys((one.access.table for one in depends), self._snapshot.epoch)
         for _ in range(COMMIT_ATTEMPTS):
@@ -192,7 +246,8 @@ class Transaction:
                 if known is not None:
                     return known
                 for one in depends:
-                    self._check_overlap(one.access, one.noted, version)
+                    for noted in self._noted(one):
+                        self._check_overlap(one.access, noted, version)
                 expect = dict.fromkeys(expect, version.max_committed_epoch)
         raise Conflict(
             f"the tables that this transaction depends on were committed to {COMMIT_ATTEMPTS} times while it "
@@ -210,7 +265,17 @@ class Transaction:
         opened = list(self._tables.values())
         if self._isolation == "snapshot":
             opened = [_Dependency(one.access, self._written(one.access)) for one in opened]
-        return [one for one in opened if one.noted]
+        return [one for one in opened if one.noted or one.access.table in self._uploaded]
+
+    def _noted(self, one: "_Dependency") -> Iterator[ReadSet]:
+        """What of the table must not have been committed to since; the keys of uploads are read for it, bit by bit."""
+        yield one.noted
+        if one.access.table in self._uploaded:
+            for run in self._writes.buffer.runs(one.access.table):
+                for keys in self._writes.keys_of(run):
+                    uploaded = ReadSet()
+                    uploaded.note_keys(keys)
+                    yield uploaded
 
     def _written(self, access: BufferedAccess) -> ReadSet:
         keys = ReadSet()
@@ -236,7 +301,8 @@ class Transaction:
             raise expiry_error(since, version.safe_epoch)
         found = overlap(self._parts.sstables, state, since, noted, self._shared.recent)
         if found is not None:
-            done = "read" if self._isolation == "serializable" else "wrote"
+            alone = "read" if self._isolation == "serializable" else "wrote"
+            done = "read or wrote" if access.table in self._uploaded else alone
             raise Conflict(
                 f"table {access.name!r}: this transaction {done} key {show_key(found.key, state.spec)} as of epoch "
                 f"{since}, and epoch {found.epoch} has been committed to it since; nothing of it is visible: run it "
@@ -280,9 +346,14 @@ class _SnapshotEpoch:
         """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""
         if self._pin is not None:
             self._pin.check()
-        elif self.epoch and self._system.monotonic() >= self._pin_at:
-            self._pin = self._parts.backend.pin(self.epoch)
+        elif self._system.monotonic() >= self._pin_at:
+            self.pin()
         return self.read_epoch
+
+    def pin(self) -> None:
+        """Keep it from now on; the epoch of an empty store needs no pin."""
+        if self._pin is None and self.epoch:
+            self._pin = self._parts.backend.pin(self.epoch)
 
     def release(self) -> None:
         """The transaction is over."""

@@ -163,6 +163,16 @@ class SharedBuffer:
                 self._merge_small(buffer, table)
                 self._publish(table)
 
+    def add_uploaded(self, table: int, epoch: int, run: Run) -> None:
+        """The same for a run that another process has uploaded: from now on `uploads` has its SSTs, too."""
+        with self._lock:
+            self.check_open(epoch)
+            buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
+            buffer.runs[table] = (BufferedRun(epoch, None, run), *buffer.runs.get(table, ()))
+            oldest = min(sst.id for sst in run.ssts)
+            buffer.oldest_upload = min(oldest, buffer.oldest_upload or oldest)
+            self._publish(table)
+
     def seal(self, epoch: int) -> EpochBuffer:
         """Close an epoch for writing and answer its runs; `EpochTooOld` if it was committed or given up before.
 

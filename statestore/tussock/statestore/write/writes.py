@@ -6,6 +6,7 @@ Tables write and upload through it, commits and checkpoints upload what an epoch
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
+import pyarrow as pa
 
 from tussock.statestore.base.lifetime import Lifetime
 from tussock.statestore.base.system import System
@@ -147,6 +148,14 @@ class Writes:
             yield run.block.rows
         elif run.spilled_to is not None:
             yield from self._spilled_rows(self._spec(table, run.epoch), run.spilled_to)
+
+    def keys_of(self, run: BufferedRun) -> Iterator[pa.BinaryArray]:
+        """The keys of a buffered run alone, for which no value is decoded."""
+        if run.block is not None:
+            yield run.block.rows.keys
+        elif run.spilled_to is not None:
+            want = ReadRange(fill=False, columns=(), types=())
+            yield from (rows.keys for rows in ConcatIterator(self._sstables, run.spilled_to.ssts, want))
 
     def _spilled_rows(self, spec: TableSpec, run: Run) -> Iterator[Rows]:
         return iter(ConcatIterator(self._sstables, run.ssts, ReadRange(fill=False, types=value_schema(spec).types)))

@@ -116,10 +116,12 @@ class _OutputTable:
 class OutputTables:
     """All outputs of one application."""
 
-    def __init__(self, definitions: Definitions, delta: Delta, known: Mapping[str, list[int]]) -> None:
-        """`known` is what `persist` gave for the newest commit."""
+    def __init__(self, definitions: Definitions, delta: Delta | None, known: Mapping[str, list[int]]) -> None:
+        """`known` is what `persist` gave for the newest commit. Without a delta there are no outputs."""
         self._known = dict(known)
         self._outputs: dict[str, _OutputTable] = {}
+        if delta is None:
+            return
         for stream, output in definitions.outputs.items():
             table = delta.table(output.table)
             if stream not in known and any(batch.num_rows for batch in table.read(columns=[SEQUENCE], limit=1)):

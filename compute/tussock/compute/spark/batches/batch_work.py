@@ -4,7 +4,7 @@ The notes lie beside those of `commits`, one per batch and writer; new ones of a
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,7 +17,7 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import UploadedRun, stored_bytes
 
-__all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
+__all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed", "noted_commit"]
 
 _KEPT = 64
 """Batches of a query whose notes are kept: more than a listener normally falls behind."""
@@ -67,13 +67,28 @@ def commit_batch(
     expect: Mapping[str, int] | None = None,
 ) -> int:
     """Commit what tasks uploaded, and note the cost; `spent` has one entry per task. Raises like `commit_uploaded`."""
+
+    def commit() -> int:
+        return store.commit_uploaded(
+            uploads, writer=batch.writer, batch_id=batch.batch_id, source=batch.source, expect=expect
+        )
+
+    return noted_commit(store, batch, uploads, spent, commit)
+
+
+def noted_commit(
+    store: StateStore,
+    batch: MicroBatch,
+    uploads: Mapping[str, Sequence[UploadedRun]],
+    spent: Sequence[TimeSpent],
+    commit: Callable[[], int],
+) -> int:
+    """Run the commit of a batch, and note the cost; returns its epoch, and raises what it raises."""
     now = RealSystem().monotonic
     began = now()
     claim(store.url, batch)
     try:
-        epoch = store.commit_uploaded(
-            uploads, writer=batch.writer, batch_id=batch.batch_id, source=batch.source, expect=expect
-        )
+        epoch = commit()
     except BaseException:
         release(store.url, batch)
         raise

@@ -12,13 +12,23 @@ import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from tussock.statestore.base.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Fenced, InvalidOption
 
-__all__ = ["MicroBatch", "check_tables_kept", "claim", "default_writer", "micro_batch", "release", "sink_batch"]
+__all__ = [
+    "MicroBatch",
+    "check_tables_kept",
+    "claim",
+    "default_writer",
+    "micro_batch",
+    "release",
+    "sink_batch",
+    "transaction_batch",
+]
 
 _CLAIMS_MAX = 1024
 _RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -73,6 +83,14 @@ def sink_batch(writer: str | None, batch_id: int, query: str | None, table: str)
     name = writer or query
     assert name is not None
     return MicroBatch(name, batch_id, query, source_of(query, (table,)))
+
+
+def transaction_batch(context: SparkContext, batch_id: int, writer: str) -> MicroBatch:
+    """The batch of a transaction, whose tables are not known when it begins; maybe within a query's function."""
+    _check_batch_id(batch_id)
+    query = context.getLocalProperty("sql.streaming.queryId") or None
+    source = f"query {query}" if query is not None else "a transaction"
+    return MicroBatch(writer, batch_id, query, source, run=_run(context, query))
 
 
 def default_writer(query: str, tables: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "FILTER_STAGE_OPTION",
     "MOMENTS",
     "PLAN_OPTION",
+    "UPLOADS_OPTION",
     "ChangeOptions",
     "ReadOptions",
     "StoreAddress",
@@ -39,6 +40,9 @@ PLAN_OPTION = "tussockPlan"
 """Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
 FILTER_STAGE_OPTION = "tussockFilterStage"
 """Carries the name of a file from `read_table` to the planning process; not for users."""
+UPLOADS_OPTION = "tussockUploads"
+"""Carries the name of a file from a transaction to the planning process; not for users."""
+_INTERNAL = (PLAN_OPTION, FILTER_STAGE_OPTION, UPLOADS_OPTION)
 
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
 MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
@@ -99,6 +103,8 @@ class ReadOptions:
     """Approximate bytes in the bucket that one task reads."""
     filter_stage: str | None = None
     """A file on the driver's machine that takes Spark's filters, for `read_table`; they are not applied then."""
+    uploads: str | None = None
+    """A file on the driver's machine with the epoch of a transaction, and what of the table it has uploaded."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ class WriteOptions:
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Check the options of a read; `InvalidOption` names the invalid one."""
-    given = _normalise(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION), "read")
+    given = _normalise(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION, UPLOADS_OPTION), "read")
     address, table = _address(given)
     moments = [name for name in MOMENTS if name in given]
     if len(moments) > 1:
@@ -154,6 +160,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         pushdown=stage is not None or ("pushdown" in given and _flag(given, "pushdown")),
         split_bytes=_integer(given, "maxSplitBytes", 1, 1 << 62) if "maxSplitBytes" in given else None,
         filter_stage=stage,
+        uploads=given.get(UPLOADS_OPTION),
     )
 
 
@@ -236,7 +243,7 @@ def _normalise(options: Mapping[str, str], known: tuple[str, ...], action: str) 
     names = {_plain(name): name for name in (*known, *_FROM_SPARK)}
     unknown = sorted(name for name in options if _plain(name) not in names)
     if unknown:
-        accepted = ", ".join(name for name in known if name not in (PLAN_OPTION, FILTER_STAGE_OPTION))
+        accepted = ", ".join(name for name in known if name not in _INTERNAL)
         raise InvalidOption(f"unknown options {unknown} of a {action} of format 'tussock'; it takes {accepted}")
     given: dict[str, str] = {}
     for name, value in options.items():

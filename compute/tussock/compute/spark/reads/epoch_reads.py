@@ -1,11 +1,11 @@
 """Reads of a task at one epoch, even if the task takes longer than the retention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from tussock.compute.spark.reads.connections import same_table
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.contract.records import Run, TableSpec
 from tussock.statestore.errors import SnapshotExpired
 from tussock.statestore.snapshot import Snapshot
 
@@ -20,7 +20,9 @@ class EpochReads:
     A task takes no pin at its beginning, since hardly any task takes that long.
     """
 
-    def __init__(self, store: StateStore, epoch: int) -> None:
+    def __init__(self, store: StateStore, epoch: int, uploads: Sequence[Run] = ()) -> None:
+        """`uploads`: rows of the one table that is read, over those of the epoch; newest first."""
+        self._uploads = uploads
         self._store = store
         self._epoch = epoch
         self._snapshot: Snapshot | None = None
@@ -33,10 +35,11 @@ class EpochReads:
         """
         if self._snapshot is None:
             try:
-                return read(same_table(self._store, spec))
+                same_table(self._store, spec)
+                return read(self._store.table(spec.name, uploaded=self._uploads))
             except SnapshotExpired:
                 self._snapshot = self._store.pin_snapshot(self._epoch)
-        return read(self._snapshot.table(spec.name))
+        return read(self._snapshot.table(spec.name, uploaded=self._uploads))
 
     def close(self) -> None:
         """Release the pin."""

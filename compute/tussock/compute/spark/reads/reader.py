@@ -7,12 +7,13 @@ epoch: it stays readable for the store's retention, or for as long as a pin live
 a pin.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace as with_fields
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
@@ -34,7 +35,7 @@ from tussock.compute.spark.reads.partitions import (
 )
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.contract.records import TableLevels, TableSpec, UploadedRun
 from tussock.statestore.epochs import epoch_at_ms, iso
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.moments import check_begun
@@ -87,7 +88,16 @@ def _check_readable(store: StateStore, table: Table, epoch: int) -> None:
 class TableReader(DataSourceReader):  # type: ignore[misc]
     """Reads one table at one epoch; made on the driver, which plans with it, while tasks read with it."""
 
-    def __init__(self, options: ReadOptions, spec: TableSpec, epoch: int, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        spec: TableSpec,
+        epoch: int,
+        schema: StructType,
+        uploads: Sequence[UploadedRun] = (),
+    ) -> None:
+        """`uploads`: what of the table a transaction has uploaded, newest first; it is read over the epoch."""
+        self.uploads = uploads
         self.options = options
         self.spec = spec
         self.epoch = epoch
@@ -102,6 +112,9 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         store = working_store(self.options.address)
         same_table(store, self.spec)
         state = store.version().tables[self.spec.id]
+        if self.uploads:
+            levels = TableLevels(l0=(*self.uploads, *state.levels.l0), levels=state.levels.levels)
+            state = with_fields(state, levels=levels)
         split_bytes = self.options.split_bytes or PARTITION_BYTES
         primary_key = self.spec.primary_key or ("key",)
         keys = self.conditions.keys(primary_key)
@@ -121,7 +134,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
             return
         store = working_store(self.options.address)
         target = arrow_target(self.schema)
-        with EpochReads(store, self.epoch) as reads:
+        with EpochReads(store, self.epoch, self.uploads) as reads:
             rows = reads.run(
                 self.spec, lambda table: _rows(table, partition, self.epoch, target.names, self.conditions)
             )

@@ -30,7 +30,7 @@ from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.vnode import VNODES_MAX
 
-__all__ = ["TableWrite", "task_count", "upsert", "write_epoch"]
+__all__ = ["TableWrite", "active_session", "session_tasks", "stage_rows", "task_count", "upsert", "write_epoch"]
 
 TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
 """Rows to upsert, or rows and how to merge each value column with the stored one."""
@@ -109,7 +109,7 @@ def write_epoch(
     shares = [_share(open_store, name, part) for name, part in tables.items()]
     tasks = task_count(partitions, shares[0].rows)
     with ExitStack() as stack:
-        stack.enter_context(_active(shares[0].rows.sparkSession))
+        stack.enter_context(active_session(shares[0].rows.sparkSession))
         expect: dict[str, int] = {}
         read_epoch = 0
         if any(share.merge is not None for share in shares):
@@ -150,6 +150,19 @@ def _upload(
     has_operations = op_column is not None and op_column in rows.columns
     if has_operations and share.merge is not None:
         raise InvalidOption(f"table {spec.name!r}: rows with {op_column!r} are not merged; write deletes on their own")
+    stage_rows(spec, rows, address, plan, {"opColumn": op_column} if has_operations else {}, order_by, tasks)
+
+
+def stage_rows(
+    spec: TableSpec,
+    rows: DataFrame,
+    address: StoreAddress,
+    plan: WritePlan,
+    options: Mapping[str, str | None],
+    order_by: str | None,
+    tasks: int,
+) -> None:
+    """Upload rows by a Spark job, and leave the runs in the plan's file; `options` are those of a write."""
     rows = rows.repartition(tasks, *(_place(name, rows, spec) for name in spec.distribution_key or ("key",)))
     if order_by is not None and order_by in rows.columns:
         rows = rows.sortWithinPartitions(column_named(order_by))
@@ -157,8 +170,8 @@ def _upload(
             rows = rows.drop(column_named(order_by))
     writer = rows.write.format("tussock").mode("append").option("store", address.url)
     writer = writer.option(PLAN_OPTION, msgspec.json.encode(plan).decode())
-    if has_operations:
-        writer = writer.option("opColumn", op_column)
+    for name, value in options.items():
+        writer = writer.option(name, value)
     writer.save(spec.name)
 
 
@@ -187,7 +200,7 @@ def _check_named(column: str | None, argument: str, parts: Mapping[str, TableWri
 
 
 @contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
+def active_session(session: SparkSession) -> Iterator[None]:
     """Make the session active in this thread, unless one is: Spark looks the format up in that one when it writes."""
     sessions = session._jvm.SparkSession  # noqa: SLF001
     if sessions.getActiveSession().isDefined():
@@ -206,8 +219,13 @@ def _rows_of(part: TableWrite) -> DataFrame:
 
 def task_count(partitions: int | None, rows: DataFrame) -> int:
     """The tasks per table: the given number, or the largest power of two up to the session's cores."""
+    return session_tasks(partitions, rows.sparkSession)
+
+
+def session_tasks(partitions: int | None, spark: SparkSession) -> int:
+    """The same for a session."""
     if partitions is None:
-        cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))
+        cores = max(1, min(VNODES_MAX, spark.sparkContext.defaultParallelism))
         return 1 << (cores.bit_length() - 1)
     if not 1 <= partitions <= VNODES_MAX:
         raise InvalidOption(f"partitions is {partitions}; expected 1 to {VNODES_MAX}, best a power of two")

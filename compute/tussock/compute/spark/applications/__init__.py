@@ -1,0 +1,1 @@
+"""Applications of procedures that run inside the tasks of a streaming query."""

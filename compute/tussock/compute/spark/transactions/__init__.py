@@ -1,0 +1,1 @@
+"""Transactions of a Spark job: several steps over several tables as one epoch."""

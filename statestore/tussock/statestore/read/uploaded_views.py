@@ -1,0 +1,27 @@
+"""What a reader sees that puts uploaded, uncommitted rows over the store: the tasks of a Spark transaction."""
+
+from collections.abc import Sequence
+
+from tussock.statestore.contract.backend import PinHandle
+from tussock.statestore.contract.records import Run
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.views import ReadView, Views
+from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
+
+__all__ = ["UploadedViews"]
+
+
+class UploadedViews(TableViews):
+    """The views of one table with uploaded runs on top, whatever epoch is read: their commit will be above all."""
+
+    def __init__(
+        self, views: Views, table: int, name: str, uploaded: Sequence[Run], pin: PinHandle | None = None
+    ) -> None:
+        """`uploaded`: newest first."""
+        super().__init__(views, table, name, pin)
+        self._uploaded = tuple(BufferedRun(UNCOMMITTED_EPOCH, None, run) for run in uploaded if run.ssts)
+
+    def take(self, epoch: int | None) -> ReadView:
+        """What is committed, and the uploaded rows as own ones."""
+        return super().take(epoch)._replace(own=self._uploaded)
