@@ -23,7 +23,7 @@ from tussock.statestore.tables.table_options import table_spec
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.shared_commits import SharedCommits
-from tussock.statestore.transactions.transaction import Isolation, Transaction, check_isolation
+from tussock.statestore.transactions.transaction import Isolation, Transaction
 from tussock.statestore.write.epoch_issuer import EpochIssuer
 
 __all__ = ["StateStore"]
@@ -265,7 +265,6 @@ class StateStore:
         has been committed to since; it names table, key and epochs. The other arguments are those of `commit_epoch`.
         """
         self._parts.lifetime.check_usable()
-        check_isolation(isolation)
         check_writer(writer, batch_id, generation, source)
         request = CommitRequest(epoch=0, writer=writer, batch_id=batch_id, generation=generation, source=source)
         return Transaction(self._parts, isolation, request, self._commit_transaction, self._shared_commits)

@@ -7,8 +7,7 @@ import pytest
 
 from tussock.compute.procedures.definitions import Definitions
 from tussock.compute.procedures.rows import TupleShape
-from tussock.compute.procedures.visible import VisibleTuples
-from tussock.compute.procedures.windows import WindowState
+from tussock.compute.procedures.windows import VisibleTuples, WindowState
 
 X = pa.schema([("x", pa.int64())])
 

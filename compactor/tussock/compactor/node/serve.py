@@ -4,10 +4,7 @@ SIGTERM and SIGINT drain: running tasks are stopped and handed back, so that oth
 ends with code 0. A second signal ends it at once; what it ran is then taken back when its session lapses.
 """
 
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +14,7 @@ from tussock.compactor.node.health import start_health
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slot_process import ProcessSlot, SlotSettings
 from tussock.compactor.node.slots import META_CACHE_BYTES, Slot
+from tussock.compactor.node.stop_signals import StopSignals
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.buckets import credentials_of, open_session_bucket
 from tussock.meta.client.connection import MetaConnection
@@ -95,16 +93,14 @@ def serve(settings: CompactorSettings, access: Access) -> None:
         kind=pb.COMPACTOR,
         deadline_seconds=settings.deadline_seconds,
     )
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _stop(stopped))
+    stopped = StopSignals()
     node = CompactorNode(connection, system)
 
     def equip(opened: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
         return _equip(settings, connection, opened, sst_bytes, system)
 
     health = start_health(settings.health_listen, node.defect, node.obstacle) if settings.health_listen else ""
-    while not stopped.is_set():
+    while not stopped.came:
         try:
             node.start(settings.slots, equip)
         except MetaUnavailable as error:
@@ -143,10 +139,3 @@ def _equip(
         lambda url: open_session_bucket(connection, url, settings.deadline_seconds, system),
     )
     return sstables, slots
-
-
-def _stop(stopped: threading.Event) -> None:
-    if stopped.is_set():
-        sys.stderr.flush()
-        os._exit(1)
-    stopped.set()

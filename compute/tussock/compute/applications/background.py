@@ -1,18 +1,37 @@
 """A commit beside the work."""
 
-from collections.abc import Callable
-
+from tussock.compute.applications.errors import ApplicationFenced
+from tussock.compute.applications.input_log import InputLog
+from tussock.compute.applications.log_writer import LogWriter
+from tussock.statestore import Conflict, Fenced
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
+from tussock.statestore.transactions.delta import Frozen
 
 __all__ = ["BackgroundCommit"]
+
+log = get_logger("tussock.compute.applications.background")
+
+RETRY_SECONDS = 0.5
+
+_PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
 
 
 class BackgroundCommit:
     """Runs in its own thread from the start; what it fails with is kept for the one that asks."""
 
-    def __init__(self, system: System, work: Callable[[], None]) -> None:
+    def __init__(
+        self, system: System, application: str, frozen: Frozen, writer: LogWriter, input_log: InputLog, next_object: int
+    ) -> None:
+        """Commits `frozen` once the log is durable below `next_object`, and then deletes the log below it."""
         self.failure: Exception | None = None
-        self._work = work
+        self._system = system
+        self._application = application
+        self._frozen = frozen
+        self._writer = writer
+        self._log = input_log
+        self._next_object = next_object
         self._task = system.spawn("tussock application commit", self._run)
 
     @property
@@ -28,6 +47,34 @@ class BackgroundCommit:
 
     def _run(self) -> None:
         try:
-            self._work()
+            self._writer.wait_durable(self._next_object - 1)
+            self._commit()
+            self._truncate()
         except Exception as error:  # noqa: BLE001 - the thread of requests raises it
             self.failure = error
+
+    def _commit(self) -> None:
+        name = self._application
+        while True:
+            try:
+                self._frozen.commit()
+                return
+            except _PASSING as error:
+                log.warning("commit waits", application=name, error=str(error))
+                self._system.sleep(RETRY_SECONDS)
+            except Fenced as error:
+                raise ApplicationFenced(
+                    f"application {name!r}: another runner has taken it over ({error}); this one ends, and what it had "
+                    "not replied is not done"
+                ) from error
+            except Conflict as error:
+                raise ApplicationFenced(
+                    f"application {name!r}: somebody else has committed to a table of it, so what it has in memory "
+                    f"does not hold: {error}; write to such tables through the application only"
+                ) from error
+
+    def _truncate(self) -> None:
+        try:
+            self._log.truncate(self._next_object)
+        except ObjectStoreUnavailable as error:
+            log.warning("input log is not truncated yet", application=self._application, error=str(error))

@@ -8,7 +8,6 @@ far the application is; then the part of the log that it holds is deleted.
 
 import queue
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,12 +20,10 @@ from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
 from tussock.compute.applications.request_queue import NUDGE, RequestQueue
-from tussock.statestore import Conflict, Fenced, StateStore
+from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Task
 from tussock.statestore.buckets.opening import open_bucket
-from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
-from tussock.statestore.transactions.delta import Frozen
 
 __all__ = ["Runner"]
 
@@ -39,9 +36,6 @@ DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
 RECORDS_BEHIND_MAX = 100_000
 """The same for records: a recovery replays them, at some 50 us for the smallest."""
-RETRY_SECONDS = 0.5
-
-_PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
 
 
 class Runner:
@@ -332,35 +326,10 @@ class Runner:
         )
         write_progress(self._delta, self._name, self._progress)
         frozen = self._delta.freeze(self._seq)
-        self._commit = BackgroundCommit(self._system, partial(self._commit_frozen, frozen, self._next_object))
+        self._commit = BackgroundCommit(self._system, self._name, frozen, self._writer, self._log, self._next_object)
         self._is_dirty = False
         self.commits += 1
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
-
-    def _commit_frozen(self, frozen: Frozen, next_object: int) -> None:
-        """In a thread beside the requests."""
-        self._writer.wait_durable(next_object - 1)
-        while True:
-            try:
-                frozen.commit()
-                break
-            except _PASSING as error:
-                log.warning("commit waits", application=self._name, error=str(error))
-                self._system.sleep(RETRY_SECONDS)
-            except Fenced as error:
-                raise ApplicationFenced(
-                    f"application {self._name!r}: another runner has taken it over ({error}); this one ends, and what "
-                    "it had not replied is not done"
-                ) from error
-            except Conflict as error:
-                raise ApplicationFenced(
-                    f"application {self._name!r}: somebody else has committed to a table of it, so what it has in "
-                    f"memory does not hold: {error}; write to such tables through the application only"
-                ) from error
-        try:
-            self._log.truncate(next_object)
-        except ObjectStoreUnavailable as error:
-            log.warning("input log is not truncated yet", application=self._name, error=str(error))
 
     # --- The end -----------------------------------------------------------------------------------------------------
 

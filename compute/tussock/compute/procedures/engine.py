@@ -18,6 +18,7 @@ from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallR
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
 from tussock.compute.procedures.partitions.partition import Partition
+from tussock.compute.procedures.remote.picture import picture
 from tussock.compute.procedures.replies import Reply, pack_value, unpack_value
 from tussock.compute.procedures.rows import TupleShape, from_bytes
 from tussock.compute.procedures.state import EngineState
@@ -26,8 +27,6 @@ from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["Engine"]
-
-TRACE_SHOWN = 20
 
 
 class Engine:
@@ -184,35 +183,7 @@ class Engine:
 
     def picture(self) -> dict[str, Any]:
         """The graph with figures of this moment, as JSON can say it; in any thread, beside what runs."""
-        state, definitions = self._state, self._definitions
-        return {
-            "procedures": [
-                {
-                    "name": one.name,
-                    "border": one.border,
-                    "consumes": [stream.name for stream in one.consumes],
-                    "emits": [stream.name for stream in one.emits],
-                    "last_batch": state.last(one.name),
-                }
-                for one in definitions.procedures.values()
-            ],
-            "windows": [
-                {
-                    "name": window.name,
-                    "stream": window.on.name,
-                    "of": "batches" if window.by_batches else "rows",
-                    "size": window.size,
-                    "slide": window.slide,
-                    "visible": (visible := state.windows[name].visible_slots),
-                    "staged": max(len(state.windows[name].slots) - visible, 0),
-                }
-                for name, window in definitions.windows.items()
-            ],
-            "calls": sorted(definitions.calls),
-            "tables": sorted(definitions.tables),
-            # A copy first: what runs appends to it.
-            "trace": [list(one) for one in self._batches.trace.copy()][-TRACE_SHOWN:],
-        }
+        return picture(self._definitions, self._state, self._batches.trace)
 
     def ask(self, look: "Callable[[Engine], Any]") -> Ask:
         """A request to look at this between two others."""

@@ -12,7 +12,7 @@ from tussock.compute.procedures.partitions.group_table import GroupTable
 from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
-from tussock.compute.procedures.visible import VisibleTuples
+from tussock.compute.procedures.windows import VisibleTuples
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.transaction import Transaction

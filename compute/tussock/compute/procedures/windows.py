@@ -10,9 +10,15 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tussock.compute.procedures.definitions import Window
+import pyarrow as pa
 
-__all__ = ["WindowSlot", "WindowState"]
+from tussock.compute.procedures.definitions import Window
+from tussock.compute.procedures.rows import TupleShape
+
+__all__ = ["VisibleTuples", "WindowSlot", "WindowState"]
+
+_TAIL_MAX = 16
+"""Tuples by which the visible ones may have changed so that the table of before is used again."""
 
 Row = dict[str, Any]
 
@@ -107,3 +113,34 @@ class WindowState:
         self._next = following
         self.undone += 1
         self.keep()
+
+
+class VisibleTuples:
+    """Of one window. A slide by few tuples costs about these, not the whole window: the rest is a slice of before."""
+
+    def __init__(self, shape: TupleShape, state: WindowState) -> None:
+        self._shape = shape
+        self._state = state
+        self._table = shape.empty
+        self._first = 0
+        """Number of the slot that is the first row."""
+        self._undone = -1
+
+    def table(self) -> pa.Table:
+        """What is visible now, oldest first."""
+        state = self._state
+        if state.window.by_batches or not state.visible_slots:
+            return self._shape.of_rows(state.rows())
+        slots, visible = state.slots, state.visible_slots
+        first = slots[0].number
+        tail = first + visible - (self._first + self._table.num_rows)
+        old = visible - tail
+        if self._undone != state.undone or not 0 <= tail <= _TAIL_MAX or old < 1 or self._first > first:
+            self._table = self._shape.of_rows(state.rows())
+            self._first, self._undone = first, state.undone
+            return self._table
+        kept = self._table.slice(first - self._first, old)
+        if not tail:
+            return kept
+        fresh = self._shape.of_rows([slots[at].rows[0] for at in range(visible - tail, visible)])
+        return pa.concat_tables([kept, fresh])

@@ -103,6 +103,8 @@ class StoreAccess:
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
         """For `StateStore.commit_uploaded`."""
+        if waited is not None and not callable(waited):
+            raise InvalidOption(f"waited is {waited!r:.100}; expected a function of seconds, or None")
         return self._writes.upload_rows(spec, parts, waited)
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:  # noqa: ARG002 - the protocol's

@@ -41,7 +41,7 @@ from tussock.statestore.transactions.shared_commits import (
 )
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
-__all__ = ["Isolation", "Transaction", "check_isolation"]
+__all__ = ["Isolation", "Transaction"]
 
 Isolation = Literal["serializable", "snapshot"]
 
@@ -49,7 +49,7 @@ PIN_SHARE = 4
 """A transaction pins its snapshot after the retention divided by this."""
 
 
-def check_isolation(isolation: object) -> None:
+def _check_isolation(isolation: object) -> None:
     """`InvalidOption` unless there is such a level."""
     if isolation not in ("serializable", "snapshot"):
         raise InvalidOption(f"isolation is {isolation!r:.100}; expected 'serializable' or 'snapshot'")
@@ -71,8 +71,9 @@ class Transaction:
     ) -> None:
         """`request` says whose commit it is; `commit` runs it with an epoch, and takes note of the one that holds.
 
-        `shared`: where small transactions that end at the same time meet.
+        `shared`: where small transactions that end at the same time meet. `InvalidOption` for another isolation.
         """
+        _check_isolation(isolation)
         self._parts = parts
         self._isolation = isolation
         self._request = request

@@ -57,8 +57,8 @@ def partition_of(definitions: Definitions, graph: Graph, specs: Mapping[str, Tab
     for stream_name in definitions.outputs:
         raise InvalidOption(
             f"{what}, and stream {stream_name!r} has an output, whose sequence counts the batches of all keys, and "
-            "no task knows them: write the tuples to a table whose primary key begins with the partition columns, and read its "
-            "changes"
+            "no task knows them: write the tuples to a table whose primary key begins with the partition columns, and "
+            "read its changes"
         )
     schema = _partition_schema(definitions, names, what)
     for stream in definitions.streams.values():

@@ -1,0 +1,177 @@
+"""What an application has: tables, streams, windows, procedures, feeds, outputs and triggers, as they are declared."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
+
+import pyarrow as pa
+
+from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
+from tussock.compute.procedures.borders.output import Output
+from tussock.compute.procedures.definitions import Definitions, Stream, Window
+from tussock.statestore import InvalidOption, StateStore, TableNotFound
+from tussock.statestore.contract.records import TableSpec
+
+__all__ = ["AppTable", "Declarations"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AppTable:
+    """A table of an application, as `App.table` returns it: for `tx.table` and triggers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"AppTable({self.name!r})"
+
+
+class Declarations:
+    """The declaring half of `App`; it can be added to while the application does not run."""
+
+    def __init__(self, store: StateStore, name: str, partition_by: tuple[str, ...]) -> None:
+        self.name = name
+        self._store = store
+        self._definitions = Definitions(name, partition_by)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started, and not stopped."""
+        raise NotImplementedError
+
+    def table(self, name: str, schema: pa.Schema | None = None, primary_key: Sequence[str] | None = None) -> AppTable:
+        """A table for the procedures: created if there is none of that name; without a schema it has to be there.
+
+        While the application runs, only it may write to the table. Raises `TableNotFound`, and `InvalidOption` if the
+        table that is there has another schema or key.
+        """
+        self._check_declaring()
+        if name in self._store.tables():
+            self._check_same(name, schema, primary_key)
+        elif schema is None:
+            raise TableNotFound(f"application {self.name!r}: no table {name!r} in the store; give its schema", name)
+        else:
+            keys = list(self._definitions.partition_by)
+            # Then the rows of a key are in one virtual node, and a task reads and writes its own nodes.
+            aligned = keys and list(primary_key or ())[: len(keys)] == keys
+            self._store.create_table(name, schema, primary_key=primary_key, distribution_key=keys if aligned else None)
+        self._definitions.tables.add(name)
+        return AppTable(name)
+
+    def stream(self, name: str, schema: pa.Schema) -> Stream:
+        """A stream of tuples between procedures."""
+        self._check_declaring()
+        return self._definitions.add_stream(name, schema)
+
+    def window(
+        self,
+        name: str,
+        on: Stream,
+        *,
+        rows: int | None = None,
+        batches: int | None = None,
+        slide: int = 1,
+        first: Literal["slide", "full"] = "slide",
+    ) -> Window:
+        """The newest `rows` tuples, or `batches`, of a stream, which become visible `slide` at a time.
+
+        `first="full"`: the first slide waits until the window is full.
+        """
+        self._check_declaring()
+        return self._definitions.add_window(name, on, rows, batches, slide, first)
+
+    def procedure(
+        self,
+        name: str,
+        *,
+        border: bool = False,
+        consumes: Stream | Sequence[Stream] | None = None,
+        emits: Stream | Sequence[Stream] | None = None,
+        writes: Sequence[str | AppTable] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Callable[[F], F]:
+        """Declares `fn(tx, batch)`, or with several streams `fn(tx, first, second)`, as a procedure of the graph.
+
+        A `border` is given batches by clients, of `schema` if there is one; others run once each stream that they
+        consume has the batch. What `fn` returns is emitted. `writes`: the only tables that it may write to.
+        """
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            self._definitions.add_procedure(
+                name, fn, border=border, consumes=consumes, emits=emits, writes=writes, schema=schema
+            )
+            return fn
+
+        return declare
+
+    def feed(self, procedure: str, feed: InputFeed, *, name: str | None = None) -> None:
+        """Let a border procedure get its batches from a `TableFeed` or a `KafkaFeed`, and from nobody else.
+
+        Its position is kept under `name`, the procedure's by default: under another name it begins anew.
+        """
+        self._check_declaring()
+        self._definitions.add_feed(procedure, feed, name)
+
+    def output(self, stream: Stream, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None) -> None:
+        """Put the tuples of a stream into a table, of which nothing else is written, or into a topic of Kafka.
+
+        A table has them with `_sequence` and `_position`, its key, in the order of the emission, and is created if it
+        is not there; of its newest rows at least `keep_rows` stay, by default all. A topic has each tuple once.
+        """
+        self._check_declaring()
+        if isinstance(to, KafkaTopic):
+            if keep_rows is not None:
+                raise InvalidOption(f"output to topic {to.topic!r}: keep_rows= is for tables; the topic has its own")
+            table = f"{self.name}.{getattr(stream, 'name', '')}.outbox"
+            self._definitions.add_output(stream, Output(table, None, to))
+            return
+        table = to.name if isinstance(to, AppTable) else to
+        if not isinstance(table, str) or not table:
+            raise InvalidOption(f"application {self.name!r}: output to {to!r:.100}; expected a table or a KafkaTopic")
+        self._definitions.add_output(stream, Output(table, keep_rows))
+
+    def trigger(self, on: Stream | Window | AppTable | str) -> Callable[[F], F]:
+        """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
+
+        Within the transaction that inserts: what the trigger raises undoes it, too.
+        """
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            at = on.name if isinstance(on, AppTable) else on
+            self._definitions.add_trigger(f"{fn.__name__}_{len(self._definitions.triggers)}", fn, at)
+            return fn
+
+        return declare
+
+    def call_procedure(self, name: str, *, writes: Sequence[str | AppTable] | None = None) -> Callable[[F], F]:
+        """Declares `fn(tx, *arguments)`, which clients call; it never runs between the procedures of a batch."""
+        self._check_declaring()
+
+        def declare(fn: F) -> F:
+            self._definitions.add_call(name, fn, writes)
+            return fn
+
+        return declare
+
+    def _specs(self) -> dict[str, TableSpec]:
+        return {name: self._store.table(name).spec for name in self._definitions.tables}
+
+    def _check_declaring(self) -> None:
+        if self.is_running:
+            raise InvalidOption(f"application {self.name!r} is running; declare what it has before it starts")
+
+    def _check_same(self, name: str, schema: pa.Schema | None, primary_key: Sequence[str] | None) -> None:
+        table = self._store.table(name)
+        if schema is not None and not table.schema.remove_metadata().equals(schema.remove_metadata()):
+            raise InvalidOption(
+                f"application {self.name!r}: table {name!r} is there with another schema, {table.schema.names}; "
+                f"declared are {schema.names}: leave the schema out to take the table as it is"
+            )
+        if primary_key is not None and tuple(primary_key) != tuple(getattr(table, "primary_key", ())):
+            raise InvalidOption(
+                f"application {self.name!r}: table {name!r} is there with the key {list(table.primary_key)}, and "
+                f"{list(primary_key)} is declared"
+            )
