@@ -55,7 +55,7 @@ def test_a_signal_while_it_waits_is_noted() -> None:
 
 
 def test_the_second_signal_ends_at_once() -> None:
-    """With a code of its own, whatever the process is at."""
+    """Whatever the process is at."""
     program = (
         "import signal, time\n"
         "from tussock.compactor.node.stop_signals import StopSignals\n"

@@ -45,7 +45,7 @@ def is_log(call: Call) -> bool:
 def end_at_once(
     store: StateStore, bucket: FaultyBucket, works: list[Work], meanwhile: Callable[[], None] = lambda: None
 ) -> list[Any]:
-    """Run each of `works` in a transaction of its own thread; all but the first end while that commits.
+    """Run each of `works` in a transaction, each in another thread; all but the first end while that commits.
 
     Returns for each its epoch, or its error.
     """
@@ -183,7 +183,7 @@ def test_a_table_that_was_dropped_refuses_only_who_wrote_to_it(store: StateStore
 
 
 def test_a_bucket_that_fails_is_told_to_all(store: StateStore, bucket: FaultyBucket) -> None:
-    """Each raises an error of its own, and nothing of them is visible."""
+    """Each raises another error object, and nothing of them is visible."""
     creates = 0
 
     def fail_second(call: Call) -> Fate:
