@@ -192,7 +192,7 @@ class KafkaSender:
                 key, value = topic.message(row)
                 self._produce(key, value, headers)
         offset = self._kafka.TopicPartition(topic.topic, 0, last, self._owner)
-        producer.send_offsets_to_transaction([offset], self._offsets.consumer_group_metadata(), CALL_SECONDS)
+        producer.send_offsets_to_transaction([offset], self._offsets.consumer_group_metadata(), INIT_SECONDS)
         producer.commit_transaction(CALL_SECONDS)
         self.sent = last
         self.trouble = ""
