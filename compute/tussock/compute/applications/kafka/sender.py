@@ -9,6 +9,7 @@ Any failure is met in the same way: a new producer, and the question what Kafka 
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ IDLE_SECONDS = 0.02
 RETRY_SECONDS = 0.5
 CALL_SECONDS = 30.0
 INIT_SECONDS = 10.0
+OFFSET_SECONDS = 5.0
 CHECK_SECONDS = 5.0
 CLAIM_SECONDS = 3600.0
 """After that time an idle sender commits its offset anew: Kafka forgets those of groups that are idle for days."""
@@ -55,8 +57,13 @@ class Outbox(Protocol):
 class KafkaSender:
     """The thread of one output."""
 
-    def __init__(self, system: System, topic: KafkaTopic, owner: str, transactional_id: str, sent: int) -> None:
-        """`owner` is what tells this application from all others; `sent` is what its state knows to be in the topic."""
+    def __init__(
+        self, system: System, topic: KafkaTopic, owner: str, transactional_id: str, sent: int, begun: int
+    ) -> None:
+        """`owner` is what tells this application from all others; `sent` is what its state knows to be in the topic.
+
+        `begun`: the newest sequence when the run began, before which nothing of it can be in the topic.
+        """
         self._kafka = kafka_library()
         self._system = system
         self._topic = topic
@@ -67,6 +74,8 @@ class KafkaSender:
         self.trouble = ""
         """Why nothing is sent at present; empty if nothing is known to be wrong."""
         self._known = sent
+        self._begun: int | None = begun
+        """Until the first connection."""
         self._producer: Any = None
         self._offsets: Any = None
         self._claimed_at = 0.0
@@ -152,6 +161,7 @@ class KafkaSender:
             if self.sent > self._known:
                 # The state did not hear of it before the crash.
                 self._outbox.sent(self.sent)
+        self._begun = None
         self.trouble = ""
 
     def _check_place(self, offset: int, owner: str | None) -> None:
@@ -161,7 +171,7 @@ class KafkaSender:
                 f"{self._owner}); give each output another id",
                 self._topic.topic,
             )
-        newest = self._outbox.newest()
+        newest = self._outbox.newest() if self._begun is None else self._begun
         if offset > newest:
             raise self._lost(
                 f"Kafka has rows up to sequence {offset}, and the application has emitted up to {newest}: its store "
@@ -192,7 +202,7 @@ class KafkaSender:
                 key, value = topic.message(row)
                 self._produce(key, value, headers)
         offset = self._kafka.TopicPartition(topic.topic, 0, last, self._owner)
-        producer.send_offsets_to_transaction([offset], self._offsets.consumer_group_metadata(), INIT_SECONDS)
+        self._send_offset(offset)
         producer.commit_transaction(CALL_SECONDS)
         self.sent = last
         self.trouble = ""
@@ -200,6 +210,30 @@ class KafkaSender:
         if parts:
             self._known = last
             self._outbox.sent(last)
+
+    def _send_offset(self, offset: Any) -> None:
+        """The offset joins the transaction, in time or not at all.
+
+        After an outage librdkafka's call may wait for ever, whatever its timeout (its issue 5456). So it has a thread
+        beside, which is left behind with its producer; the next producer shuts that one out.
+        """
+        producer, group = self._producer, self._offsets.consumer_group_metadata()
+        ended: Future[None] = Future()
+
+        def call() -> None:
+            try:
+                producer.send_offsets_to_transaction([offset], group, OFFSET_SECONDS)
+            except Exception as error:  # noqa: BLE001 - raised by the sender's thread
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        self._system.spawn(f"tussock offset {self._topic.topic}", call)
+        try:
+            ended.result(OFFSET_SECONDS + 1)
+        except TimeoutError:
+            kinds = self._kafka.KafkaError
+            raise self._kafka.KafkaException(kinds(kinds._TIMED_OUT)) from None  # noqa: SLF001 - its name there
 
     def _produce(self, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         until = self._system.monotonic() + CALL_SECONDS

@@ -46,10 +46,10 @@ class Pumps:
         for stream, output in self._definitions.outputs.items():
             if output.topic is None:
                 continue
-            _, sent, _ = self._engine.output(stream)
+            begun, sent, _ = self._engine.output(stream)
             name = f"tussock.{self._definitions.application}.{stream}.{self._runner.uid}"
             owner = f"tussock {self._definitions.application} {stream} {self._runner.uid}"
-            sender = KafkaSender(self._system, output.topic, owner, name, sent)
+            sender = KafkaSender(self._system, output.topic, owner, name, sent, begun)
             sender.check()
             self._senders[stream] = sender
             self._limits[stream] = output.topic.lag_rows
