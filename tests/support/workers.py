@@ -39,7 +39,7 @@ LONG_PIECES = {
 """Names of pieces, the longest first, and how the ids of their tests begin; the longest beginning decides."""
 
 
-SHORT_PIECES = ("tests/compute/procedures/",)
+SHORT_PIECES = ("tests/compute/procedures/", "tests/compute/service/")
 """Folders within those of long pieces whose files share nothing with them."""
 
 
