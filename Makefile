@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -33,6 +33,9 @@ test: setup lint ## Lint, then the everyday tests, in WORKERS=3 processes; what 
 test-all: setup lint build-cluster ## Lint, then every test: Kubernetes and programs that start their own Spark, too
 	@echo "Running all tests"
 	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest --numprocesses $(or $(WORKERS),3)
+
+test-night: ## All tests, with DEPTH=10 times as many random histories, kills and batches of long streams
+	@TUSSOCK_DEPTH=$(or $(DEPTH),10) $(MAKE) --no-print-directory test-all
 
 test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not slow
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"

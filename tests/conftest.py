@@ -19,6 +19,10 @@ pytest_plugins = ("support.workers", "support.everyday", "support.times")
 hypothesis.settings.register_profile("busy-machine", deadline=None)
 hypothesis.settings.load_profile("busy-machine")
 
+# Tests end before Java's second compiler has paid for itself: without it they take a fifth less of the processors.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _memory_names = count(1)
 
 

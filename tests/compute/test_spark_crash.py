@@ -4,7 +4,6 @@ One program runs the sink, `write_epoch` with `upsert`, `stateful`, and an appli
 four streams, so each kill hits all of them.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,12 +14,13 @@ import pytest
 
 from support.buckets.minio import MinioServer, free_port
 from support.chaos.processes import COMMAND, Actor, Stage, problems_in_bucket
+from support.depth import DEPTH
 from support.spark.truth import POINTS, check_exact, create_tables
 from support.spark.victim import CLUSTER, LOCAL, STREAMS, Victim
 from support.times import note
 from tussock.statestore import connect
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3000 * DEPTH)]
 
 REST_SECONDS = (0.0, 1.0)
 
@@ -36,14 +36,9 @@ class Life:
 
 # "driver" is killed with all its processes at a random moment, or, as "commit", right after a commit to the store that
 # Spark has not noted yet; "python" is any Python worker, also those that plan and commit.
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
-"""More of them kill more of the same at other moments: for a night, and after a change of how Spark writes."""
-LIVES = [
-    Life(CLUSTER, ("executor", "python") * 2 * ROUNDS, "commit"),
-    Life(LOCAL, ("python",) * 3 * ROUNDS, "driver"),
-]
+IN_A_CLUSTER = Life(CLUSTER, ("executor", "python") * 2 * DEPTH, "commit")
+IN_ONE_PROCESS = Life(LOCAL, ("python",) * 3 * DEPTH, "driver")
 """A driver takes long to start, so each sees several kills."""
-KILLS = sum(len(life.kills) + 1 for life in LIVES)
 EVERYDAY = [Life(LOCAL, ("python",), "commit")]
 META_KILLS_PER_LIFE = 2
 
@@ -148,6 +143,11 @@ def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: boo
     return killed
 
 
+def kills_of(lives: list[Life]) -> int:
+    """How many kills they hold, their ends included."""
+    return sum(len(life.kills) + 1 for life in lives)
+
+
 def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> None:
     """A few kills, for every day: each table of four streams is exact after each of them."""
     assert run(tmp_path, 20130629, EVERYDAY, (tmp_path / "store").as_uri()).total() == 2
@@ -156,14 +156,16 @@ def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.minio
 def test_kills_at_random_points_lose_and_repeat_nothing(minio: MinioServer, tmp_path: Path) -> None:
-    """Drivers, Python workers and executors, on MinIO."""
-    assert run(tmp_path, 20130701, LIVES, minio.fresh_url()).total() == KILLS
+    """Drivers and Python workers, on MinIO, where each process commits by itself."""
+    lives = [IN_ONE_PROCESS, IN_A_CLUSTER][:DEPTH]
+    assert run(tmp_path, 20130701, lives, minio.fresh_url()).total() == kills_of(lives)
 
 
 @pytest.mark.long
 @pytest.mark.minio
 def test_kills_at_random_points_with_a_platform(minio: MinioServer, tmp_path: Path) -> None:
-    """The same through a meta service, whose replicas are killed shortly before other processes."""
-    killed = run(tmp_path, 20130702, LIVES, minio.fresh_url(), meta=True)
-    assert killed.total() == KILLS + killed["meta"]
-    assert killed["meta"] == 4
+    """Executors, too, through a meta service, whose replicas are killed shortly before other processes."""
+    lives = [IN_A_CLUSTER, IN_ONE_PROCESS][:DEPTH]
+    killed = run(tmp_path, 20130702, lives, minio.fresh_url(), meta=True)
+    assert killed.total() == kills_of(lives) + killed["meta"]
+    assert killed["meta"] == META_KILLS_PER_LIFE * len(lives)

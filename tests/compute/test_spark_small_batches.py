@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from support.depth import DEPTH
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_batches.py"
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * DEPTH)
 @pytest.mark.parametrize("shape", ["sink", "merge"])
 def test_batch_time_stays_flat_and_l0_short(shape: str) -> None:
-    """After 150 batches L0 has no more runs than compaction allows, and a batch takes about as long as at first."""
+    """In the end L0 has no more runs than compaction allows, and a batch takes about as long as at first."""
+    window = 30 * DEPTH
     ran = subprocess.run(
-        [sys.executable, BENCHMARK, "--batches", "150", "--window", "50", "--rows", "200", "--shape", shape],
+        [sys.executable, BENCHMARK, f"--batches={3 * window}", f"--window={window}", "--rows=200", f"--shape={shape}"],
         capture_output=True,
         check=False,
         text=True,

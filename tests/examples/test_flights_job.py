@@ -36,7 +36,7 @@ def run_job(folder: Path, checkpoint: str) -> subprocess.CompletedProcess[str]:
     }
     command = [sys.executable, str(EXAMPLES / "flights_job.py"), "--days", str(DAYS), "--pace", "0.1", "--end"]
     return subprocess.run(
-        command, env={**os.environ, **environment}, cwd=folder, capture_output=True, check=False, text=True, timeout=280
+        command, env={**os.environ, **environment}, cwd=folder, capture_output=True, check=False, text=True, timeout=580
     )
 
 
@@ -47,7 +47,7 @@ def same(found: pl.DataFrame, expected: pl.DataFrame, key: list[str]) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_each_day_is_an_epoch(tmp_path: Path) -> None:
     """The state of each day's epoch is what the timetable says of its end; a job that begins anew changes nothing."""
     first = run_job(tmp_path, "first")

@@ -163,7 +163,10 @@ def test_an_exception_gives_all_up_and_vacuum_finds_it(spark: Any, url: str) -> 
 
 
 def test_the_snapshot_outlasts_the_retention(spark: Any, url: str) -> None:
-    """A transaction pins what it reads: rows that were replaced meanwhile and compacted away are still there."""
+    """A transaction pins what it reads: rows that were replaced meanwhile and compacted away are still there.
+
+    Story: it began where this client had last looked, before the first rows, and an empty store could not be pinned.
+    """
     # No vacuum but the one below: without a grace period it would take what the tasks have just uploaded.
     with connect(url, retention=0, gc_grace=0, compaction=False) as store:
         store.create_table("t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=["id"])

@@ -1,7 +1,6 @@
 """`kill -9` of an application and of its broker, at random moments: each item is in the output once, in order."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -13,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from support.depth import DEPTH
 from support.feeds import sums
 from support.feeds.broker import KafkaBroker
 from support.feeds.sums import ITEM, rows_of, sums_of
 from tussock.statestore import connect
 
-KILLS = 30 if os.environ.get("TUSSOCK_LONG_TESTS") else 3
+KILLS = 3 * DEPTH
 ITEMS_A_LIFE = 300
 KEYS = 7
 SECONDS_MAX = 120

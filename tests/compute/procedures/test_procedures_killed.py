@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.depth import DEPTH
 from support.procedures import child
 from support.procedures.child import after_all, journaled, requests_of
 from support.procedures.oracle import broken_rule
@@ -16,7 +17,7 @@ from support.procedures.programs import Program, outcome_of, tables_of
 from tussock.statestore import connect
 
 FIRST = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
-PLANS, KILLS = (10, 10) if os.environ.get("TUSSOCK_LONG_TESTS") else (2, 4)
+PLANS, KILLS = 2 * DEPTH, 4
 """Applications, and how often the process of each is killed."""
 BATCHES_A_LIFE = 60
 SECONDS_MAX = 120

@@ -8,9 +8,10 @@ import os
 
 import pytest
 
+from support.depth import DEPTH
 from support.procedures.histories import run_history
 
-SEEDS = int(os.environ.get("PROCEDURE_SEEDS", "100"))
+SEEDS = int(os.environ.get("PROCEDURE_SEEDS", "40")) * DEPTH
 FIRST = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
 PER_TEST = 10
 

@@ -13,10 +13,11 @@ from voter.checker import Checker
 from voter.generator import make_votes
 
 from support.applications.serve_process import ServeProcess
+from support.depth import DEPTH
 from tussock.compute import procedures as ps
 from tussock.statestore import connect
 
-KILLS = 100 if os.environ.get("TUSSOCK_LONG_TESTS") else 3
+KILLS = 5 * DEPTH
 CLIENTS = 64
 VOTES_MAX = 200_000
 CONTESTANTS = 25
@@ -78,7 +79,7 @@ class Voters:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900 * DEPTH)
 def test_a_node_that_is_killed_loses_no_vote_and_counts_none_twice(tmp_path: Path) -> None:
     """S6, S17, S22: every vote has the reply that the checker gives in the order of the ids, and so has the board."""
     url, seed = (tmp_path / "store").as_uri(), int(os.environ.get("VOTER_SEED", "1"))

@@ -16,9 +16,9 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 pytestmark = pytest.mark.spark
 
-EVENTS = 6_000
-BATCHES = 6
-PER_SECOND = 150
+EVENTS = 4_000
+BATCHES = 4
+PER_SECOND = 100
 """40 seconds of events: four tumbling windows, and sliding ones."""
 
 TRUTH: Mapping[str, str] = {
@@ -76,7 +76,7 @@ def test_queries_give_the_results_of_batch_sql(spark: Any, url: str, tmp_path: P
     batches = list(enumerate(in_batches(as_stream(events))))
     with connect(url) as store:
         create_tables(store)
-        for partitions, arriving in ((2, batches[: BATCHES // 2]), (7, batches[BATCHES // 2 :])):
+        for partitions, arriving in ((2, batches[: BATCHES // 2]), (5, batches[BATCHES // 2 :])):
             for number, rows in arriving:
                 pq.write_table(rows, folder / f"{number}.parquet")
             schema = spark.read.parquet(str(folder / "0.parquet")).schema

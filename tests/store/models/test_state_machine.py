@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from support.buckets.minio import MinioServer
+from support.depth import DEPTH
 from support.models.machine import StoreMachine
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_bucket
@@ -25,7 +26,7 @@ def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
 
 def test_a_store_equals_a_dict_of_versions_under_failures() -> None:
     """Random histories of two clients: every result is the model's, and every operation happens whole or not at all."""
-    run(StoreMachine, examples=120, steps=40)
+    run(StoreMachine, examples=60 * DEPTH, steps=40)
 
 
 @pytest.mark.minio
@@ -41,4 +42,4 @@ def test_a_store_on_a_real_server_equals_a_dict_of_versions_under_failures(minio
         def _retention(self, number: int) -> float:
             return 3600.0 + number
 
-    run(RealMachine, examples=12, steps=30)
+    run(RealMachine, examples=12 * DEPTH, steps=30)

@@ -31,6 +31,8 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
+    # Executors die long before their code is worth a second compiler.
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     # The test kills many workers and executors of one driver; Spark would give up on the job, or on the cluster.

@@ -150,6 +150,8 @@ class SparkTransaction:
         store, batch = self._store, self._batch
         known = None if batch is None else is_committed(store, batch)
         self._is_done = known is not None
+        # What others have just committed belongs to the snapshot; a transaction of the client may begin a bit earlier.
+        store.version()
         if batch is None or self._is_done:
             within = store.transaction()
         else:
