@@ -56,9 +56,13 @@ class Deadline:
             try:
                 with self._lock:
                     self._began = None
-                if self._has_raised:
-                    # It may not have arrived yet, and must not in what comes.
-                    _raise_in(self._thread, None)
+                    is_coming, self._has_raised = self._has_raised, False
+                if is_coming:
+                    # It may not have arrived yet, and must not in what comes. CPython cannot take it back: it would look
+                    # for it for ever, in all threads, and under a profiler do nothing else. So let it arrive here.
+                    _raise_in(self._thread, Overdue)
+                    while True:
+                        pass
                 return
             except Overdue:
                 continue
@@ -76,8 +80,6 @@ class Deadline:
                 self._give_up()
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """`PyThreadState_SetAsyncExc` of CPython; `None` takes back what was not raised yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(error) if error is not None else None
-    )
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """`PyThreadState_SetAsyncExc` of CPython: the thread has at most one, so it takes the place of one on its way."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
