@@ -95,6 +95,22 @@ def per_key(place: Place) -> Seconds:
     return {side: times[-counted:] for side, times in seconds.items()}
 
 
+def application(rows: int, keys: int, batches: int, counted: int) -> Callable[[Place], Seconds]:
+    """The accounts as an application of procedures, partitioned by key; the last `counted` of `batches` batches."""
+
+    def run(place: Place) -> Seconds:
+        spark, folder, _ = place
+        with place.stores() as found:
+            seconds = {
+                side: state_cases.application_tussock(spark, store, folder, rows, keys, batches)
+                for side, store in found.items()
+            }
+        seconds["peer"] = state_cases.per_key_spark(spark, folder, rows, keys, batches)
+        return {side: times[-counted:] for side, times in seconds.items()}
+
+    return run
+
+
 def steady(place: Place) -> Seconds:
     """The batches around the tenth, the hundredth and the thousandth of one stream, its state constant."""
     with place.stores() as found:
@@ -147,6 +163,18 @@ FIGURES = {
         per_key,
         "transformWithState (Row) on RocksDB",
         {"MinIO": 3.5, "local files": 3.5},
+    ),
+    "application": Figure(
+        "application of a procedure, 20 k rows a batch, 5 k keys",
+        application(20_000, 5_000, 10, 6),
+        "transformWithState (Row) on RocksDB",
+        {"MinIO": 3.5, "local files": 3.5},
+    ),
+    "application-large": Figure(
+        "application of a procedure, 500 k rows a batch, 100 k keys",
+        application(500_000, 100_000, 5, 3),
+        "transformWithState (Row) on RocksDB",
+        {"MinIO": 5.0, "local files": 5.0},
     ),
     "write": Figure("batch write, 5 M rows", batch_write, "Parquet, sorted within partitions", {"local files": 0.9}),
     "read": Figure("batch read, 5 M rows, compacted", batch_read, "Parquet", {"local files": 0.5}),

@@ -82,6 +82,31 @@ def per_key_tussock(spark: Any, store: Any, folder: Path, rows: int, keys: int, 
     return batch_seconds(numbers(spark, rows, keys).writeStream.foreachBatch(write), batches, folder)
 
 
+def application_tussock(spark: Any, store: Any, folder: Path, rows: int, keys: int, batches: int) -> list[float]:
+    """The same accounts as an application: its border procedure runs once for each key of a batch."""
+    import tussock.compute.spark as ts
+    from tussock.compute import procedures as ps
+
+    name = f"bank-{rows}-{keys}-{batches}"
+    app = ps.App(store, name, partition_by="k")
+    app.table(name, BALANCES, primary_key=["k"])
+
+    @app.procedure("book", border=True, schema=pa.schema([("k", pa.int64()), ("v", pa.int64()), ("x", pa.int64())]))
+    def book(tx: Any, batch: pa.Table) -> None:
+        key = batch["k"][0].as_py()
+        state = tx.table(name).get(key)
+        balance, refused = (state["balance"], state["refused"]) if state else (0, 0)
+        for x in batch["x"].to_pylist():
+            if balance + x < 0:
+                refused += 1
+            else:
+                balance += x
+        tx.table(name).upsert([{"k": key, "balance": balance, "refused": refused}])
+
+    each = ts.run_batches(app, order_by="v")
+    return batch_seconds(numbers(spark, rows, keys).writeStream.foreachBatch(each), batches, folder)
+
+
 def per_key_spark(spark: Any, folder: Path, rows: int, keys: int, batches: int) -> list[float]:
     """The same accounts by `transformWithState` with rows, which needs pandas; its results thrown away."""
     from pyspark.sql import Row

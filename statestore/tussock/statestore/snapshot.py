@@ -12,7 +12,7 @@ from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import ReadOnlyAccess, StoreAccess, TableAccess
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
-from tussock.statestore.read.uploaded_views import UploadedViews
+from tussock.statestore.read.uploaded_views import UploadedViews, check_runs
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
@@ -27,6 +27,7 @@ def open_table(
     With `uploaded` runs, newest first, it is for reading, and shows their rows over those of the store.
     """
     parts.known.note_opened(spec)
+    check_runs(uploaded, spec.id, spec.name)
     if uploaded:
         over = UploadedViews(parts.views, spec.id, spec.name, uploaded)
         access = ReadOnlyAccess(spec, over, KeyReader(over, parts.sstables))
@@ -116,6 +117,7 @@ class Snapshot:
                 name,
             )
         views: TableViews = TableViews(self._parts.views, state.spec.id, state.spec.name, self._pin)
+        check_runs(uploaded, state.spec.id, state.spec.name)
         if uploaded:
             views = UploadedViews(self._parts.views, state.spec.id, state.spec.name, uploaded, self._pin)
         reads = KeyReader(views, self._parts.sstables)

@@ -1,5 +1,6 @@
 """A topic as input: batches by offsets, each once; what is bad, or gone, by its name."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -236,6 +237,8 @@ def test_retention_that_deleted_what_the_log_refers_to(store: StateStore, kafka:
     kafka.delete_before(topic, 3)
     with pytest.raises(ps.InputLost, match=rf"'{topic}' .* partition 0: offsets 0 to 2"):
         run(store, feed_of(kafka, topic))
+    with contextlib.suppress(ps.ApplicationFenced):
+        first.stop()
 
 
 @pytest.mark.parametrize("messages", [0, 1, 5])

@@ -117,6 +117,8 @@ def test_a_table_with_another_schema(app: ps.App, store: StateStore) -> None:
     store.create_table("t", X, primary_key=["x"])
     with pytest.raises(InvalidOption, match="another schema"):
         app.table("t", pa.schema([("x", pa.string())]), primary_key=["x"])
+    with pytest.raises(InvalidOption, match="primary_key is 'x'; expected a list"):
+        app.table("t", X, primary_key="x")
     assert app.table("t").name == "t"
 
 

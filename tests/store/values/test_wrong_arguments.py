@@ -298,6 +298,8 @@ def test_each_argument_alone_is_accepted_or_named(objects: dict[type, Any], kind
                     for other in parameters
                     if other.default is inspect.Parameter.empty
                 }
+                if name in ("table", "alter_table"):
+                    arguments["name"] = "t"
                 if name == "create_table" and parameter.name != "schema":
                     arguments |= {"schema": SCHEMA, "primary_key": ["k"]}
                 arguments[parameter.name] = value

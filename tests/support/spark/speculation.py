@@ -1,8 +1,9 @@
 """A program whose tasks are run twice by Spark's speculation, on a standalone cluster of two hosts.
 
-Usage: `python speculation.py MASTER FOLDER`. Three writes go to table `t` of three stores, FOLDER/batch,
-FOLDER/sink and FOLDER/stateful. In each, the first attempt of one task uploads some of its rows and then stands still
-until the write is committed, which thus needs another attempt. Rows say which attempt wrote them.
+Usage: `python speculation.py MASTER FOLDER`. Four writes go to table `t` of four stores, FOLDER/batch, FOLDER/sink,
+FOLDER/stateful and FOLDER/application. In each, the first attempt of one task stands still, as a rule after it has
+uploaded some of its rows, until the write is committed, which thus needs another attempt. Rows say which attempt wrote
+them.
 
 Spark's event log is in FOLDER/events; the local property `write` of a stage says whose it is.
 """
@@ -41,7 +42,7 @@ CONF = {
 
 
 def main(master: str, folder: Path) -> None:
-    """Write three times."""
+    """Write four times."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -51,7 +52,8 @@ def main(master: str, folder: Path) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    for name, write in {"batch": write_batch, "sink": write_sink, "stateful": write_stateful}.items():
+    writes = {"batch": write_batch, "sink": write_sink, "stateful": write_stateful, "application": write_application}
+    for name, write in writes.items():
         spark.sparkContext.setLocalProperty("write", name)
         done = folder / f"{name}.done"
         write(spark, (folder / name).as_uri(), str(done))
@@ -111,6 +113,36 @@ def write_stateful(spark: Any, url: str, done: str) -> None:
     rows = spark.range(0, ROWS, 1, 2).selectExpr("id", WIDE)
     write = ts.stateful("t", key="id", fn=keep, store=url, writer="w", partitions=2, chunk_bytes=BUFFER_BYTES)
     write(rows, 0)
+
+
+def write_application(spark: Any, url: str, done: str) -> None:
+    """`ts.run_batches`: a task runs the procedure for each of its keys."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    import tussock.compute.spark as ts
+    from tussock.compute import procedures as ps
+    from tussock.statestore import connect
+
+    schema = pa.schema([("id", pa.int64()), ("attempt", pa.int32()), ("v", pa.string())])
+    calls = []
+
+    def keep(tx: Any, batch: Any) -> None:
+        context = TaskContext.get()
+        attempt = context.attemptNumber()
+        if context.partitionId() == 0 and attempt == 0:
+            calls.append(attempt)
+            while len(calls) == ROWS // 3 and not os.path.exists(done):
+                time.sleep(0.05)
+        row = batch.to_pylist()[0]
+        tx.table("t").upsert([{"id": row["id"], "attempt": attempt, "v": row["v"]}])
+
+    with connect(url) as store:
+        app = ps.App(store, "slow", partition_by="id")
+        app.table("t", schema, primary_key=["id"])
+        app.procedure("keep", border=True, schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))(keep)
+        each = ts.run_batches(app, partitions=2)
+        each(spark.range(0, ROWS, 1, 2).selectExpr("id", WIDE), 0)
 
 
 if __name__ == "__main__":

@@ -58,11 +58,11 @@ class Deadline:
                     self._began = None
                     is_coming, self._has_raised = self._has_raised, False
                 if is_coming:
-                    # It may not have arrived yet, and must not in what comes. CPython cannot take it back: it would look
-                    # for it for ever, in all threads, and under a profiler do nothing else. So let it arrive here.
+                    # It may not have arrived yet, and must not in what comes. CPython cannot take it back: it would
+                    # look for it for ever, in all threads, and under a profiler do nothing else. So it arrives here.
                     _raise_in(self._thread, Overdue)
                     while True:
-                        pass
+                        self._system.sleep(0)
                 return
             except Overdue:
                 continue

@@ -44,9 +44,14 @@ class Declarations:
         """A table for the procedures: created if there is none of that name; without a schema it has to be there.
 
         While the application runs, only it may write to the table. Raises `TableNotFound`, and `InvalidOption` if the
-        table that is there has another schema or key.
+        table that is there has another schema or key, or the key is no list of columns.
         """
         self._check_declaring()
+        if primary_key is not None and (isinstance(primary_key, str) or not isinstance(primary_key, Sequence)):
+            raise InvalidOption(
+                f"application {self.name!r}: table {name!r}: primary_key is {primary_key!r:.100}; expected a list of "
+                "column names"
+            )
         if name in self._store.tables():
             self._check_same(name, schema, primary_key)
         elif schema is None:

@@ -3,13 +3,27 @@
 from collections.abc import Sequence
 
 from tussock.statestore.contract.backend import PinHandle
-from tussock.statestore.contract.records import Run
+from tussock.statestore.contract.records import Run, UploadedRun
+from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView, Views
 from tussock.statestore.write.shared_buffer import BufferedRun
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
-__all__ = ["UploadedViews"]
+__all__ = ["UploadedViews", "check_runs"]
+
+
+def check_runs(runs: object, table: int, name: str) -> None:
+    """`InvalidOption` unless these are runs that `upload` answered; `InvalidBatch` if it did so for another table."""
+    if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
+        raise InvalidOption(f"table {name!r}: the uploaded runs are {runs!r:.100}; expected what upload() answered")
+    for run in runs:
+        if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, table):
+            raise InvalidBatch(
+                f"table {name!r} with id {table}: SST {run.ssts[0].id} was uploaded for table {run.table!r} with id "
+                f"{run.table_id}; nothing was added",
+                run.ssts[0].id,
+            )
 
 
 class UploadedViews(TableViews):

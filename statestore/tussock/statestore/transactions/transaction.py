@@ -21,10 +21,11 @@ from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
 from tussock.statestore.contract.readable import check_unpinned, expiry_error
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
-from tussock.statestore.errors import Conflict, InvalidBatch, InvalidOption, StoreClosed, TableNotFound
+from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.uploaded_views import check_runs
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.snapshot import open_table, table_at
@@ -137,16 +138,10 @@ class Transaction:
         """Make rows that other processes have uploaded a part of the transaction, over what it has written before.
 
         `runs`: what `upload` answered, newest first. Their keys conflict with later commits, whatever the isolation.
-        Raises `InvalidBatch` for runs of another table.
+        Raises `InvalidBatch` for runs of another table, and `InvalidOption` for anything else.
         """
         table = self.table(name).spec.id
-        for run in runs:
-            if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, table):
-                raise InvalidBatch(
-                    f"table {name!r} with id {table}: SST {run.ssts[0].id} was uploaded for table {run.table!r} with "
-                    f"id {run.table_id}; nothing was added",
-                    run.ssts[0].id,
-                )
+        check_runs(runs, table, name)
         self._tables[name].access.flush()
         for packed in reversed(pack(runs)):
             self._writes.buffer.add_uploaded(table, UNCOMMITTED_EPOCH, packed)
