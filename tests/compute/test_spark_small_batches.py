@@ -14,6 +14,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_ba
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900 * DEPTH)
 @pytest.mark.parametrize("shape", ["sink", "merge"])
 def test_batch_time_stays_flat_and_l0_short(shape: str) -> None:

@@ -33,6 +33,7 @@ def test_a_history_breaks_no_guarantee(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS + 120)
 def test_as_many_histories_as_fit_break_no_guarantee(capsys: pytest.CaptureFixture[str]) -> None:
     """In a minute, with seeds that no other test has: every answer of every history is checked."""

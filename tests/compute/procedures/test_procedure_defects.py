@@ -77,6 +77,22 @@ def test_who_waits_for_a_commit_hears_that_it_failed(store: StateStore) -> None:
     assert isinstance(ticket.exception(timeout=0), ps.ApplicationFenced)
 
 
+def test_who_hears_of_a_takeover_finds_the_application_failed(bucket: ObjectStore) -> None:
+    """The reply came first, and for a moment a node that had told its callers of the end still called itself ready."""
+    with open_on(bucket, QuickSystem()) as one, open_on(bucket, QuickSystem()) as other:
+        old, new = adder(one), adder(other)
+        old.start()
+        new.start()
+        states: list[str] = []
+        ticket = old.submit("add", [{"x": 1}])
+        ticket.add_done_callback(lambda _: states.append(old.status()["state"]))
+        assert isinstance(ticket.exception(10), ps.ApplicationFenced)
+        with suppress(ps.ApplicationFenced):
+            old.stop()
+        new.stop()
+        assert states == ["failed"]
+
+
 def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: ObjectStore) -> None:
     """The replay reads a row and cannot: the start has to say so, and not that the program draws numbers."""
     with open_on(bucket, QuickSystem()) as store, adder(store) as app:

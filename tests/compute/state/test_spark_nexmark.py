@@ -14,7 +14,7 @@ from tussock.statestore import connect
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 EVENTS = 4_000
 BATCHES = 4

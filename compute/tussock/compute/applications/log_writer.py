@@ -50,11 +50,14 @@ def give(reply: "Future[Any]", outcome: Outcome) -> None:
 class LogWriter:
     """Begins with `start`. After a failure it fails all replies that are still to come with the same error."""
 
-    def __init__(self, system: System, input_log: InputLog, idle: Callable[[], None]) -> None:
-        """`idle` is called, in the writer's thread, each time that no group is left."""
+    def __init__(
+        self, system: System, input_log: InputLog, idle: Callable[[], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """In the writer's thread it calls `idle` when no group is left, and `failed` before callers hear of a failure."""
         self._system = system
         self._log = input_log
         self._idle = idle
+        self._failed = failed
         self._groups: queue.SimpleQueue[LogGroup | None] = queue.SimpleQueue()
         self._changed = system.condition()
         self._durable = input_log.next - 1
@@ -115,6 +118,7 @@ class LogWriter:
             if not isinstance(error, ApplicationFenced):
                 log.error("input log cannot be written", error=str(error), exc_info=True)
             self.failure = error
+            self._failed(error)
         with self._changed:
             self._pending -= 1
             self._pending_bytes -= group.size

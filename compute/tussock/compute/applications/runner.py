@@ -61,6 +61,8 @@ class Runner:
         self._requests = RequestQueue()
         self._is_stopping = False
         self._failure: Exception | None = None
+        self._log_failure: Exception | None = None
+        """What callers may have heard of already, before the thread of requests has."""
         self._task: Task | None = None
         self._records: list[Record] = []
         self._replies: list[tuple[Future[Any], Outcome]] = []
@@ -146,7 +148,7 @@ class Runner:
     @property
     def failure(self) -> Exception | None:
         """What has ended this run; `None` while nothing has."""
-        return self._failure
+        return self._failure or self._log_failure
 
     @property
     def uid(self) -> str:
@@ -208,7 +210,7 @@ class Runner:
 
     def _resume(self) -> None:
         """Run what the log has in part, and be ready for requests."""
-        self._writer = LogWriter(self._system, self._log, self._requests.nudge)
+        self._writer = LogWriter(self._system, self._log, self._requests.nudge, self._note_log_failure)
         try:
             for outcome in self._program.resume(self._seq + 1):
                 self._take(outcome, None)
@@ -216,6 +218,9 @@ class Runner:
         except BaseException:
             self._writer.stop()
             raise
+
+    def _note_log_failure(self, error: Exception) -> None:
+        self._log_failure = error
 
     # --- Requests ----------------------------------------------------------------------------------------------------
 
