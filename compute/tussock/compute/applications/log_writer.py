@@ -53,7 +53,7 @@ class LogWriter:
     def __init__(
         self, system: System, input_log: InputLog, idle: Callable[[], None], failed: Callable[[Exception], None]
     ) -> None:
-        """In its thread the writer calls `idle` when no group is left, and `failed` before callers hear of a failure."""
+        """In its thread the writer calls `idle` when no group is left, and `failed` before callers hear of it."""
         self._system = system
         self._log = input_log
         self._idle = idle
