@@ -124,6 +124,10 @@ def main() -> None:
         _drop_stdout()
         sys.exit(1)
     except OSError as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            # Not the system's word on a file, but ours on what was waited for.
+            _fail(str(error))
+            sys.exit(1)
         _drop_stdout()
         _fail(f"{error.strerror or error}: what was to be printed, or a file of yours, could not be written or read")
         sys.exit(1)

@@ -24,9 +24,13 @@ __all__ = ["ANY_OPTION", "Application", "call", "client_of", "drain", "serve", "
 
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROWS_BYTES_MAX = 1 << 30
+DEADLINE_SECONDS = 30.0
+"""For which an application is looked for, where nothing else is said."""
 
 Application = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where `tussock serve` listens.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait for the reply.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", min=0.001, max=86_400, help="Seconds to wait for the reply.")
+]
 
 
 def serve(
@@ -60,12 +64,24 @@ def serve(
 
 
 def client_of(
-    address: str, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, tls_server_name: str | None
+    address: str,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_server_name: str | None,
+    timeout: float | None = None,
 ) -> "AbstractContextManager[Client]":
-    """A client of the application there; a token comes from the environment."""
+    """A client of the application there, tried for `timeout` seconds; a token comes from the environment."""
     from tussock.compute.procedures.remote.client import Client
 
-    return Client(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    return Client(
+        address,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_server_name=tls_server_name,
+        deadline=DEADLINE_SECONDS if timeout is None else timeout,
+    )
 
 
 def submit(
@@ -86,8 +102,10 @@ def submit(
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
     batch = _rows(rows)
-    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
-        _print(client.submit(procedure, batch, batch_id).result(timeout))
+    again = "; with --batch-id it may be repeated" if batch_id is None else "; it may be repeated with that --batch-id"
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
+        ticket = client.submit(procedure, batch, batch_id, timeout=timeout)
+        _print(client.reply(ticket, timeout, f"the batch for {procedure!r}", again=again))
 
 
 def call(
@@ -107,7 +125,7 @@ def call(
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
     values = [_value(text) for text in arguments or ()]
-    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name) as client:
+    with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
         _print(client.call(name, *values, timeout=timeout))
 
 

@@ -1,6 +1,7 @@
 """`Client`: the calls of an `App` that another process serves."""
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,7 @@ from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
 from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection
+from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
 from tussock.compute.service.rpc.values import arrow_bytes
@@ -66,11 +68,14 @@ class Client:
         channel = ApplicationChannel(address.removeprefix("tussock://"), access, system)
         self._connection = ApplicationConnection(channel, system, deadline=deadline, outstanding=outstanding)
 
-    def submit(self, procedure: str, rows: Any, batch_id: int | None = None) -> "Future[Any]":
+    def submit(
+        self, procedure: str, rows: Any, batch_id: int | None = None, *, timeout: float | None = None
+    ) -> "Future[Any]":
         """Give a border procedure a batch, as `App.submit`; what that raises at once, the future raises here.
 
         With `batch_id` it is repeated until it is answered, for the reply that it got first. Without one it ends with
-        `OutcomeUnknown` if the connection breaks after it was sent.
+        `OutcomeUnknown` if the connection breaks after it was sent. `cancel` of the future withdraws it until it is
+        sent, and no longer; one that has not begun `timeout` seconds later is withdrawn by the service: `WaitTimeout`.
         """
         if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
             raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
@@ -78,23 +83,23 @@ class Client:
         if type(rows) is list and all(type(row) is dict and is_plain(row) for row in rows):
             submit.plain = _encode(rows)
         if not submit.plain or len(submit.plain) > PLAIN_BYTES_MAX:
-            submit.arrow = arrow_bytes(self._table(procedure, rows))
-        return self.ask(pb.Request(submit=submit), is_repeatable=batch_id is not None)
+            submit.arrow = arrow_bytes(self._table(procedure, rows, timeout))
+        request = pb.Request(submit=submit, deadline_ms=begin_ms(timeout))
+        return self.ask(request, is_repeatable=batch_id is not None)
 
     def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
-        """Run a call procedure, as `App.call_async`. `OutcomeUnknown` if the connection breaks after it was sent."""
-        try:
-            packed = _encode(arguments)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise InvalidOption(
-                f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
-                "strings, bytes, lists and dicts of them"
-            ) from error
-        return self.ask(pb.Request(call=pb.Call(name=name, arguments=packed)), is_repeatable=False)
+        """Run a call procedure, as `App.call_async`. `OutcomeUnknown` if the connection breaks after it was sent.
+
+        `cancel` of the future withdraws it until it is sent, and no longer.
+        """
+        return self._call(name, arguments, None)
 
     def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """The same, waiting for the reply; `TimeoutError` after `timeout` seconds, with the call still on its way."""
-        return self.call_async(name, *arguments).result(timeout)
+        """The same, waiting for the reply; `TimeoutError` after `timeout` seconds, with the call still on its way.
+
+        A call that has not begun by then is withdrawn: `WaitTimeout`, which is a `TimeoutError`.
+        """
+        return self.reply(self._call(name, arguments, timeout), timeout, f"call {name!r}")
 
     def trace(self, last: int = 20) -> list[tuple[str, int | None]]:
         """The newest executions, in order, as `App.trace`."""
@@ -132,9 +137,19 @@ class Client:
         """Send a request of the protocol as it is; `is_repeatable`: again, if the connection breaks."""
         return self._connection.ask(request, is_repeatable=is_repeatable)
 
-    def close(self) -> None:
-        """Wait for the replies that are under way, and end the connection. Again: nothing."""
-        self._connection.close()
+    def reply(self, asked: "Future[Any]", timeout: float | None, what: str, *, again: str = "") -> Any:
+        """Wait for what was asked for; the errors at the end of the time say what is known of `what`."""
+        return self._connection.reply(asked, timeout, what, again=again)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait at most `timeout` seconds for the replies under way, and end; `None`: the client's `deadline`.
+
+        A request that has none by then ends with `OutcomeUnknown` if it was sent, else with `ServiceUnavailable`.
+        Again: nothing.
+        """
+        if timeout is not None:
+            check_seconds(timeout, "close of a client: timeout", none=False)
+        self._connection.close(timeout)
 
     def __enter__(self) -> "Client":
         return self
@@ -142,14 +157,26 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # Who has failed does not wait for what else is under way.
+        self.close(None if kind is None else 0)
+
+    def _call(self, name: str, arguments: Sequence[Any], timeout: float | None) -> "Future[Any]":
+        try:
+            packed = _encode(arguments)
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise InvalidOption(
+                f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
+                "strings, bytes, lists and dicts of them"
+            ) from error
+        call = pb.Call(name=name, arguments=packed)
+        return self.ask(pb.Request(call=call, deadline_ms=begin_ms(timeout)), is_repeatable=False)
 
     def _look(self, request: pb.Request) -> Any:
         return self.ask(request, is_repeatable=True).result()
 
-    def _table(self, procedure: str, rows: Any) -> pa.Table:
+    def _table(self, procedure: str, rows: Any, timeout: float | None) -> pa.Table:
         """Rows that are no plain dicts, by the schema that the procedure has declared."""
-        schema = self._connection.hello().schemas.get(procedure, b"")
+        schema = self._connection.hello(timeout).schemas.get(procedure, b"")
         shape = None
         if schema:
             with pa.ipc.open_stream(schema) as reader:

@@ -12,6 +12,7 @@ import grpc
 
 from tussock.compute.applications.errors import ApplicationStopped, Full, OutcomeUnknown, ServiceUnavailable
 from tussock.compute.service.client.channel import ApplicationChannel
+from tussock.compute.service.client.replies import await_reply
 from tussock.compute.service.client.window import PendingRequest, SendWindow
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
@@ -26,6 +27,8 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 1.0
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 10.0
 """Before a refused request goes again, where the service does not say; and at most, whatever it says."""
 _NOT_BEGUN = frozenset({"Full", "ServiceUnavailable"})
+END_SECONDS_MAX = 1.0
+"""For the thread of replies to see that its channel is closed."""
 ENVELOPE_BYTES = 64
 """Around a request in a message."""
 
@@ -47,9 +50,11 @@ class ApplicationConnection:
         """The conversation, while it has begun with a `Hello`."""
         self._again_at: float | None = None
         self._is_closing = False
+        self._is_closed = False
+        """Nobody waits for anything any more."""
         self._thread: threading.Thread | None = None
         self._failure: TussockError | None = None
-        """Of the newest attempt to connect."""
+        """What the newest conversation has ended with."""
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
         """Send a request; the future has its reply, or raises its error. Waits while as many as may be are under way.
@@ -78,21 +83,48 @@ class ApplicationConnection:
             self._changed.notify_all()
         return future
 
-    def hello(self) -> pb.Hello:
-        """What the service has told of itself; connects first. Raises what hinders it."""
+    def reply(self, asked: "Future[Any]", timeout: float | None, what: str, *, again: str = "") -> Any:
+        """What was asked for, as `await_reply` waits for it."""
+        return await_reply(asked, timeout, what, self._obstacle, again=again)
+
+    def hello(self, timeout: float | None = None) -> pb.Hello:
+        """What the service has told of itself; connects first, within `timeout` seconds. Raises what hinders it."""
         if self._hello is None:
-            self.ask(pb.Request(stats=pb.Stats()), is_repeatable=True).result()
+            asked = self.ask(pb.Request(stats=pb.Stats()), is_repeatable=True)
+            self.reply(asked, timeout, "the look for the schema")
         assert self._hello is not None
         return self._hello
 
-    def close(self) -> None:
-        """Wait for the replies that are under way, and end; again: nothing."""
+    def close(self, timeout: float | None = None) -> None:
+        """Wait `timeout` seconds for the replies that are under way, and end; `None`: the deadline. Again: nothing.
+
+        What has no reply by then ends with `OutcomeUnknown`, or with `ServiceUnavailable` if it was not sent.
+        """
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-        self._channel.close()
+        # The thread of replies, in a callback of a future, would wait for itself.
+        thread = self._thread if threading.current_thread() is not self._thread else None
+        try:
+            if thread is not None:
+                thread.join(self._deadline if timeout is None else timeout)
+        finally:
+            # Also when somebody interrupts the wait.
+            self._give_all_up()
+            self._channel.close()
+        if thread is not None:
+            thread.join(END_SECONDS_MAX)
+
+    def _give_all_up(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            unknown, unsent = self._window.abandon()
+            self._changed.notify_all()
+        told = f"the client of the application at {self._channel.address} was closed"
+        for pending in unknown:
+            _give(pending, OutcomeUnknown(f"{told}; a request had been sent, and may have run or still run"))
+        for pending in unsent:
+            _give(pending, ServiceUnavailable(f"{told} before a request began, which does not run"))
 
     # --- The thread of replies ---------------------------------------------------------------------------------------
 
@@ -106,6 +138,7 @@ class ApplicationConnection:
             error = self._converse()
             with self._changed:
                 was_connected, self._stream = self._stream is not None, None
+                self._failure = error
                 unknown = self._window.broken()
                 lost = self._given_up(error)
                 self._changed.notify_all()
@@ -115,8 +148,9 @@ class ApplicationConnection:
             for pending in lost:
                 _give(pending, error or ServiceUnavailable("the application takes no requests"))
             pause = PAUSE_SECONDS_MIN if was_connected else min(2 * pause, PAUSE_SECONDS_MAX)
-            if len(self._window):
-                self._system.sleep(pause)
+            with self._changed:
+                if len(self._window):
+                    self._changed.wait_for(lambda: self._is_closed, pause)
 
     def _given_up(self, error: TussockError | None) -> list[PendingRequest]:
         """Those that have no chance, or no time left, of what waits."""
@@ -201,6 +235,10 @@ class ApplicationConnection:
 
     def _wait_seconds(self) -> float | None:
         return None if self._again_at is None else max(self._again_at - self._system.monotonic(), 0.001)
+
+    def _obstacle(self) -> str:
+        """Why the newest attempt to connect failed; empty if it did not."""
+        return "" if self._failure is None or self._stream is not None else str(self._failure)
 
     def _check_open(self) -> None:
         if self._is_closing:

@@ -31,6 +31,8 @@ class PendingRequest(NamedTuple):
     is_repeatable: bool
     future: "Future[Any]"
     asked_at: float
+    may_have_begun: bool = False
+    """It was sent on a connection that broke, and waits to go once more."""
 
 
 class SendWindow:
@@ -102,9 +104,16 @@ class SendWindow:
     def broken(self) -> list[PendingRequest]:
         """The connection is gone: returns those whose outcome nobody knows; the others go again on the next one."""
         sent, self._sent = list(self._sent.values()), {}
-        self._back([one for one in sent if one.is_repeatable])
+        self._back([one._replace(may_have_begun=True) for one in sent if one.is_repeatable])
         self._is_open, self._again = True, False
         return [one for one in sent if not one.is_repeatable]
+
+    def abandon(self) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Forget everything; returns those that may have begun, and those that have not."""
+        sent, self._sent = list(self._sent.values()), {}
+        waiting = self.take_all()
+        begun = [*sent, *(one for one in waiting if one.may_have_begun)]
+        return begun, [one for one in waiting if not one.may_have_begun]
 
     def take_all(self) -> list[PendingRequest]:
         """All that were not sent, to be given up."""

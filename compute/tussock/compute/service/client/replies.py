@@ -1,0 +1,43 @@
+"""How long somebody waits for a reply, and what is known of a request when that time is over.
+
+The service is told to withdraw what has not begun a moment before the caller stops waiting, so that its word arrives in
+time. A request that was not sent yet is taken back. Of all others nobody knows.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tussock.statestore.errors import WaitTimeout
+
+__all__ = ["await_reply", "begin_ms"]
+
+ANSWER_SECONDS = 0.25
+"""For the service's word to arrive; of a short time a quarter."""
+_MS_MAX = (1 << 32) - 1
+
+
+def begin_ms(timeout: float | None) -> int:
+    """`Request.deadline_ms` of a caller who waits so many seconds for the reply; 0 for one who waits without an end."""
+    if timeout is None:
+        return 0
+    return int(min(max(1000 * (timeout - min(ANSWER_SECONDS, timeout / 4)), 1), _MS_MAX))
+
+
+def await_reply(
+    reply: "Future[Any]", timeout: float | None, what: str, obstacle: Callable[[], str], *, again: str = ""
+) -> Any:
+    """The reply to `what`, or its error. `TimeoutError` after `timeout` seconds; `again` says what may be done then.
+
+    `WaitTimeout`, which is one, if it is sure that the request did not begin; `obstacle()` may say why.
+    """
+    try:
+        return reply.result(timeout)
+    except TimeoutError:
+        if reply.done():
+            # It came this moment, or the request itself has ended so.
+            return reply.result()
+        if reply.cancel():
+            why = f": {obstacle()}" if obstacle() else ""
+            raise WaitTimeout(f"{what} was not sent within {timeout:g} s, and does not run{why}") from None
+        raise TimeoutError(f"no reply to {what} within {timeout:g} s; the outcome is not known{again}") from None
