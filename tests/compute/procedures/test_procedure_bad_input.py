@@ -59,19 +59,29 @@ WRONG: dict[str, tuple[Callable[[ps.App, ps.Stream], Any], str]] = {
     "two-sizes": (lambda app, s: app.window("w", on=s, rows=1, batches=1), "give either rows= or batches="),
     "size-of-zero": (lambda app, s: app.window("w", on=s, rows=0), "rows=0"),
     "first": (lambda app, s: app.window("w", on=s, rows=1, first="later"), "first='later'"),
-    "window-on-nothing": (lambda app, _: app.window("w", on="s", rows=1), "expected a stream"),
+    "window-on-nothing": (lambda app, _: app.window("w", on="t", rows=1), r"on='t'; expected a stream.*\['own', 's'\]"),
     "schema-of-a-stream": (lambda app, _: app.stream("t", ["x"]), "expected a pyarrow.Schema"),
     "stream-twice": (lambda app, _: app.stream("s", X), "has a stream 's' already"),
     "name": (lambda app, _: app.stream("", X), "stream ''"),
     "never-runs": (lambda app, _: app.procedure("p")(nothing), "'p' would never run"),
     "nested": (lambda app, s: app.procedure("p", border=True, consumes=s)(nothing), "graphs do not nest"),
-    "consumes-a-name": (lambda app, _: app.procedure("p", consumes="s")(nothing), "consumes='s'"),
-    "consumes-twice": (lambda app, s: app.procedure("p", consumes=[s, s])(nothing), "a stream twice"),
+    "consumes-the-unknown": (
+        lambda app, _: app.procedure("p", consumes="t")(nothing),
+        "consumes='t'; expected a stream",
+    ),
+    "consumes-another's": (
+        lambda app, s: app.procedure("p", consumes=ps.Stream(s.name, X))(nothing),
+        "expected a stream of this application",
+    ),
+    "consumes-twice": (lambda app, s: app.procedure("p", consumes=[s, "own"])(nothing), "a stream twice"),
     "writes-to-the-unknown": (
         lambda app, _: app.procedure("p", border=True, writes=["t"])(nothing),
         r"writes=\['t'\]: not tables",
     ),
-    "trigger-on-the-unknown": (lambda app, _: app.trigger("t")(nothing), "on='t'"),
+    "trigger-on-the-unknown": (
+        lambda app, _: app.trigger("t")(nothing),
+        r"trigger 'nothing': on='t'; expected .*streams \['own', 's'\], windows \[\] and tables \[\]",
+    ),
     "table-without-schema": (lambda app, _: app.table("t"), "no table 't'"),
 }
 
@@ -115,11 +125,33 @@ def test_a_stream_without_a_source(app: ps.App) -> None:
 def test_a_table_with_another_schema(app: ps.App, store: StateStore) -> None:
     """The table that is there stays as it is."""
     store.create_table("t", X, primary_key=["x"])
-    with pytest.raises(InvalidOption, match="another schema"):
+    with pytest.raises(InvalidOption, match="another schema: column 'x' is int64 in the store, and string is declared"):
         app.table("t", pa.schema([("x", pa.string())]), primary_key=["x"])
     with pytest.raises(InvalidOption, match="primary_key is 'x'; expected a list"):
         app.table("t", X, primary_key="x")
     assert app.table("t").name == "t"
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ([("k", pa.int64()), ("w", pa.string())], "column 2 is 'v' in the store, and 'w' is declared"),
+        ([("k", pa.int32()), ("v", pa.string())], "column 'k' is int64 in the store, and int32 is declared"),
+        ([("k", pa.int64()), ("v", pa.binary())], "column 'v' is string in the store, and binary is declared"),
+        ([("k", pa.int64()), ("v", pa.string(), False)], "column 'v' may be null in the store, and not in the decl"),
+        ([("k", pa.int64()), ("v", pa.string()), ("z", pa.int8())], "column 'z' is declared only"),
+        ([("k", pa.int64())], "column 'v' is in the store only"),
+    ],
+)
+def test_a_schema_that_differs_says_where(
+    app: ps.App, store: StateStore, columns: list[tuple[Any, ...]], difference: str
+) -> None:
+    """The first column that differs, with both sides."""
+    store.create_table("kv", pa.schema([("k", pa.int64()), ("v", pa.string())]), primary_key=["k"])
+    with pytest.raises(InvalidOption, match=difference):
+        app.table("kv", pa.schema([pa.field(*column) for column in columns]), primary_key=["k"])
+    with pytest.raises(InvalidOption, match=r"with the key \['k'\], and \['v'\] is declared"):
+        app.table("kv", primary_key=["v"])
 
 
 def test_what_clients_ask_wrongly(store: StateStore) -> None:

@@ -47,7 +47,7 @@ def test_a_close_does_not_wait_for_a_paused_node(node: ServeProcess) -> None:
 
 
 def test_a_close_waits_no_longer_than_the_deadline(node: ServeProcess) -> None:
-    """Without a time of its own."""
+    """Where no timeout is given."""
     client = ps.Client(node.address, deadline=0.5)
     client.pause()
     ticket = client.call_async("total")

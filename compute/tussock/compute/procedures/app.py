@@ -17,6 +17,7 @@ from tussock.compute.procedures.borders.fed_inputs import FedInputs
 from tussock.compute.procedures.borders.pumps import Pumps
 from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest
 from tussock.compute.procedures.declarations import AppTable, Declarations
+from tussock.compute.procedures.definitions import Window
 from tussock.compute.procedures.engine import Engine
 from tussock.compute.procedures.graph import graph_of
 from tussock.compute.procedures.partitions.program import PartitionedProgram, partitioned_program
@@ -241,13 +242,13 @@ class App(Declarations):
             raise InvalidOption(f"last is {last!r:.100}; expected 1 to {TRACE_MAX:,}")
         return self._look(lambda engine: engine.trace(last))
 
-    def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
-        """The visible tuples of a window, oldest first; or those that wait for a slide."""
-        window = self._definitions.windows.get(name)
-        if window is None:
+    def window_rows(self, name: str | Window, *, staged: bool = False) -> pa.Table:
+        """The visible tuples of a window, by its name or as declared, oldest first; or those that wait for a slide."""
+        found = self._definitions.find_window(name)
+        if found is None:
             known = sorted(self._definitions.windows)
             raise InvalidOption(f"application {self.name!r} has no window {name!r:.100}; there are {known}")
-        return self._look(lambda engine: engine.window_rows(window, staged=staged))
+        return self._look(lambda engine: engine.window_rows(found, staged=staged))
 
     def stats(self) -> dict[str, Any]:
         """Counts of this run: `records` and `log_writes` of the input log, `commits` of the store.

@@ -63,7 +63,7 @@ class ProcedureContext:
             return _WatchedTable(self, name, table, None if is_closed else self._effects.wrote)
         return table
 
-    def emit(self, stream: Stream, rows: Any) -> None:
+    def emit(self, stream: Stream | str, rows: Any) -> None:
         """Put tuples into a stream that the procedure is declared to emit; in the order of the calls."""
         name = getattr(stream, "name", stream)
         declared = next((one for one in self._emits if one.name == name), None)

@@ -72,14 +72,14 @@ class Declarations:
     def window(
         self,
         name: str,
-        on: Stream,
+        on: Stream | str,
         *,
         rows: int | None = None,
         batches: int | None = None,
         slide: int = 1,
         first: Literal["slide", "full"] = "slide",
     ) -> Window:
-        """The newest `rows` tuples, or `batches`, of a stream, which become visible `slide` at a time.
+        """The newest `rows` tuples, or `batches`, of the stream `on`, which become visible `slide` at a time.
 
         `first="full"`: the first slide waits until the window is full.
         """
@@ -91,15 +91,16 @@ class Declarations:
         name: str,
         *,
         border: bool = False,
-        consumes: Stream | Sequence[Stream] | None = None,
-        emits: Stream | Sequence[Stream] | None = None,
-        writes: Sequence[str | AppTable] | None = None,
+        consumes: Stream | str | Sequence[Stream | str] | None = None,
+        emits: Stream | str | Sequence[Stream | str] | None = None,
+        writes: str | AppTable | Sequence[str | AppTable] | None = None,
         schema: pa.Schema | None = None,
     ) -> Callable[[F], F]:
         """Declares `fn(tx, batch)`, or with several streams `fn(tx, first, second)`, as a procedure of the graph.
 
         A `border` is given batches by clients, of `schema` if there is one; others run once each stream that they
-        consume has the batch. What `fn` returns is emitted. `writes`: the only tables that it may write to.
+        consume has the batch. What `fn` returns is emitted. `writes`: the only tables that it may write to. Streams and
+        tables are given as they were declared, or by their names.
         """
         self._check_declaring()
 
@@ -119,7 +120,7 @@ class Declarations:
         self._check_declaring()
         self._definitions.add_feed(procedure, feed, name)
 
-    def output(self, stream: Stream, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None) -> None:
+    def output(self, stream: Stream | str, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None) -> None:
         """Put the tuples of a stream into a table, of which nothing else is written, or into a topic of Kafka.
 
         A table has them with `_sequence` and `_position`, its key, in the order of the emission, and is created if it
@@ -129,7 +130,7 @@ class Declarations:
         if isinstance(to, KafkaTopic):
             if keep_rows is not None:
                 raise InvalidOption(f"output to topic {to.topic!r}: keep_rows= is for tables; the topic has its own")
-            table = f"{self.name}.{getattr(stream, 'name', '')}.outbox"
+            table = f"{self.name}.{stream if isinstance(stream, str) else getattr(stream, 'name', '')}.outbox"
             self._definitions.add_output(stream, Output(table, None, to))
             return
         table = to.name if isinstance(to, AppTable) else to
@@ -140,18 +141,21 @@ class Declarations:
     def trigger(self, on: Stream | Window | AppTable | str) -> Callable[[F], F]:
         """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
 
-        Within the transaction that inserts: what the trigger raises undoes it, too.
+        Within the transaction that inserts: what the trigger raises undoes it, too. `on` is what was declared, or its
+        name: of a table, if there is one of that name, else of a stream or window.
         """
         self._check_declaring()
 
         def declare(fn: F) -> F:
             at = on.name if isinstance(on, AppTable) else on
-            self._definitions.add_trigger(f"{fn.__name__}_{len(self._definitions.triggers)}", fn, at)
+            self._definitions.add_trigger(fn, at)
             return fn
 
         return declare
 
-    def call_procedure(self, name: str, *, writes: Sequence[str | AppTable] | None = None) -> Callable[[F], F]:
+    def call_procedure(
+        self, name: str, *, writes: str | AppTable | Sequence[str | AppTable] | None = None
+    ) -> Callable[[F], F]:
         """Declares `fn(tx, *arguments)`, which clients call; it never runs between the procedures of a batch."""
         self._check_declaring()
 
@@ -172,11 +176,25 @@ class Declarations:
         table = self._store.table(name)
         if schema is not None and not table.schema.remove_metadata().equals(schema.remove_metadata()):
             raise InvalidOption(
-                f"application {self.name!r}: table {name!r} is there with another schema, {table.schema.names}; "
-                f"declared are {schema.names}: leave the schema out to take the table as it is"
+                f"application {self.name!r}: table {name!r} is there with another schema: "
+                f"{_difference(table.schema, schema)}; leave the schema out to take the table as it is"
             )
         if primary_key is not None and tuple(primary_key) != tuple(getattr(table, "primary_key", ())):
             raise InvalidOption(
                 f"application {self.name!r}: table {name!r} is there with the key {list(table.primary_key)}, and "
                 f"{list(primary_key)} is declared"
             )
+
+
+def _difference(there: pa.Schema, declared: pa.Schema) -> str:
+    """The first column in which two schemas that are not equal differ."""
+    for at, (old, new) in enumerate(zip(there, declared, strict=False), start=1):
+        if old.name != new.name:
+            return f"column {at} is {old.name!r} in the store, and {new.name!r} is declared"
+        if old.type != new.type:
+            return f"column {old.name!r} is {old.type} in the store, and {new.type} is declared"
+        if old.nullable != new.nullable:
+            may, may_not = ("the store", "the declaration") if old.nullable else ("the declaration", "the store")
+            return f"column {old.name!r} may be null in {may}, and not in {may_not}"
+    only = (there if len(there) > len(declared) else declared).field(min(len(there), len(declared)))
+    return f"column {only.name!r} is {'in the store' if len(there) > len(declared) else 'declared'} only"

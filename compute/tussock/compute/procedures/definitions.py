@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +12,8 @@ from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 WINDOW_ROWS_MAX = 1_000_000
@@ -117,8 +119,9 @@ class Definitions:
     ) -> Window:
         """A window; `InvalidOption` for sizes that cannot be."""
         self._check_new(name, "window")
-        if not isinstance(on, Stream) or self.streams.get(on.name) is not on:
-            raise InvalidOption(f"window {name!r}: on={on!r:.100}; expected a stream of this application")
+        stream = self.find_stream(on)
+        if stream is None:
+            raise InvalidOption(f"window {name!r}: on={on!r:.100}; {self._expected_streams()}")
         if (rows is None) == (batches is None):
             raise InvalidOption(f"window {name!r}: give either rows= or batches=, found {rows!r} and {batches!r}")
         size = rows if rows is not None else batches
@@ -134,7 +137,7 @@ class Definitions:
             )
         if first not in ("slide", "full"):
             raise InvalidOption(f"window {name!r}: first={first!r:.100}; expected 'slide' or 'full'")
-        window = self.windows[name] = Window(name, on, size, slide, batches is not None, first == "full")
+        window = self.windows[name] = Window(name, stream, size, slide, batches is not None, first == "full")
         return window
 
     def add_procedure(
@@ -172,18 +175,30 @@ class Definitions:
             name, run, border, taken, given, self._tables(writes, f"procedure {name!r}"), schema
         )
 
-    def add_trigger(self, name: str, run: Callable[..., Any], on: object) -> None:
-        """A trigger on something that was declared."""
-        self._check_new(name, "trigger")
-        known: dict[str, Any] = {**self.streams, **self.windows}
-        at = on if isinstance(on, str) else getattr(on, "name", None)
-        is_ours = isinstance(at, str) and (known.get(at) is on or at in self.tables)
-        if not is_ours:
+    def add_trigger(self, run: Callable[..., Any], on: object) -> None:
+        """A trigger on something that was declared, or on what has that name; a table comes first."""
+        of = getattr(run, "__name__", type(run).__name__)
+        if isinstance(on, str) and on in self.tables:
+            at: Stream | Window | str | None = on
+        else:
+            at = self.find_stream(on) or self.find_window(on)
+        if at is None:
             raise InvalidOption(
-                f"trigger {name!r}: on={on!r:.100}; expected a stream, window or table of this application"
+                f"application {self.application!r}: trigger {of!r}: on={on!r:.100}; expected a stream, window or table "
+                f"of this application, or its name; there are streams {sorted(self.streams)}, windows "
+                f"{sorted(self.windows)} and tables {sorted(self.tables)}"
             )
-        assert isinstance(at, str)
-        self.triggers[name] = Trigger(name, run, on if isinstance(on, Stream | Window) else at)
+        name = f"{of}_{len(self.triggers)}"
+        self._check_new(name, "trigger")
+        self.triggers[name] = Trigger(name, run, at)
+
+    def find_stream(self, given: object) -> Stream | None:
+        """The stream of this application that is given, or has that name."""
+        return _named(self.streams, given)
+
+    def find_window(self, given: object) -> Window | None:
+        """The same of a window."""
+        return _named(self.windows, given)
 
     def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
         """A call procedure."""
@@ -219,10 +234,12 @@ class Definitions:
 
     def add_output(self, stream: object, output: Output) -> None:
         """An output of a stream; `InvalidOption` if it has one."""
-        if not isinstance(stream, Stream) or self.streams.get(stream.name) is not stream:
+        found = self.find_stream(stream)
+        if found is None:
             raise InvalidOption(
-                f"application {self.application!r}: output of {stream!r:.100}; expected a stream of this application"
+                f"application {self.application!r}: output of {stream!r:.100}; {self._expected_streams()}"
             )
+        stream = found
         if stream.name in self.outputs:
             raise InvalidOption(f"stream {stream.name!r} has an output already")
         if output.table in self.tables or any(one.table == output.table for one in self.outputs.values()):
@@ -259,18 +276,23 @@ class Definitions:
     def _streams(self, given: object, what: str) -> tuple[Stream, ...]:
         if given is None:
             return ()
-        streams = tuple(given) if isinstance(given, list | tuple) else (given,)
-        for stream in streams:
-            if not isinstance(stream, Stream) or self.streams.get(stream.name) is not stream:
-                raise InvalidOption(f"{what}={stream!r:.100}; expected a stream of this application, or a list of them")
+        streams = []
+        for one in given if isinstance(given, list | tuple) else (given,):
+            stream = self.find_stream(one)
+            if stream is None:
+                raise InvalidOption(f"{what}={one!r:.100}; {self._expected_streams()}, or a list of them")
+            streams.append(stream)
         if len(set(streams)) < len(streams):
             raise InvalidOption(f"{what} has a stream twice")
-        return streams
+        return tuple(streams)
+
+    def _expected_streams(self) -> str:
+        return f"expected a stream of this application, or its name, of {sorted(self.streams)}"
 
     def _tables(self, writes: object, what: str) -> frozenset[str] | None:
         if writes is None:
             return None
-        names = [writes] if isinstance(writes, str) else writes
+        names = [writes] if isinstance(writes, str) or hasattr(writes, "name") else writes
         if not isinstance(names, list | tuple | set | frozenset):
             raise InvalidOption(f"{what}: writes={writes!r:.100}; expected names of tables")
         named = frozenset(str(getattr(one, "name", one)) for one in names)
@@ -280,3 +302,10 @@ class Definitions:
                 f"{what}: writes={unknown}: not tables of this application; declare them by app.table()"
             )
         return named
+
+
+def _named(known: dict[str, T], given: object) -> T | None:
+    """What is given, if it is one of these, or has the name that is given."""
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    found = known.get(name) if isinstance(name, str) else None
+    return found if found is given or isinstance(given, str) else None

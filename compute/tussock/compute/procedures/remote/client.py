@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
+from tussock.compute.procedures.definitions import Window
 from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection
@@ -107,9 +108,12 @@ class Client:
             raise InvalidOption(f"last is {last!r:.100}; expected 1 to {TRACE_MAX:,}")
         return [(name, batch) for name, batch in self._look(pb.Request(trace=pb.Trace(last=last)))]
 
-    def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
-        """The visible tuples of a window, oldest first; or those that wait for a slide."""
-        return self._look(pb.Request(window_rows=pb.WindowRows(window=name, staged=staged)))
+    def window_rows(self, name: str | Window, *, staged: bool = False) -> pa.Table:
+        """The visible tuples of a window, by its name or as declared, oldest first; or those that wait for a slide."""
+        window = name.name if isinstance(name, Window) else name
+        if not isinstance(window, str):
+            raise InvalidOption(f"window {name!r:.100}: expected a window, or its name")
+        return self._look(pb.Request(window_rows=pb.WindowRows(window=window, staged=staged)))
 
     def stats(self) -> dict[str, int]:
         """Counts of the service's run, as `App.stats`."""
@@ -157,7 +161,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Who has failed does not wait for what else is under way.
+        # After an exception nobody waits for what else is under way.
         self.close(None if kind is None else 0)
 
     def _call(self, name: str, arguments: Sequence[Any], timeout: float | None) -> "Future[Any]":

@@ -18,7 +18,7 @@ _MS_MAX = (1 << 32) - 1
 
 
 def begin_ms(timeout: float | None) -> int:
-    """`Request.deadline_ms` of a caller who waits so many seconds for the reply; 0 for one who waits without an end."""
+    """`Request.deadline_ms` for a caller that waits `timeout` seconds for the reply; 0 for one without a limit."""
     if timeout is None:
         return 0
     return int(min(max(1000 * (timeout - min(ANSWER_SECONDS, timeout / 4)), 1), _MS_MAX))
