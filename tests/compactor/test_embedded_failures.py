@@ -44,6 +44,23 @@ def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pyte
         assert store.committed_epoch == epoch
 
 
+def test_a_compaction_that_meets_the_end_of_the_store_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once an orderly end logged "compaction failed", for a task whose threads had been stopped already."""
+    with connect("memory://") as store:
+        backend = inside.backend(store)
+        backend.meta.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
+        monkeypatch.setattr(inside.worker(backend), "nudge", lambda: None)
+        store.create_table("kv")
+        commit(store, b"1")
+        sstables, _ = inside.execution_tools(backend)
+        sstables.close()
+        commit(store, b"2")
+        assert not store.version().tasks  # type: ignore[attr-defined]
+    assert "compaction" not in caplog.text
+
+
 def test_compaction_of_a_lost_object_says_which() -> None:
     """An object that the newest version names and the bucket lacks is `CorruptSst`, in a compaction as in a read."""
     with connect("memory://", compaction=False) as store:

@@ -215,6 +215,8 @@ class EmbeddedBackend:
                 stalls = [self.meta.write_stall(table) for table in request.tables]
                 if not any(stall is not None and stall.stopped for stall in stalls) or not self._step():
                     return
+        except CompactionCancelled:
+            return
         except Exception:
             # The epoch is committed: an error here would tell the caller that it is not.
             log.exception(
@@ -248,6 +250,9 @@ class EmbeddedBackend:
             done = self._execute(task)
         except CompactionCancelled:
             raise
+        except StoreClosed as error:
+            # Its threads were stopped, by a close or by the end of the process: nothing is wrong with the task.
+            raise CompactionCancelled(str(error)) from error
         except TussockError as error:
             seconds = self.meta.own_tasks.note_failure(task)
             log.error("compaction failed", table=self._name_of(task), again_seconds=seconds, error=str(error))
