@@ -92,9 +92,15 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     """An error of one line, and no application was started."""
     with ServeProcess((tmp_path / "a").as_uri()) as node:
         ended = run(f"{PROGRAM}:make", "--store", (tmp_path / "b").as_uri(), "--listen", node.address, cwd=tmp_path)
-    assert ended.returncode in (1, 2)
-    assert node.address in ended.stderr
-    assert "Traceback" not in ended.stderr
+        other = run(
+            *(f"{PROGRAM}:make", "--store", (tmp_path / "b").as_uri()),
+            *("--listen", "127.0.0.1:0", "--http-listen", node.http),
+            cwd=tmp_path,
+        )
+    for one, address in ((ended, node.address), (other, node.http)):
+        assert one.returncode in (1, 2)
+        assert f"error: cannot listen on {address}: the address is in use" in one.stderr.splitlines()
+        assert "Traceback" not in one.stderr
 
 
 def test_the_page_lists_every_setting() -> None:

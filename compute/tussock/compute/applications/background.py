@@ -68,9 +68,12 @@ class BackgroundCommit:
                     "not replied is not done"
                 ) from error
             except Conflict as error:
+                # Without its advice to repeat the commit, which is for those that can read again.
+                found = str(error).partition(";")[0]
                 raise ApplicationFenced(
-                    f"application {name!r}: somebody else has committed to a table of it, so what it has in memory "
-                    f"does not hold: {error}; write to such tables through the application only"
+                    f"application {name!r}: somebody else has committed to a table of it: {found}; so what it has in "
+                    "memory does not hold, and this one ends: start it again, and write to such tables through the "
+                    "application only"
                 ) from error
 
     def _truncate(self) -> None:

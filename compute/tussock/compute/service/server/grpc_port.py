@@ -17,6 +17,7 @@ from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, error_of, message_of
 from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, SERVICE
+from tussock.compute.service.server.addresses import bind_obstacle
 from tussock.compute.service.server.admission import AGAIN_MS
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
 from tussock.compute.service.server.conversation import Conversation
@@ -99,7 +100,7 @@ class GrpcPort:
             else:
                 port = self._server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
-            raise InvalidOption(f"cannot listen on {address}: {error}") from None
+            raise InvalidOption(f"cannot listen on {address}: {bind_obstacle(address) or error}") from None
         return port
 
     async def start(self) -> None:

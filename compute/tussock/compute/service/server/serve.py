@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import disable_created_metrics
 
 from tussock.compute.applications.errors import ApplicationFenced
+from tussock.compute.service.server.addresses import obstacle_of
 from tussock.compute.service.server.application_node import ApplicationNode
 from tussock.compute.service.server.entry import load_application
 from tussock.compute.service.server.grpc_port import GrpcPort
@@ -30,7 +31,7 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import RealSystem, System
-from tussock.statestore.errors import TussockError
+from tussock.statestore.errors import InvalidOption, TussockError
 
 __all__ = ["FENCED", "serve_application"]
 
@@ -152,7 +153,10 @@ async def _start_http(
     host, _, port = settings.http_listen.rpartition(":")
     tls = settings.tls
     context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
-    _, taken = await start_http(make_pages(node, authenticator), host.strip("[]"), int(port), context)
+    try:
+        _, taken = await start_http(make_pages(node, authenticator), host.strip("[]"), int(port), context)
+    except OSError as error:
+        raise InvalidOption(f"cannot listen on {settings.http_listen}: {obstacle_of(error)}") from None
     return f"{host}:{taken}"
 
 
