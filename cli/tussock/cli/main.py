@@ -52,9 +52,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum, clone),
-    "Run a platform": (status, compactor),
+    "Run a platform": (compactor,),
     "Run an application": (submit, call, trace, drain),
-    "Run either": (pause, resume),
+    "Run either": (status, pause, resume),
 }
 app.command(rich_help_panel="Run an application", context_settings=ANY_OPTION)(serve)
 for panel, commands in PANELS.items():

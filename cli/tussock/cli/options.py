@@ -12,11 +12,12 @@ from tussock.statestore.moments import AnyTable, check_begun
 
 __all__ = [
     "TLS_VARIABLES",
+    "AnyApplication",
     "At",
     "Epoch",
     "Json",
     "Key",
-    "Meta",
+    "OrMeta",
     "Store",
     "TableName",
     "TlsCa",
@@ -37,9 +38,15 @@ Store: TypeAlias = Annotated[
         "Credentials of a bucket come from the environment.",
     ),
 ]
-Meta: TypeAlias = Annotated[
-    str,
-    typer.Option("--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
+AnyApplication: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="[HOST:PORT]", help="An application that `tussock serve` runs.", show_default=False),
+]
+OrMeta: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Or replicas of the meta service."
+    ),
 ]
 TLS_VARIABLES = {
     "--tls-ca": "TUSSOCK_TLS_CA",

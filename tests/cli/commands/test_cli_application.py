@@ -1,5 +1,6 @@
 """`tussock call`, `submit` and their like at an application: how long they wait, and what they say then."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,3 +73,51 @@ def test_a_timeout_of_what_runs_says_that_its_outcome_is_not_known(
     assert ran.err == "error: no reply to call 'wait' within 2 s; the outcome is not known\n"
     (tmp_path / "gate").touch()
     assert tussock("submit", node.address, "take", "--rows", rows, "--timeout", "60").out == "1\n"
+
+
+def test_status_shows_an_application(tussock: Tussock, node: ServeProcess, rows: str) -> None:
+    """State, what waits, and the last batch of each border; the same as JSON; also in a pause."""
+    assert tussock("submit", node.address, "take", "--rows", rows, "--batch-id", "7").code == 0
+    assert tussock("submit", node.address, "take", "--rows", rows, "--batch-id", "3").code == 1
+    tussock("pause", node.address)
+    ran = tussock("status", node.address)
+    assert (ran.code, ran.err) == (0, "")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["application", "numbers"] in lines
+    assert ["state", "paused"] in lines
+    assert ["take", "7", "clients", "or", "a", "feed", "taken"] in lines
+    assert ["newest", "taken", "4", "rows", "0", "1"] in lines
+    assert any(line[1:3] == ["submit", "InvalidBatch"] for line in lines)
+    found = json.loads(tussock("status", node.address, "--json").out)
+    assert (found["state"], found["waiting"]) == ("paused", 0)
+
+
+def test_status_needs_one_of_the_two(tussock: Tussock, monkeypatch: pytest.MonkeyPatch, node: ServeProcess) -> None:
+    """An address goes before the variable that names a meta service, as for `pause`."""
+    monkeypatch.delenv("TUSSOCK_META", raising=False)
+    ran = tussock("status")
+    assert ran.code == 2
+    assert "HOST:PORT of an application; or --meta" in ran.err
+    (nobody,) = addresses(1)
+    assert tussock("status", nobody).code == 1
+    monkeypatch.setenv("TUSSOCK_META", nobody)
+    assert "numbers" in tussock("status", node.address).out
+
+
+def test_a_batch_that_was_given_before_is_noted(
+    tussock: Tussock, node: ServeProcess, rows: str, tmp_path: Path
+) -> None:
+    """Its first reply comes again, whatever the rows are now, and stderr says that they were not run."""
+    (tmp_path / "bad.jsonl").write_text('{"n": -1}\n')
+    for number, file, code, out in ((1, rows, 0, "1\n"), (2, str(tmp_path / "bad.jsonl"), 1, "")):
+        command = ("submit", node.address, "take", "--batch-id", str(number), "--rows")
+        first = tussock(*command, file)
+        assert (first.code, first.out) == (code, out)
+        assert "given before" not in first.err
+        again = tussock(*command, rows)
+        assert (again.code, again.out) == (code, out)
+        assert f"batch {number} of take was given before" in again.err
+    skipped = tussock("submit", node.address, "take", "--batch-id", "5", "--rows", rows)
+    assert (skipped.out, skipped.err) == ("2\n", "")
+    late = tussock("submit", node.address, "take", "--batch-id", "4", "--rows", rows)
+    assert (late.code, "given before" in late.err) == (1, False)

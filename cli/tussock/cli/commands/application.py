@@ -6,6 +6,7 @@ They need the extra `service`, or `platform` to ask only, so what they are made 
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +15,15 @@ import typer
 
 from tussock.cli.commands.meta import refuse
 from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
-from tussock.cli.output import emit_json, emit_lines, grid, note, show
+from tussock.cli.output import emit_json, emit_lines, grid, iso_ms, note, number, plural, show
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tussock.compute.procedures import Client
 
-__all__ = ["ANY_OPTION", "Application", "call", "client_of", "drain", "serve", "submit", "trace"]
+__all__ = ["ANY_OPTION", "Application", "application_parts", "call", "client_of", "drain", "serve", "submit", "trace"]
 
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROWS_BYTES_MAX = 1 << 30
@@ -104,8 +107,14 @@ def submit(
     batch = _rows(rows)
     again = "; with --batch-id it may be repeated" if batch_id is None else "; it may be repeated with that --batch-id"
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
+        # Asked before the batch, on the same connection: so it says what was there before.
+        look = None if batch_id is None else _look(client)
         ticket = client.submit(procedure, batch, batch_id, timeout=timeout)
-        _print(client.reply(ticket, timeout, f"the batch for {procedure!r}", again=again))
+        try:
+            _print(client.reply(ticket, timeout, f"the batch for {procedure!r}", again=again))
+        finally:
+            if look is not None and batch_id is not None and batch_id <= _last_batch(look, procedure):
+                _note_repetition(ticket, procedure, batch_id)
 
 
 def call(
@@ -167,21 +176,87 @@ def drain(
     note("the application is ending")
 
 
+def application_parts(status: dict[str, Any]) -> Iterator[Any]:
+    """What `tussock status` shows of an application."""
+    if status["failure"]:
+        yield f"error: {status['failure']}"
+    counts = (status.get(name, 0) for name in ("records", "log_writes", "commits"))
+    records, writes, commits = counts
+    facts = [
+        ("application", status["application"]),
+        ("state", status["state"]),
+        ("store", status["store"]),
+        ("release", status["version"]),
+        ("requests", f"{number(status['waiting'])} wait, {number(status['outstanding'])} without a reply"),
+        ("clients", plural(status["conversations"], "connection")),
+        ("this run", f"{plural(records, 'record')}, {plural(writes, 'log write')}, {plural(commits, 'commit')}"),
+        ("calls", ", ".join(status.get("calls", ())) or "none"),
+    ]
+    yield grid("status", "", rows=facts)
+    if procedures := status.get("procedures"):
+        rows = [
+            (
+                one["name"],
+                number(one["last_batch"]) if one["border"] else "",
+                ", ".join(one["consumes"]) or "clients or a feed",
+                ", ".join(one["emits"]),
+            )
+            for one in procedures
+        ]
+        yield grid("procedure", "last batch", "consumes", "emits", right=("last batch",), rows=rows)
+    if windows := status.get("windows"):
+        shown = [
+            (
+                one["name"],
+                one["stream"],
+                f"{number(one['size'])} {one['of']}",
+                *map(number, (one["visible"], one["staged"])),
+            )
+            for one in windows
+        ]
+        yield grid("window", "of", "size", "visible", "staged", right=("visible", "staged"), rows=shown)
+    if failures := status["failures"]:
+        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
+        yield grid("failed", "request", "error", "", rows=failed)
+
+
+def _look(client: "Client") -> "Future[Any]":
+    from tussock.compute.service.rpc import application_pb2 as pb
+
+    return client.ask(pb.Request(status=pb.Status()), is_repeatable=True)
+
+
+def _last_batch(look: "Future[Any]", procedure: str) -> int:
+    """The newest batch that the procedure had been given; 0 if that is not known."""
+    if not look.done() or look.exception() is not None:
+        return 0
+    found = [one["last_batch"] for one in look.result().get("procedures", ()) if one["name"] == procedure]
+    return int(found[0]) if found else 0
+
+
+def _note_repetition(ticket: "Future[Any]", procedure: str, batch_id: int) -> None:
+    """Say that these rows were not run, if that is what the reply means: nobody compares them with the first ones."""
+    from tussock.compute.applications.errors import ProcedureError
+
+    if ticket.done() and not ticket.cancelled() and isinstance(ticket.exception(), ProcedureError | None):
+        note(f"batch {batch_id} of {procedure} was given before: this is its first reply, and these rows were not run")
+
+
 def _rows(file: str) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.read(ROWS_BYTES_MAX) if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"--rows {file}: cannot be read: {error}") from None
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for at, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise typer.BadParameter(f"--rows {file}: line {number} is no JSON: {error}") from None
+            raise typer.BadParameter(f"--rows {file}: line {at} is no JSON: {error}") from None
         if not isinstance(row, dict):
-            raise typer.BadParameter(f"--rows {file}: line {number} is no JSON object")
+            raise typer.BadParameter(f"--rows {file}: line {at} is no JSON object")
         found.append(row)
     return found
 

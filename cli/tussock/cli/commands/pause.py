@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tussock.cli.commands.application import client_of
-from tussock.cli.options import TlsCa, TlsCert, TlsKey, TlsServerName
+from tussock.cli.options import AnyApplication, OrMeta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import note
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
@@ -18,20 +18,9 @@ __all__ = ["pause", "resume"]
 
 DEADLINE_SECONDS = 10.0
 
-Where = Annotated[
-    str | None,
-    typer.Argument(metavar="[HOST:PORT]", help="An application that `tussock serve` runs.", show_default=False),
-]
-OrMeta = Annotated[
-    str | None,
-    typer.Option(
-        "--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Or replicas of the meta service."
-    ),
-]
-
 
 def pause(
-    address: Where = None,
+    address: AnyApplication = None,
     meta: OrMeta = None,
     reason: Annotated[
         str | None,
@@ -61,7 +50,7 @@ def pause(
 
 
 def resume(
-    address: Where = None,
+    address: AnyApplication = None,
     meta: OrMeta = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,

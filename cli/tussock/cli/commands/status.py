@@ -1,4 +1,4 @@
-"""`tussock status`: how a platform is, in a terminal; the same status and the same problems as the console's.
+"""`tussock status`: how a platform or an application is, in a terminal; the same status as on its page.
 
 It needs the extra `platform`, so what asks the service is imported when it is asked for.
 """
@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import typer
 
-from tussock.cli.options import Json, Meta, TlsCa, TlsCert, TlsKey, TlsServerName
-from tussock.cli.output import bytes_text, epoch_text, grid, note, number, plural, show
+from tussock.cli.commands.application import application_parts, client_of
+from tussock.cli.options import AnyApplication, Json, OrMeta, TlsCa, TlsCert, TlsKey, TlsServerName
+from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, note, number, plural, show
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import AccessDenied, MetaUnavailable, TussockError, Unauthenticated
@@ -26,18 +28,30 @@ RATE_SECONDS = 10
 
 
 def status(
-    meta: Meta,
+    address: AnyApplication = None,
+    meta: OrMeta = None,
     as_json: Json = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_server_name: TlsServerName = None,
 ) -> None:
-    """Show how a platform is: what is wrong, tables, compaction, nodes, checkpoints.
+    """Show how an application is; or, with --meta, a platform: what is wrong, tables, compaction, nodes, checkpoints.
 
-    The leader is asked, or a replica that follows if there is none. A token comes in TUSSOCK_TOKEN or in the file that
-    TUSSOCK_TOKEN_FILE names. With --json one document, as docs/console.md lists it. Exit code 1 if no replica answers.
+    Of a platform the leader is asked, or a replica that follows if there is none. A token comes in TUSSOCK_TOKEN or in
+    the file that TUSSOCK_TOKEN_FILE names. With --json one document, as docs/console.md lists it, or docs/service.md
+    for an application. Exit code 1 if nobody answers.
     """
+    if address is not None:
+        with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, ANSWER_SECONDS_MAX) as client:
+            found = client.status()
+        if as_json:
+            emit_lines([found])
+        else:
+            show(*application_parts(found))
+        return
+    if meta is None:
+        raise typer.BadParameter("give the HOST:PORT of an application; or --meta for a platform")
     from tussock.meta.client.addresses import addresses_in
 
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)

@@ -1,4 +1,4 @@
-"""Why an address cannot be listened on, in words for whoever starts a node."""
+"""Why an address cannot be listened on, in words for the operator of a node."""
 
 import errno
 import socket
