@@ -193,7 +193,7 @@ def test_rows_of_others_in_its_tables_end_it(tmp_path: Path) -> None:
         epoch = store.new_epoch()
         store.table("sum").upsert([{"k": 0, "v": 1000}], epoch)
         store.commit_epoch(epoch)
-        with pytest.raises(ps.ApplicationFenced, match=r"'sum'.*committed to it since; so what it has .*start it again"):
+        with pytest.raises(ps.ApplicationFenced, match=r"'sum'.*committed to it since; so .*start it again"):
             story.go_on_for(200)
         with pytest.raises(ps.ApplicationFenced):
             story.app.stop()
