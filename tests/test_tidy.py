@@ -59,6 +59,7 @@ BANNED_TEXT = {
 EXEMPT: dict[tuple[str, str], str] = {
     ("time", "statestore/tussock/statestore/base/system.py"): "the one module that may ask the machine",
     ("time", "compute/tussock/compute/applications/draws.py"): "a class only; its bits are the system's",
+    ("time", "compute/tussock/compute/functions/program/context.py"): "a class only, for a type",
     ("time", "compute/tussock/compute/procedures/partitions/group_draws.py"): "a class only; its bits are a hash",
     ("time", "compute/tussock/compute/procedures/context.py"): "the same class, as a type",
     ("reach", "tests/support/inside.py"): "the one place where tests reach inside: each reach has a name and a reason",

@@ -22,7 +22,7 @@ from tussock.compute.applications.records import Record
 from tussock.compute.applications.request_queue import NUDGE, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
-from tussock.statestore.base.system import Task
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.buckets.opening import open_bucket
 
 __all__ = ["Runner"]
@@ -112,6 +112,12 @@ class Runner:
             self._drain()
         return reply
 
+    def submit_next(self, what: Any, reply: "Future[Any]") -> None:
+        """Ask for something of which a layer has one at most on its way; does not wait. In any thread."""
+        self._requests.put(Request(what, reply))
+        if self._failure is not None or self._task is None:
+            self._drain()
+
     def stop(self) -> None:
         """Run what was asked for, commit it, and end; raises what the application has failed with."""
         if self._task is None:
@@ -149,6 +155,11 @@ class Runner:
     def failure(self) -> Exception | None:
         """What has ended this run; `None` while nothing has."""
         return self._failure or self._log_failure
+
+    @property
+    def system(self) -> System:
+        """The clocks and the randomness of the store."""
+        return self._system
 
     @property
     def uid(self) -> str:
