@@ -251,6 +251,28 @@ def test_named_files_exist() -> None:
     assert_only_exempt("named", gone)
 
 
+def test_rooms_of_tests_are_in_their_table() -> None:
+    """`docs/testing.md` names each folder of tests, and no other."""
+    text = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `tests/(\w+)`[^|]*\| [^|]* \|([^|]*)\|$", text, re.MULTILINE)
+    named = {f"tests/{folder}/{room}" for folder, names in rooms for room in re.findall(r"`(\w+)`", names)}
+    named |= set(re.findall(r"`(tests/\w+(?:/\w+)?)`", text))
+    folders = {relative(path.parent) for path in python_files("tests")}
+    folders = {folder for folder in folders if len(Path(folder).parts) in (2, 3)}
+    harnesses = ("tests/cluster/", "tests/simulation/")  # each has a page, which says what is in them
+    assert sorted(folder for folder in folders - named if not folder.startswith(harnesses)) == []
+    assert sorted(folder for folder in named if not (ROOT / folder).is_dir()) == []
+
+
+def test_loggers_are_in_their_table() -> None:
+    """`docs/operations.md` names each logger; `NAME.*` stands for those below NAME."""
+    named = re.findall(r"`(tussock\.[\w.]+\*?)`", (ROOT / "docs/operations.md").read_text(encoding="utf-8"))
+    wide = tuple(name.removesuffix("*") for name in named if name.endswith("*"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python_files(*ROOMS))
+    loggers = set(re.findall(r"get_logger\(\"([\w.]+)\"\)", code))
+    assert sorted(name for name in loggers - set(named) if not name.startswith(wide)) == []
+
+
 def test_recipes_name_existing_files() -> None:
     """Each file and folder of `docs/recipes.md` exists."""
     named = re.findall(r"`([\w.-]+/[\w./-]*)`", (ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
