@@ -17,7 +17,7 @@ from tussock.statestore.base.system import Lock, System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup import RunIndex
 
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
