@@ -350,7 +350,7 @@ class StateStore:
         self._parts.backend.delete_backup(name)
 
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """Requests and bytes so far, per caller and operation: what this client costs."""
+        """Requests and bytes so far, per purpose and operation: what this client costs."""
         return self._parts.requests.counts()
 
     @property

@@ -94,7 +94,7 @@ def compact(world: "World", node: Node) -> None:
 
     def equip(_: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
         requests = RequestCounts(bucket)
-        view = requests.for_caller("compaction")
+        view = requests.for_purpose("compaction")
         sstables = Sstables(view, 1 << 20, system, requests.opener("compaction"))
         slots = [InlineSlot(view, system, requests.opener("compaction"), SST_BYTES) for _ in range(2)]
         return sstables, slots
