@@ -54,7 +54,7 @@ class MetaStore:
     Attributes:
         owner: this process, as tasks, pins and log entries name it.
         config: when to compact.
-        log: the version log, for who follows it entry by entry, or appends to it.
+        log: the version log, to follow it entry by entry, or to append to it.
         pins: the pins that this process holds.
         backups: the store's backups.
         claims: compaction tasks on behalf of others.
@@ -229,7 +229,7 @@ class MetaStore:
         return None
 
     def open_writer(self, name: str) -> int:
-        """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
+        """Take a writer's name over; returns its new generation, beside which older ones can commit nothing."""
 
         def decide(version: Version) -> tuple[list[Delta], int]:
             check_new_writer(version, name)
@@ -273,7 +273,7 @@ class MetaStore:
     # --- Upkeep -------------------------------------------------------------------------------------------------
 
     def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
-        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones."""
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` returns, and those with larger ones."""
         self._in_flight = in_flight
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:

@@ -239,7 +239,7 @@ def decode_pin(path: str, data: bytes) -> PinInfo:
 
 
 def decode_holder(path: str, data: bytes) -> str:
-    """The hash of who holds the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
+    """The hash of the holder of the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
     return _decode(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
 
 

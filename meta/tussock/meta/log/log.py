@@ -197,7 +197,7 @@ class VersionLog:
 
         Args:
             decide: pure but for clocks; called in any caller's thread, with the log locked. It must not append.
-            key: names the call; repeated after an unknown outcome, it answers what the first would have. Calls that
+            key: names the call; repeated after an unknown outcome, it returns what the first would have. Calls that
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
             payloads: by id, small SSTs that the entry brings along if the deltas commit them.

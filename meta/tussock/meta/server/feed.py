@@ -88,7 +88,7 @@ class Feed:
         )
 
     def bytes_after(self, seq: int) -> int:
-        """About how many bytes `after` answers."""
+        """About how many bytes `after` returns."""
         with self._lock:
             missing, known, entries = self._version.seq - seq, len(self._entries), self._bytes
             snapshot = len(self._snapshot[1]) or SST_BYTES * _ssts(self._version)
@@ -97,7 +97,7 @@ class Feed:
         return entries if missing <= known else entries + snapshot
 
     def news(self, seq: int) -> News:
-        """What to send next to who has the version of `seq`: some entries, or a snapshot alone."""
+        """What to send next to a client that has the version of `seq`: some entries, or a snapshot alone."""
         with self._lock:
             newest, entries = self._version, list(self._entries)
         missing = newest.seq - seq

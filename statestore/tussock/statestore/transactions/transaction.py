@@ -137,7 +137,7 @@ class Transaction:
     def add_uploaded(self, name: str, runs: Sequence[Run]) -> None:
         """Make rows that other processes have uploaded a part of the transaction, over what it has written before.
 
-        `runs`: what `upload` answered, newest first. Their keys conflict with later commits, whatever the isolation.
+        `runs`: what `upload` returned, newest first. Their keys conflict with later commits, whatever the isolation.
         Raises `InvalidBatch` for runs of another table, and `InvalidOption` for anything else.
         """
         table = self.table(name).spec.id

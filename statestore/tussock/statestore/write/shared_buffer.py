@@ -176,7 +176,7 @@ class SharedBuffer:
     def seal(self, epoch: int) -> EpochBuffer:
         """Close an epoch for writing and answer its runs; `EpochTooOld` if it was committed or given up before.
 
-        Sealing a sealed epoch again answers the same: that is how a failed commit is repeated. Raises
+        Sealing a sealed epoch again returns the same: that is how a failed commit is repeated. Raises
         `EpochOutOfOrder` if an older epoch of this client still has rows for one of its tables: committed later,
         these would win over the newer ones.
         """
