@@ -82,7 +82,7 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
         except ObjectStoreUnavailable:
             system.sleep(1.0)
     log: Any = meta.meta.log
-    inside.snapshot_every(log, plan.snapshot_every)
+    inside.base_every(log, plan.base_every)
     meta.start()
     world.network.servers[address] = node, meta
 

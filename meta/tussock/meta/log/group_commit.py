@@ -80,7 +80,7 @@ class CallQueue:
         self._last_taken = 0
         self._waiting: deque[AnyCall] = deque()
         self.is_appending = False
-        """Whether a caller is at an entry at this moment, or at the snapshot after it."""
+        """Whether a caller is at an entry at this moment, or at the base version after it."""
 
     def __len__(self) -> int:
         """How many calls wait for a next entry at this moment."""
