@@ -77,7 +77,7 @@ class Feed:
             return pb.VersionUpdate(first_seq=seq + 1, entries=entries, seq=newest.seq)
         if bytes_max is not None:
             return pb.VersionUpdate(seq=newest.seq)
-        cached_seq, base = self._cached(newest, len(entries))
+        cached_seq, base = self._base_before(newest, len(entries))
         later = newest.seq - cached_seq
         return pb.VersionUpdate(
             snapshot=base,
@@ -104,7 +104,7 @@ class Feed:
         if missing <= 0:
             return News(b"", newest.seq, more=False)
         if missing > len(entries):
-            cached_seq, base = self._cached(newest, len(entries))
+            cached_seq, base = self._base_before(newest, len(entries))
             with self._making:
                 event_seq, event = self._base_event
                 if event_seq != cached_seq:
@@ -125,7 +125,7 @@ class Feed:
         update = pb.VersionUpdate(first_seq=seq + 1, entries=some, seq=last)
         return News(pb.Event(version=update).SerializeToString(), last, more=last < newest.seq)
 
-    def _cached(self, newest: Version, known: int) -> tuple[int, bytes]:
+    def _base_before(self, newest: Version, known: int) -> tuple[int, bytes]:
         """A base version from which the `known` newest entries lead on, and its sequence; made if there is none."""
         with self._making:
             with self._lock:
