@@ -209,9 +209,9 @@ def forget_version(embedded: Any) -> None:
     embedded.meta.log._version = None
 
 
-def snapshot_every(log: Any, entries: int) -> None:
+def base_every(log: Any, entries: int) -> None:
     """Write a snapshot of the version every `entries` entries: short histories have some, too."""
-    log._snapshot_every = entries
+    log._base_every = entries
 
 
 def work(embedded: Any) -> bool:
