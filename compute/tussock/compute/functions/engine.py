@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tussock.compute.applications.deadline import Deadline
+from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
+from tussock.compute.functions.batches.batch_run import BatchRequest, EndedBatch, from_bytes, run_batch, to_bytes
 from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
 from tussock.compute.functions.epochs.conflicts import Conflicts
@@ -18,7 +19,7 @@ from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
-from tussock.compute.functions.errors import StateUnread, TransactionAborted
+from tussock.compute.functions.errors import StateUnread, TransactionAborted, text_of
 from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.context import GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
@@ -29,7 +30,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Answer", "FunctionEngine", "Look", "NextEpoch"]
+__all__ = ["Answer", "FunctionEngine", "Look", "NextBatch", "NextEpoch"]
 
 log = get_logger("tussock.compute.functions")
 
@@ -43,6 +44,12 @@ class NextEpoch(NamedTuple):
     """Called when its turn has come."""
     ended: Callable[[bool], None]
     """Called when it has run, with whether transactions wait for the next one."""
+
+
+class NextBatch(NamedTuple):
+    """A request of the runner: run a batch function."""
+
+    request: BatchRequest
 
 
 class Look(NamedTuple):
@@ -139,6 +146,8 @@ class FunctionEngine:
         """An epoch, or a look."""
         if type(what) is NextEpoch:
             return self._run_next(what, seq)
+        if type(what) is NextBatch:
+            return self._run_batch(what.request, seq)
         assert isinstance(what, Look)
         try:
             return Outcome(value=what.look())
@@ -156,6 +165,9 @@ class FunctionEngine:
                 f"application has been called {self._program!r}"
             )
         self._intent = None
+        if record.name:
+            self._replay_batch(record)
+            return
         self._is_replay = True
         try:
             ended, again = self._run_epoch(self._unpacked(record.given), record.seq, record.drawn)
@@ -334,6 +346,52 @@ class FunctionEngine:
                 self._replies.add(request.request_id, now_ms, run.value, run.aborted)
             answers.append(Answer(request.reply, run.value, run.aborted))
         return answers
+
+    # --- Batches -----------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, request: BatchRequest, seq: int) -> Outcome:
+        """Alone in its epoch. One whose function raises leaves nothing, and no record."""
+        function = request.function
+        try:
+            ended = self._batch_through(request)
+        except StateUnread as error:
+            raise error.cause from error
+        except (Overdue, Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code
+            text = "the batch function did not return in time" if isinstance(error, Overdue) else text_of(error)
+            kind = type(error).__name__
+            return Outcome(error=TransactionAborted(text, kind, function.operator, "", function.name))
+        self._take_batch(request, ended)
+        name = f"{function.operator}.{function.name}"
+        record = Record(seq, RecordKind.EPOCH, name, self.epoch, to_bytes(request), [], ended.digest)
+        return Outcome((record,), value=ended.replies)
+
+    def _batch_through(self, request: BatchRequest) -> EndedBatch:
+        assert self._deadline is not None
+        while True:
+            try:
+                self._entities.prefetch([one for ones in request.entities.values() for one in ones])
+                return self._deadline.run(lambda: run_batch(self._entities, request))
+            except (ObjectStoreUnavailable, MetaUnavailable) as error:
+                self._wait_for_store(error)
+            except StateUnread as error:
+                self._wait_for_store(error.cause)
+
+    def _take_batch(self, request: BatchRequest, ended: EndedBatch) -> None:
+        self.epoch += 1
+        self._sequencers[0].take(request.columns.num_rows)
+        rebalance(self._sequencers)
+        self._entities.apply(ended.writes)
+        self.figures.note_batch(ended)
+
+    def _replay_batch(self, record: Record) -> None:
+        request = from_bytes(self._operators, record.name, record.given)
+        ended = self._batch_through(request)
+        self._take_batch(request, ended)
+        if ended.digest != record.digest or self.epoch != record.batch_id:
+            raise NotDeterministic(
+                f"record {record.seq} of the input log: batch function {record.name} had another result when it ran "
+                "first: it has to depend on its batch only, and may not change between a crash and the next start"
+            )
 
     # --- Records -----------------------------------------------------------------------------------------------------
 

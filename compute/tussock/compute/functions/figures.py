@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from typing import Any
 
+from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.program.context import Entity
@@ -26,6 +27,8 @@ class Figures:
         self._deferrals = 0
         self._epochs = 0
         self._calls = 0
+        self._batched = 0
+        self._batch_rounds = 0
         self._hot: Counter[tuple[str, Any]] = Counter()
         self._newest: deque[tuple[int, FunctionTransaction]] = deque(maxlen=NEWEST_MAX)
 
@@ -47,12 +50,22 @@ class Figures:
         if epoch.hot:
             self._count_hot(epoch.hot, operators)
 
+    def note_batch(self, batch: EndedBatch) -> None:
+        """A batch function has run."""
+        self._epochs += 1
+        self._batch_rounds += batch.rounds
+        self._batched += batch.replies.num_rows - batch.aborted
+        self._aborted += batch.aborted
+        self._calls += batch.replies.num_rows
+
     def stats(self) -> dict[str, Any]:
         """As JSON can say it."""
         return {
             "epochs": self._epochs,
             "lock_free": self._lock_free,
             "locked": self._locked,
+            "batched": self._batched,
+            "batch_rounds": self._batch_rounds,
             "aborted": self._aborted,
             "deferrals": self._deferrals,
             "calls": self._calls,

@@ -6,17 +6,22 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+
 from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.runner import Runner
-from tussock.compute.functions.engine import FunctionEngine, Look, NextEpoch
+from tussock.compute.functions.batches.batch_run import batch_request
+from tussock.compute.functions.batches.reply_table import together
+from tussock.compute.functions.engine import FunctionEngine, Look, NextBatch, NextEpoch
 from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.replies import create_replies_table
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.intake import RequestIntake
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
@@ -203,6 +208,33 @@ class Runtime:
         if runner.failure is not None:
             self._refuse(runner.failure)
         return reply
+
+    def send_many(self, operator: str, function: str, keys: Any, columns: Any = None) -> pa.Table:
+        """Ask for a transaction for each of many keys, and wait; returns their replies, in the order of the keys.
+
+        `keys`: an Arrow array or a list; `columns`: Arrow data or a dict of columns, one row a key. A batch function
+        gets them as columns, up to a million at a time, alone in its epoch. Any other function gets, for each key, the
+        values of the row as its arguments. The table has `reply`, null where the request was aborted, and `error`, the
+        text then, else null. Raises `FunctionFault`, `ApplicationStopped`, and `TransactionAborted` if the batch
+        function itself raised; then nothing is stored.
+        """
+        replies: pa.Table = self.send_many_async(operator, function, keys, columns).result()
+        return replies
+
+    def send_many_async(self, operator: str, function: str, keys: Any, columns: Any = None) -> "Future[Any]":
+        """The same as `send_many`, for a future of the table."""
+        runner, _ = self._running()
+        number, found = self._operators.function(operator, function)
+        if not found.is_batch:
+            rows = zip(*(pa.table(columns).to_pydict().values() if columns is not None else ()), strict=True)
+            names = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+            arguments = list(rows) if columns is not None else [()] * len(names)
+            if len(arguments) != len(names):
+                raise FunctionFault(f"{len(names)} keys, and columns of {len(arguments)} rows")
+            sent = zip(names, arguments, strict=True)
+            return together([self.send(operator, key, function, *one) for key, one in sent])
+        request = batch_request(self._operators, number, found, keys, columns)
+        return runner.submit(NextBatch(request), request.columns.nbytes + 1)
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
         """The newest state of an entity in memory, between two epochs; `None` where there is none."""

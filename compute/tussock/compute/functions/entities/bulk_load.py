@@ -1,12 +1,12 @@
 """Stores many entities at once, before a program runs."""
 
-import json
 from typing import Any
 
 import pyarrow as pa
 
 from tussock.compute.functions.entities.entities import create_tables
-from tussock.compute.functions.entities.forms import KEY, STATE, table_schema
+from tussock.compute.functions.entities.forms import KEY, STATE, StateForm, table_schema
+from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.operators import Operator
 from tussock.statestore import SchemaMismatch, StateStore
 from tussock.statestore.tables.typed_input import conform
@@ -29,13 +29,12 @@ def _as_json(rows: Any, operator: Operator) -> pa.Table:
     dicts = rows if isinstance(rows, list) else rows.to_pylist()
     if not all(isinstance(row, dict) and KEY in row for row in dicts):
         raise SchemaMismatch(f"operator {operator.name!r}: rows to load need the column {KEY!r}")
+    form = StateForm(operator)
     keys = [row[KEY] for row in dicts]
     try:
         states = [
-            json.dumps({name: value for name, value in row.items() if name != KEY}, allow_nan=False) for row in dicts
+            form.encode({name: value for name, value in row.items() if name != KEY}, row[KEY]).decode() for row in dicts
         ]
         return pa.table({KEY: pa.array(keys, operator.key_type), STATE: states}, schema=table_schema(operator))
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise SchemaMismatch(
-            f"operator {operator.name!r}: these rows cannot be kept as JSON by their keys: {error}"
-        ) from error
+    except (FunctionFault, TypeError, ValueError, pa.ArrowException) as error:
+        raise SchemaMismatch(f"operator {operator.name!r}: these rows cannot be kept: {error}") from error

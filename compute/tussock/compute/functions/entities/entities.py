@@ -85,6 +85,10 @@ class Entities:
         """A state of one's own."""
         return self._forms[entity[0]].decode(stored)
 
+    def form(self, operator: int) -> StateForm:
+        """How states of an operator are stored."""
+        return self._forms[operator]
+
     def apply(self, writes: Mapping[Entity, Any]) -> None:
         """Store what a transaction has written; `None` deletes."""
         dirty = self._dirty

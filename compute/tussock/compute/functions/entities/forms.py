@@ -39,6 +39,7 @@ class StateForm:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self.schema = operator.schema
+        self.names: tuple[str, ...] = ()
         if operator.schema is not None:
             self.names = tuple(operator.schema.names)
             self._codec = RowCodec.of(operator.schema, ())

@@ -8,14 +8,15 @@ import msgspec
 
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 
-__all__ = ["digest_of"]
+__all__ = ["digest_of", "encode_facts"]
 
-_encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
+encode_facts = msgspec.msgpack.Encoder(enc_hook=repr).encode
+"""Bytes of states and replies, whatever types their columns have."""
 
 
 def digest_of(ended: Sequence[FunctionTransaction], deferred: Sequence[int]) -> int:
     """CRC-32 of what each transaction wrote and answered, in the serial order, and of the numbers of those deferred."""
-    return zlib.crc32(_encode([[_facts(one) for one in ended], deferred]))
+    return zlib.crc32(encode_facts([[_facts(one) for one in ended], deferred]))
 
 
 def _facts(one: FunctionTransaction) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.context import Target
-from tussock.compute.functions.program.operators import Operator
+from tussock.compute.functions.program.operators import Function, Operator
 from tussock.compute.functions.program.values import Key, check_key
 from tussock.statestore import InvalidOption
 
@@ -25,17 +25,20 @@ class Operators:
 
     def target(self, operator: str, key: Key, function: str, arguments: tuple[Any, ...]) -> Target:
         """What a call runs; `FunctionFault` if there is no such function, or it does not take these arguments."""
-        number = self._numbers.get(operator) if type(operator) is str else None
-        if number is None:
-            raise FunctionFault(f"there is no operator {operator!r:.100}; there are {list(self._numbers)[:20]}")
-        found = self.all[number].functions.get(function) if type(function) is str else None
-        if found is None:
-            known = sorted(self.all[number].functions)[:20]
-            raise FunctionFault(f"operator {operator!r} has no function {function!r:.100}; it has {known}")
+        number, found = self.function(operator, function)
         if found.is_batch:
             raise FunctionFault(f"function {operator}.{function} takes batches: call it by send_many")
         self.check_key(number, key)
         return Target(found, (number, key), found.arguments(arguments))
+
+    def function(self, operator: str, function: str) -> tuple[int, Function]:
+        """The number of an operator, and its function; `FunctionFault` if there is none."""
+        number = self.number(operator)
+        found = self.all[number].functions.get(function) if type(function) is str else None
+        if found is None:
+            known = sorted(self.all[number].functions)[:20]
+            raise FunctionFault(f"operator {operator!r} has no function {function!r:.100}; it has {known}")
+        return number, found
 
     def number(self, operator: str) -> int:
         """The place of an operator; `FunctionFault` if there is none of this name."""
