@@ -158,6 +158,8 @@ class App(Declarations):
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that the feeds' sources have now has run and is durable, and Kafka has what was emitted.
 
+        The application runs on; it is `Client.drain` that ends a node.
+
         Raises `WaitTimeout` after `timeout` seconds, and what the application has failed with.
         """
         self._running().nesting.check()
