@@ -167,7 +167,7 @@ def test_ps8_a_window_by_batches(store: StateStore) -> None:
 
 
 def test_a_trigger_on_a_table_fires_for_each_row(store: StateStore, recovery: str) -> None:
-    """S13: within the transaction that inserts, whoever writes; not for deletes; what it raises undoes the batch."""
+    """S13: within the transaction that inserts, by procedure or call; not for deletes; what it raises undoes the batch."""
     app = ps.App(store, "triggers", checkpoint=60, recovery=recovery)
     app.table("stock", KV, primary_key=["k"])
     app.table("seen", KV, primary_key=["k"])
