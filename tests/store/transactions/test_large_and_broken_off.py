@@ -100,7 +100,9 @@ def test_a_client_that_dies_in_a_transaction_leaves_garbage_alone(tmp_path: Path
             # Too many for the log entry: they are objects that have to stay.
             tx.table("kv").ingest_batch([(b"a%04d" % at, os.urandom(100)) for at in range(2000)])
         bucket = open_bucket(folder.as_uri())
-        reachable = {sst.id for table in store.version().tables.values() for sst in table.levels.ssts() if not sst.entry}
+        reachable = {
+            sst.id for table in store.version().tables.values() for sst in table.levels.ssts() if not sst.entry
+        }
         assert reachable
         assert sst_objects(bucket) == reachable
         child = subprocess.Popen(
