@@ -57,9 +57,7 @@ def test_an_application_is_used_from_a_shell(node: ServeProcess, tussock: Tussoc
     assert [line.split() for line in newest.out.splitlines()[-2:]] == [["anything", "1"], ["echo", "call"]]
 
 
-def test_rows_come_from_standard_input(
-    node: ServeProcess, tussock: Tussock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_come_from_standard_input(node: ServeProcess, tussock: Tussock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is what there is without `--rows`; an empty batch, too."""
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"n": 40}\n{"n": 2}\n'))
     assert tussock("submit", node.address, "take").json() == 42

@@ -65,7 +65,7 @@ def leave(bucket: ObjectStore, place: str | None, seed: int = 2) -> Left:
 
 @pytest.fixture(params=["store", "folder"])
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> Left:
-    """With the log in the store's bucket, or in a folder of its own."""
+    """With the log in the store's bucket, or in a folder beside it."""
     found = leave(open_bucket("memory://"), (tmp_path / "input").as_uri() if request.param == "folder" else None)
     assert len(found.objects) >= 1 + len(BATCHES)
     return found

@@ -11,7 +11,6 @@ from support.procedures.procedure_story import Story, X, batch
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidBatch, StateStore, connect
 
-
 KV = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
@@ -167,7 +166,7 @@ def test_ps8_a_window_by_batches(store: StateStore) -> None:
 
 
 def test_a_trigger_on_a_table_fires_for_each_row(store: StateStore, recovery: str) -> None:
-    """S13: within the transaction that inserts, by procedure or call; not for deletes; what it raises undoes the batch."""
+    """S13: in the transaction that inserts, by procedure or call; not for deletes; what it raises undoes the batch."""
     app = ps.App(store, "triggers", checkpoint=60, recovery=recovery)
     app.table("stock", KV, primary_key=["k"])
     app.table("seen", KV, primary_key=["k"])
@@ -199,9 +198,9 @@ def test_a_trigger_on_a_table_fires_for_each_row(store: StateStore, recovery: st
         assert fired == [[{"k": 1, "v": 10}], [{"k": 2, "v": 20}], [{"k": 3, "v": 30}]]
         app.call("set", 2, 21)
         assert fired[3:] == [[{"k": 2, "v": 21}]]
-        with pytest.raises(ps.ProcedureError, match="no {'k': 13, 'v': 130}"):
+        with pytest.raises(ps.ProcedureError, match=r"no \{'k': 13, 'v': 130\}"):
             app.submit("put", batch(4, 13, 5)).result(10)
-        with pytest.raises(ps.ProcedureError, match="no {'k': 6, 'v': -1}"):
+        with pytest.raises(ps.ProcedureError, match=r"no \{'k': 6, 'v': -1\}"):
             app.call("set", 6, -1)
     found = {
         name: {row["k"]: row["v"] for part in store.table(name).read() for row in part.to_pylist()}

@@ -16,11 +16,10 @@ from tussock.compute.applications.background import BackgroundCommit
 from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
 from tussock.compute.applications.input_log import InputLog
 from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
-from tussock.compute.applications.nesting import Nesting
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
-from tussock.compute.applications.request_queue import NUDGE, RequestQueue
+from tussock.compute.applications.request_queue import NUDGE, Nesting, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Task

@@ -81,8 +81,8 @@ class GrpcPort:
                 ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
                 ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
                 ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
-                # A client that waits long, in a pause, pings every 10 s to see whether the node is there; gRPC would hang
-                # up on it by itself, and the outcome of its call be unknown.
+                # A client that waits long, in a pause, pings every 10 s to see whether the node is there; by itself
+                # gRPC would hang up on it, and the outcome of its call be unknown.
                 ("grpc.http2.min_ping_interval_without_data_ms", PING_MS_MIN),
                 # Else gRPC reads ahead, megabytes a call that nobody has admitted.
                 ("grpc.http2.bdp_probe", 0),
