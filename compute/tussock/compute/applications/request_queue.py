@@ -1,6 +1,6 @@
 """Requests that wait for the thread that runs them; a pause holds them back, except those that only look.
 
-What a procedure asks of the application that it belongs to would wait for itself, until the application ends: it is refused.
+What a procedure asks of the application that runs it would wait for itself, until the application ends: it is refused.
 """
 
 import queue
