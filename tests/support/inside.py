@@ -396,3 +396,14 @@ def seconds_kept(rates: Any) -> Any:
 def reads_counted(sides: Any) -> int:
     """Tables and epochs whose looked-up keys are counted."""
     return len(sides._key_counts)
+
+
+# --- Applications -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def input_logs_in(open_log: Callable[[str], Any]) -> Iterator[None]:
+    """Runners open the place of their input log by this: no URL reaches a bucket that fails, or that dies with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tussock.compute.applications.runner.open_bucket", lambda url, **_: open_log(url))
+        yield

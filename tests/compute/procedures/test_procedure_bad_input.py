@@ -237,6 +237,59 @@ def test_a_procedure_that_hangs_in_a_library(store: StateStore) -> None:
         app.stop()
 
 
+NESTED: dict[str, Callable[[ps.App], Any]] = {
+    "call": lambda app: app.call("times", 2),
+    "call_async": lambda app: app.call_async("times", 2),
+    "submit": lambda app: app.submit("SP1", batch(1)).result(),
+    "window_rows": lambda app: app.window_rows("recent"),
+    "trace": lambda app: app.trace(),
+    "drain": lambda app: app.drain(),
+    "stop": lambda app: app.stop(),
+}
+
+
+@pytest.mark.parametrize("recovery", ["weak", "strong"])
+@pytest.mark.parametrize("case", NESTED)
+def test_a_procedure_that_asks_its_own_application(store: StateStore, case: str, recovery: str) -> None:
+    """It would wait for itself: its batch, or call, is rolled back with what to do instead, and all others run."""
+    story = Story(store, recovery=recovery)
+    app = story.app
+    asks = app.procedure("asks", border=True, emits=app.stream("asked", X))
+    watched = app.stream("watched", X)
+    app.window("recent", on=watched, rows=2)
+    app.procedure("watch", border=True, emits=watched)(nothing)
+
+    @asks
+    def ask(tx: Any, given: pa.Table) -> None:
+        tx.table("sum").upsert([{"k": 7, "v": 7}])
+        NESTED[case](app)
+
+    app.call_procedure("asks_too")(lambda _: NESTED[case](app))
+    with app:
+        with pytest.raises(ps.ProcedureError, match="graphs do not nest; emit to a stream") as caught:
+            app.submit("asks", batch(1)).result(10)
+        assert (caught.value.procedure, caught.value.batch_id) == ("asks", 1)
+        with pytest.raises(ps.ProcedureError, match="graphs do not nest; emit to a stream"):
+            app.call("asks_too", timeout=10)
+        assert app.submit("SP1", batch(1)).result(10) == 4
+        assert app.call("times", 2, timeout=10) == 8
+    with story.app:
+        assert app.call("read_sum") == 8
+    assert store.table("sum").get(7) is None
+
+
+def test_a_callback_may_ask_the_application(store: StateStore) -> None:
+    """It runs in a thread of the application, but within no request."""
+    story = Story(store, checkpoint=0)
+    answers: list[Any] = []
+    with story.app as app:
+        first = app.submit("SP1", batch(1))
+        first.add_done_callback(lambda _: answers.append(app.submit("SP1", batch(1))))
+        first.result(10)
+        app.call("read_sum", timeout=10)
+    assert [answer.result(10) for answer in answers] == [8]
+
+
 def test_nulls_where_a_schema_has_none(store: StateStore) -> None:
     """Arrow data of just the schema, too: its types say nothing of nulls."""
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from support.store.versions import FakeSystem
 from tussock.statestore import Conflict, InvalidOption, StateStore, StoreClosed, TableNotFound, Transaction, connect
+from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.transaction import Isolation
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("region", pa.string()), ("amount", pa.int64())])
@@ -258,6 +260,39 @@ def test_transact_repeats_until_nothing_is_in_the_way(orders: StateStore, other:
     seen.clear()
     with pytest.raises(Conflict):
         orders.transact(add, attempts=2)
+
+
+class PausingSystem(FakeSystem):
+    """Notes each pause, and draws what the test says."""
+
+    def __init__(self, drawn: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self.bytes = bytes([drawn])
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.bytes * count
+
+
+@pytest.mark.parametrize(("drawn", "share"), [(0, 0.5), (128, 1.0 + 128 / 65536), (255, 1.5 - 1 / 65536)])
+def test_pauses_between_attempts_double_up_to_a_second(drawn: int, share: float) -> None:
+    """Each times 0.5 to 1.5, by chance, and none after the last attempt or before one that commits."""
+    with connect("memory://backing-off") as store:
+        system = PausingSystem(drawn)
+
+        def refuse(_: Transaction) -> None:
+            raise Conflict("somebody was faster")
+
+        with pytest.raises(Conflict, match="somebody was faster"):
+            transact(store.transaction, refuse, 12, system)
+        doubled = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+        assert system.pauses == pytest.approx([seconds * share for seconds in doubled])
+        system.pauses.clear()
+        assert transact(store.transaction, lambda _: 7, 12, system) == 7
+        assert system.pauses == []
 
 
 def test_a_table_that_was_dropped_meanwhile_conflicts(orders: StateStore, other: StateStore) -> None:

@@ -6,7 +6,8 @@ They need the extra `service`, or `platform` to ask only, so what they are made 
 import json
 import os
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 from tussock.cli.commands.meta import refuse
 from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import emit_json, emit_lines, grid, note, show
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, TussockError, WaitTimeout
 
 if TYPE_CHECKING:
     from tussock.compute.procedures import Client
@@ -59,13 +60,28 @@ def serve(
         raise typer.BadParameter(str(error)) from None
 
 
+@contextmanager
 def client_of(
     address: str, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, tls_server_name: str | None
-) -> "AbstractContextManager[Client]":
-    """A client of the application there; a token comes from the environment."""
+) -> "Iterator[Client]":
+    """A client of the application there; a token comes from the environment. `WaitTimeout` if a reply was late."""
     from tussock.compute.procedures.remote.client import Client
 
-    return Client(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    client = Client(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    try:
+        yield client
+    except TimeoutError as error:
+        if not isinstance(error, TussockError):
+            # Not closed: that would wait for the very reply. The process ends, and its connection with it.
+            raise WaitTimeout(
+                f"the application at {address} has not replied in time; the request may have run, or may still run"
+            ) from None
+        client.close()
+        raise
+    except BaseException:
+        client.close()
+        raise
+    client.close()
 
 
 def submit(

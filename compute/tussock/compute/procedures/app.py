@@ -141,10 +141,14 @@ class App(Declarations):
         self._engine, self._runner, self._pumps = engine, runner, pumps
 
     def stop(self) -> None:
-        """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing."""
-        runner, self._runner = self._runner, None
-        if runner is None:
+        """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing.
+
+        From within a procedure, which it would wait for, it raises `InvalidOption`; so do `drain`, requests and looks.
+        """
+        if self._runner is None:
             return
+        self._runner.nesting.check()
+        runner, self._runner = self._runner, None
         assert self._pumps is not None
         try:
             self._pumps.stop(self._timeout)
@@ -154,9 +158,11 @@ class App(Declarations):
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that the feeds' sources have now has run and is durable, and Kafka has what was emitted.
 
+        The application runs on; it is `Client.drain` that ends a node.
+
         Raises `WaitTimeout` after `timeout` seconds, and what the application has failed with.
         """
-        self._running()
+        self._running().nesting.check()
         assert self._pumps is not None
         self._pumps.drain(timeout)
 
@@ -189,6 +195,7 @@ class App(Declarations):
         `InvalidOption` for an unknown procedure, `SchemaMismatch`, and `ApplicationStopped`.
         """
         running, engine = self._running(), self._engine
+        running.nesting.check()
         assert engine is not None
         if procedure not in self._shapes:
             known = sorted(self._shapes)

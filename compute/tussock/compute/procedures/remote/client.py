@@ -125,7 +125,10 @@ class Client:
         self._look(pb.Request(resume=pb.Resume()))
 
     def drain(self) -> None:
-        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin."""
+        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin.
+
+        It ends the node, and waits for no feed; `App.drain` waits for the feeds, and ends nothing.
+        """
         self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
