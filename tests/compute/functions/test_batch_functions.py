@@ -1,4 +1,4 @@
-"""Functions of many requests at a time: the results of one after the other, whoever shares a key with whom."""
+"""Functions of many requests at a time: the results of one after the other, however they share keys."""
 
 import random
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ from tussock.compute.applications.records import Record
 from tussock.compute.applications.request_queue import NUDGE, Nesting, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
-from tussock.statestore.base.system import System, Task
+from tussock.statestore.base.system import Task
 from tussock.statestore.buckets.opening import open_bucket
 
 __all__ = ["Runner"]
@@ -158,11 +158,6 @@ class Runner:
     def failure(self) -> Exception | None:
         """What has ended this run; `None` while nothing has."""
         return self._failure or self._log_failure
-
-    @property
-    def system(self) -> System:
-        """The clocks and the randomness of the store."""
-        return self._system
 
     @property
     def uid(self) -> str:

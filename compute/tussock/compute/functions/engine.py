@@ -6,22 +6,30 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tussock.compute.applications.deadline import Deadline, Overdue
+from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
-from tussock.compute.functions.batches.batch_run import BatchRequest, EndedBatch, from_bytes, run_batch, to_bytes
+from tussock.compute.functions.batches.batch_run import EndedBatch, run_guarded
+from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
 from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.digest import digest_of
 from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
+from tussock.compute.functions.epochs.request_records import (
+    FunctionProgress,
+    WaitingRecord,
+    names_of,
+    pack_request,
+    unpack_request,
+)
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
-from tussock.compute.functions.errors import StateUnread, TransactionAborted, text_of
+from tussock.compute.functions.errors import StateUnread, TransactionAborted
 from tussock.compute.functions.figures import Figures
-from tussock.compute.functions.program.context import GraphRun, Invocation
+from tussock.compute.functions.program.context import Entity, GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import OVERDUE, TransactionDraws
 from tussock.compute.functions.program.values import pack, unpack
@@ -30,7 +38,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Answer", "FunctionEngine", "Look", "NextBatch", "NextEpoch"]
+__all__ = ["Answer", "FunctionEngine", "Look", "NextColumns", "NextEpoch"]
 
 log = get_logger("tussock.compute.functions")
 
@@ -46,10 +54,10 @@ class NextEpoch(NamedTuple):
     """Called when it has run, with whether transactions wait for the next one."""
 
 
-class NextBatch(NamedTuple):
+class NextColumns(NamedTuple):
     """A request of the runner: run a batch function."""
 
-    request: BatchRequest
+    request: ColumnsRequest
 
 
 class Look(NamedTuple):
@@ -64,21 +72,6 @@ class Answer(NamedTuple):
     reply: "Future[Any] | None"
     value: Any
     aborted: TransactionAborted | None
-
-
-class _Waiting(msgspec.Struct, array_like=True):
-    """A transaction that waits for the next epoch, in the progress."""
-
-    tid: int
-    request: list[Any]
-    draws: dict[str, Any]
-
-
-class _FunctionProgress(msgspec.Struct):
-    epoch: int
-    given: list[int]
-    """Of each sequencer, how many numbers it has given."""
-    deferred: list[_Waiting]
 
 
 class FunctionEngine:
@@ -117,10 +110,10 @@ class FunctionEngine:
     def load(self, delta: Delta, state: bytes, host: Host) -> None:
         """Begin on these tables."""
         self._host = host
-        self._system = delta.system
+        self.system = delta.system
         self._entities = Entities(self._operators, delta, self._cache_bytes)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
-        known = msgspec.msgpack.decode(state, type=_FunctionProgress) if state else _FunctionProgress(0, [0], [])
+        known = msgspec.msgpack.decode(state, type=FunctionProgress) if state else FunctionProgress(0, [0], [])
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
@@ -135,19 +128,19 @@ class FunctionEngine:
     def persist(self) -> bytes:
         """For a commit."""
         self._entities.persist()
-        self._replies.persist(self._system.now_ms())
+        self._replies.persist(self.system.now_ms())
         deferred = [
-            _Waiting(one.tid, _packed(one.request), {} if one.draws is None else one.draws.kept)
+            WaitingRecord(one.tid, pack_request(one.request), {} if one.draws is None else one.draws.kept)
             for one in self.deferred
         ]
-        return msgspec.msgpack.encode(_FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred))
+        return msgspec.msgpack.encode(FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred))
 
     def run(self, what: Any, seq: int) -> Outcome:
         """An epoch, or a look."""
         if type(what) is NextEpoch:
             return self._run_next(what, seq)
-        if type(what) is NextBatch:
-            return self._run_batch(what.request, seq)
+        if type(what) is NextColumns:
+            return self._run_columns(what.request, seq)
         assert isinstance(what, Look)
         try:
             return Outcome(value=what.look())
@@ -166,7 +159,7 @@ class FunctionEngine:
             )
         self._intent = None
         if record.name:
-            self._replay_batch(record)
+            self._replay_columns(record)
             return
         self._is_replay = True
         try:
@@ -176,8 +169,8 @@ class FunctionEngine:
         if again.digest != record.digest or self.epoch != record.batch_id:
             raise NotDeterministic(
                 f"record {record.seq} of the input log: epoch {record.batch_id} of program {self._program!r} had "
-                f"another result when it ran first ({self._told(ended)}): functions have to depend on their arguments, "
-                "their entities and what ctx gives, and may not change between a crash and the next start"
+                f"another result when it ran first ({names_of(ended.ended)}): functions have to depend on their "
+                "arguments, their entities and what ctx gives, and may not change between a crash and the next start"
             )
         self._answered(ended)
 
@@ -258,14 +251,14 @@ class FunctionEngine:
         transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
         self._running = transactions
         self._take_draws(transactions, drawn)
-        self._prefetch(transactions)
+        self._prefetch([one.request.target.entity for one in transactions])
         ended = run_epoch(self._entities, transactions, self._execute, self._conflicts, lock_phase=self._lock_phase)
         self.deferred = ended.deferred
         rebalance(self._sequencers)
         self._running = []
         self.figures.note(self.epoch, ended, self._operators)
         digest = digest_of(ended.ended, [one.tid for one in ended.deferred])
-        given = pack([_packed(one) for one in requests])
+        given = pack([pack_request(one) for one in requests])
         return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, self._fresh_draws(transactions), digest)
 
     def _execute(self, one: FunctionTransaction) -> GraphRun:
@@ -287,10 +280,10 @@ class FunctionEngine:
         assert self._deadline is not None
         return self._deadline.run(lambda: run_graph(self._entities, lambda: self._draws(one), one.request.target))
 
-    def _prefetch(self, transactions: Sequence[FunctionTransaction]) -> None:
+    def _prefetch(self, entities: Sequence[Entity]) -> None:
         while True:
             try:
-                self._entities.prefetch([one.request.target.entity for one in transactions])
+                self._entities.prefetch(entities)
                 return
             except TussockError as error:
                 self._wait_for_store(error)
@@ -300,17 +293,17 @@ class FunctionEngine:
         if not isinstance(error, ObjectStoreUnavailable | MetaUnavailable):
             raise error
         log.warning("functions wait for the store", program=self._program, error=str(error))
-        self._system.sleep(RETRY_SECONDS)
+        self.system.sleep(RETRY_SECONDS)
 
     def _draws(self, one: FunctionTransaction) -> TransactionDraws:
         if one.draws is None:
-            one.draws = TransactionDraws(self._system, self._before_call)
+            one.draws = TransactionDraws(self.system, self._before_call)
         one.draws.is_replay = self._is_replay
         return one.draws
 
     def _before_call(self) -> None:
         """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
-        given = pack([_packed(one) for one in self._requests])
+        given = pack([pack_request(one) for one in self._requests])
         drawn = [[one.tid, name, value] for one in self._running if one.draws for name, value in one.draws.fresh]
         self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self.epoch, given, drawn, None))
 
@@ -338,7 +331,7 @@ class FunctionEngine:
     def _answered(self, ended: EndedEpoch) -> list[Answer]:
         """The replies, kept where the request has an id."""
         answers = []
-        now_ms = self._system.now_ms()
+        now_ms = self.system.now_ms()
         for one in ended.ended:
             run, request = one.run, one.request
             assert run is not None
@@ -349,89 +342,55 @@ class FunctionEngine:
 
     # --- Batches -----------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, request: BatchRequest, seq: int) -> Outcome:
+    def _run_columns(self, request: ColumnsRequest, seq: int) -> Outcome:
         """Alone in its epoch. One whose function raises leaves nothing, and no record."""
-        function = request.function
-        try:
-            ended = self._batch_through(request)
-        except StateUnread as error:
-            raise error.cause from error
-        except (Overdue, Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code
-            text = "the batch function did not return in time" if isinstance(error, Overdue) else text_of(error)
-            kind = type(error).__name__
-            return Outcome(error=TransactionAborted(text, kind, function.operator, "", function.name))
-        self._take_batch(request, ended)
-        name = f"{function.operator}.{function.name}"
-        record = Record(seq, RecordKind.EPOCH, name, self.epoch, to_bytes(request), [], ended.digest)
+        ended = self._columns_through(request)
+        if isinstance(ended, TransactionAborted):
+            return Outcome(error=ended)
+        record = Record(seq, RecordKind.EPOCH, request.name, self.epoch, to_bytes(request), [], ended.digest)
         return Outcome((record,), value=ended.replies)
 
-    def _batch_through(self, request: BatchRequest) -> EndedBatch:
-        assert self._deadline is not None
-        while True:
-            try:
-                self._entities.prefetch([one for ones in request.entities.values() for one in ones])
-                return self._deadline.run(lambda: run_batch(self._entities, request))
-            except (ObjectStoreUnavailable, MetaUnavailable) as error:
-                self._wait_for_store(error)
-            except StateUnread as error:
-                self._wait_for_store(error.cause)
-
-    def _take_batch(self, request: BatchRequest, ended: EndedBatch) -> None:
-        self.epoch += 1
-        self._sequencers[0].take(request.columns.num_rows)
-        rebalance(self._sequencers)
-        self._entities.apply(ended.writes)
-        self.figures.note_batch(ended)
-
-    def _replay_batch(self, record: Record) -> None:
-        request = from_bytes(self._operators, record.name, record.given)
-        ended = self._batch_through(request)
-        self._take_batch(request, ended)
-        if ended.digest != record.digest or self.epoch != record.batch_id:
+    def _replay_columns(self, record: Record) -> None:
+        ended = self._columns_through(from_bytes(self._operators, record.name, record.given))
+        if isinstance(ended, TransactionAborted) or (ended.digest, self.epoch) != (record.digest, record.batch_id):
             raise NotDeterministic(
                 f"record {record.seq} of the input log: batch function {record.name} had another result when it ran "
                 "first: it has to depend on its batch only, and may not change between a crash and the next start"
             )
 
-    # --- Records -----------------------------------------------------------------------------------------------------
+    def _columns_through(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
+        self._prefetch([one for ones in request.entities.values() for one in ones])
+        assert self._deadline is not None
+        while True:
+            try:
+                ended = run_guarded(self._entities, request, self._deadline)
+                break
+            except StateUnread as error:
+                self._wait_for_store(error.cause)
+        if not isinstance(ended, TransactionAborted):
+            self.epoch += 1
+            self._sequencers[0].take(request.columns.num_rows)
+            rebalance(self._sequencers)
+            self._entities.apply(ended.writes)
+            self.figures.note_batch(ended)
+        return ended
+
+    # --- Within ------------------------------------------------------------------------------------------------------
 
     def _unpacked(self, given: bytes) -> list[FunctionRequest]:
-        return [self._request(one) for one in unpack(given)]
+        return [unpack_request(self._operators, self._program, one) for one in unpack(given)]
 
-    def _request(self, packed: Sequence[Any]) -> FunctionRequest:
-        operator, key, function, arguments, request_id = packed
-        try:
-            target = self._operators.target(operator, key, function, tuple(arguments))
-        except TussockError as error:
-            raise NotDeterministic(
-                f"the input log of program {self._program!r} has a request for {operator}.{function}, which cannot run "
-                f"now: {error}; start it with the functions that it had"
-            ) from error
-        return FunctionRequest(target, request_id, None, 0.0)
-
-    def _restored(self, waiting: _Waiting) -> FunctionTransaction:
-        one = FunctionTransaction(waiting.tid, self._request(waiting.request))
+    def _restored(self, waiting: WaitingRecord) -> FunctionTransaction:
+        one = FunctionTransaction(waiting.tid, unpack_request(self._operators, self._program, waiting.request))
         for name, value in waiting.draws.items():
             self._draws(one).keep(name, value)
         return one
-
-    def _told(self, ended: EndedEpoch) -> str:
-        names = [
-            f"{one.tid}: {one.request.target.function.operator}.{one.request.target.function.name}"
-            for one in ended.ended
-        ]
-        return ", ".join(names[:10]) + (" ..." if len(names) > 10 else "")
 
     def _give_up(self) -> None:
         self._host.give_up(
             f"program {self._program!r}: a function did not return within {self._timeout:g} s, and cannot be stopped: "
             "it waits in a library; the next start runs its epoch again"
         )
-
-
-def _packed(request: FunctionRequest) -> list[Any]:
-    function, entity, arguments = request.target
-    return [function.operator, entity[1], function.name, arguments, request.request_id]
 
 
 def _overdue(one: FunctionTransaction, facts: Sequence[Any]) -> GraphRun:

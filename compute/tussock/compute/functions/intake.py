@@ -10,7 +10,7 @@ from tussock.statestore.base.system import System
 __all__ = ["RequestIntake"]
 
 WAITING_MAX = 50_000
-"""Requests; who sends more waits."""
+"""Requests; a caller that sends more waits."""
 WAIT_SECONDS = 60.0
 
 

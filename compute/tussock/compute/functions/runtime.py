@@ -13,9 +13,9 @@ from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.runner import Runner
-from tussock.compute.functions.batches.batch_run import batch_request
+from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import together
-from tussock.compute.functions.engine import FunctionEngine, Look, NextBatch, NextEpoch
+from tussock.compute.functions.engine import FunctionEngine, Look, NextColumns, NextEpoch
 from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.replies import create_replies_table
@@ -135,7 +135,7 @@ class Runtime:
         )
         runner.start()
         self._engine, self._runner = engine, runner
-        self._system = runner.system
+        self._system = engine.system
         self._same_ids: dict[str, Future[Any]] = {}
         """Of requests that have no reply yet."""
         self._outstanding: set[Future[Any]] = set()
@@ -233,8 +233,8 @@ class Runtime:
                 raise FunctionFault(f"{len(names)} keys, and columns of {len(arguments)} rows")
             sent = zip(names, arguments, strict=True)
             return together([self.send(operator, key, function, *one) for key, one in sent])
-        request = batch_request(self._operators, number, found, keys, columns)
-        return runner.submit(NextBatch(request), request.columns.nbytes + 1)
+        request = columns_request(self._operators, number, found, keys, columns)
+        return runner.submit(NextColumns(request), request.columns.nbytes + 1)
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
         """The newest state of an entity in memory, between two epochs; `None` where there is none."""

@@ -6,30 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.functions.batches.batch import FunctionBatch, Overlay
+from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
 from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.epochs.digest import encode_facts
-from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted, text_of
 from tussock.compute.functions.program.context import Entity
-from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Function
 
-__all__ = ["BatchRequest", "EndedBatch", "batch_request", "from_bytes", "run_batch", "to_bytes"]
-
-ROWS_MAX = 1_000_000
-BYTES_MAX = 64 << 20
-KEY = "key"
-
-
-class BatchRequest(NamedTuple):
-    """Requests of one caller for one batch function, checked."""
-
-    function: Function
-    columns: pa.Table
-    """What the function gets: the caller's columns."""
-    entities: dict[str | None, list[Entity]]
-    """For each row, by the column that names them; the row's own under `None`."""
+__all__ = ["EndedBatch", "run_batch", "run_guarded"]
 
 
 class EndedBatch(NamedTuple):
@@ -43,41 +30,21 @@ class EndedBatch(NamedTuple):
     aborted: int
 
 
-def batch_request(operators: Operators, number: int, function: Function, keys: Any, columns: Any) -> BatchRequest:
-    """The requests of a caller; `FunctionFault` says what does not fit."""
-    what = f"function {function.operator}.{function.name}"
-    table = _table(columns, len(keys), what)
-    if not 0 < len(keys) <= ROWS_MAX or table.nbytes > BYTES_MAX:
-        raise FunctionFault(
-            f"{what}: {len(keys):,} requests of {table.nbytes:,} bytes; expected 1 to {ROWS_MAX:,}, of at most 64 MiB"
-        )
-    entities: dict[str | None, list[Entity]] = {None: _entities(operators, number, keys, what)}
-    for column, operator in function.touches:
-        if column not in table.column_names:
-            raise FunctionFault(f"{what}: column {column!r}, whose keys it touches, is missing")
-        entities[column] = _entities(operators, operators.number(operator), table.column(column), what)
-    return BatchRequest(function, table, entities)
+def run_guarded(entities: Entities, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
+    """The same as `run_batch`; what the function raised, as the error that its caller gets. Raises `StateUnread`."""
+    try:
+        return deadline.run(lambda: run_batch(entities, request))
+    except StateUnread:
+        raise
+    except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
+        text = "the batch function did not return in time" if isinstance(error, Overdue) else text_of(error)
+        function = request.function
+        aborted = TransactionAborted(text, type(error).__name__, function.operator, "", function.name)
+        aborted.__cause__ = error
+        return aborted
 
 
-def to_bytes(request: BatchRequest) -> bytes:
-    """For the input log: an IPC stream of the keys and the columns."""
-    keys = pa.array([key for _, key in request.entities[None]])
-    table = pa.Table.from_arrays([keys, *request.columns.columns], names=["", *request.columns.column_names])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def from_bytes(operators: Operators, name: str, data: bytes) -> BatchRequest:
-    """The request that `to_bytes` wrote, of the function `name`, which is `OPERATOR.FUNCTION`."""
-    number, function = operators.function(*name.split("."))
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        table = reader.read_all()
-    return batch_request(operators, number, function, table.column(0), table.select(range(1, table.num_columns)))
-
-
-def run_batch(entities: Entities, request: BatchRequest) -> EndedBatch:
+def run_batch(entities: Entities, request: ColumnsRequest) -> EndedBatch:
     """Run the function in rounds; nothing is applied. Raises what the function raises, and `FunctionFault`."""
     overlay = Overlay(entities)
     codes, keys = _codes(request.entities)
@@ -108,32 +75,6 @@ def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:
     numbers: dict[Entity, int] = {}
     columns = [[numbers.setdefault(one, len(numbers)) for one in ones] for ones in entities.values()]
     return np.array(columns, np.int64).T, len(numbers)
-
-
-def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[Entity]:
-    array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
-    kind = operators.all[number].key_type
-    if array.type != kind:
-        try:
-            array = array.cast(kind)
-        except pa.ArrowException as error:
-            raise FunctionFault(f"{what}: keys of type {array.type}; expected {kind}") from error
-    found = [(number, key) for key in array.to_pylist()]
-    for _, key in found:
-        operators.check_key(number, key)
-    return found
-
-
-def _table(columns: Any, rows: int, what: str) -> pa.Table:
-    try:
-        table = pa.table(columns) if columns is not None else pa.table({KEY: pa.nulls(rows)})
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise FunctionFault(f"{what}: its columns are no table: {error}") from error
-    if table.num_rows != rows:
-        raise FunctionFault(f"{what}: {rows} keys, and columns of {table.num_rows} rows")
-    if any(pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type) for field in table.schema):
-        raise FunctionFault(f"{what}: its columns are of nested or dictionary types; expected plain ones")
-    return table.combine_chunks()
 
 
 def _reply_array(function: Function, returned: Any, rows: int) -> pa.Array:

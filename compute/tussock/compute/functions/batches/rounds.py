@@ -1,7 +1,7 @@
 """In which rounds the requests of a batch run, so that the result is that of one after the other.
 
 A request runs in the first round in which it is the lowest that is left at each of its keys. So requests of one round
-share no key, and whoever shares one with a lower request runs behind it. What each request touches is known beforehand,
+share no key, and one that shares a key with a lower request runs behind it. What each request touches is known before,
 so nothing has to run twice.
 """
 

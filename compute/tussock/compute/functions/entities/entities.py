@@ -82,7 +82,7 @@ class Entities:
         return self._forms[entity[0]].encode(state, entity[1])
 
     def decode(self, entity: Entity, stored: Any) -> dict[str, Any]:
-        """A state of one's own."""
+        """A copy of a state, for the caller to change."""
         return self._forms[entity[0]].decode(stored)
 
     def form(self, operator: int) -> StateForm:

@@ -1,6 +1,6 @@
 """When a transaction is complete, without knowing how many calls it makes (Styx, section 5.3).
 
-The root holds one share. A function that calls `n` others gives each of them the n-th part of its own, and one that
+The root holds one share. A function that calls `n` others gives each of them the n-th part of what it has, and one that
 calls nobody returns its share; the transaction is complete when one whole share has come back. Shares are exact: a
 share is one part of a whole number of parts, so it is kept as that number. With floats, 21 parts of (1/3)/7 add up to
 more than 1, and ten of 0.1 to less.

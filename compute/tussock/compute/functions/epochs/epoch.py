@@ -2,7 +2,7 @@
 
 1. Execution: each runs on the state that the epoch began with, and sees nothing of the others.
 2. Those whose functions raised are gone, with what they read and wrote.
-3. Lock-free: who loses against nobody commits, in the order of the numbers.
+3. Lock-free: those that lose against none commit, in the order of the numbers.
 4. Lock phase: the losers run again in the order of their numbers, each on what is committed by then. In one process
    a lock on all that it touched is what one after the other gives; so a run that touches the same entities as its
    first one commits. One that touches others waits for the next epoch, where its number lets it go first.

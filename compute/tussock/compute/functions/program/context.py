@@ -27,7 +27,7 @@ class EntityAccess(Protocol):
         """The stored form of a state; `FunctionFault` if the operator cannot keep it."""
 
     def decode(self, entity: Entity, stored: Any) -> dict[str, Any]:
-        """A state of one's own."""
+        """A copy of a state, for the caller to change."""
 
     def target(self, operator: str, key: Key, function: str, arguments: tuple[Any, ...]) -> "Target":
         """What is to run; `FunctionFault` if there is no such function, or it does not take these."""

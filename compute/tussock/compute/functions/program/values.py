@@ -1,7 +1,7 @@
 """Plain values: what travels between callers and functions, and what is kept of an entity without a schema.
 
-`None`, booleans, integers of 64 bits, floats, strings, bytes, lists, and dicts with strings as keys. Who gets one gets
-a copy, so that nobody changes what somebody else holds.
+`None`, booleans, integers of 64 bits, floats, strings, bytes, lists, and dicts with strings as keys. Each
+receiver gets a copy, so that none changes what another one holds.
 """
 
 from collections.abc import Sequence
