@@ -15,7 +15,7 @@ from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.runner import Runner
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
 from tussock.compute.procedures.borders.pumps import Pumps
-from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest
+from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, Ask, BatchRequest, CallRequest
 from tussock.compute.procedures.declarations import AppTable, Declarations
 from tussock.compute.procedures.engine import Engine
 from tussock.compute.procedures.graph import graph_of
@@ -33,7 +33,6 @@ __all__ = ["App", "AppTable"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-BATCH_ID_MAX = (1 << 63) - 1
 TRACE_MAX = 10_000
 
 

@@ -89,8 +89,15 @@ def to_table(rows: Any, shape: TupleShape | None, what: str) -> pa.Table:
         return given
     if not all(type(row) is dict for row in given):
         raise SchemaMismatch(f"{what}: expected a list of dicts, one for each row")
+    names = list(dict.fromkeys(name for row in given for name in row))
+    if not all(isinstance(name, str) for name in names):
+        wrong = next(name for name in names if not isinstance(name, str))
+        raise SchemaMismatch(f"{what}: a row has the column {wrong!r:.100}; expected names of columns as text")
+    if given and not names:
+        raise SchemaMismatch(f"{what}: {len(given):,} rows without any column; expected [] for a batch without rows")
     try:
-        return pa.Table.from_pylist(given)
+        # Of all rows: `Table.from_pylist` takes those of the first one, and drops the rest.
+        return pa.table({name: pa.array([row.get(name) for row in given]) for name in names})
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatch(f"{what}: these rows have no common types: {error}") from error
 

@@ -7,7 +7,10 @@ import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import FedBatch
 
-__all__ = ["Ask", "BatchRequest", "CallRequest", "Halt", "MoveRequest", "SentRequest"]
+__all__ = ["BATCH_ID_MAX", "Ask", "BatchRequest", "CallRequest", "Halt", "MoveRequest", "SentRequest"]
+
+BATCH_ID_MAX = (1 << 63) - 1
+"""Tables keep ids as signed numbers of 64 bits."""
 
 
 class BatchRequest(NamedTuple):

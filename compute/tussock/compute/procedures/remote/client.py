@@ -9,7 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds
-from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
+from tussock.compute.procedures.app import TRACE_MAX
+from tussock.compute.procedures.borders.requests import BATCH_ID_MAX
 from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection

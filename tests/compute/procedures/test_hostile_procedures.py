@@ -1,0 +1,116 @@
+"""Programs and rows that nobody should write: each is refused or rolled back by name, and the application goes on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from support.buckets.faulty_bucket import FaultyBucket
+from support.procedures.histories import Dead, Fuse, QuickSystem
+from support.store.stores import open_on
+from tussock.compute import procedures as ps
+from tussock.statestore import InvalidBatch, SchemaMismatch, StateStore
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.contract.object_store import ObjectStore
+
+KV = pa.schema([("k", pa.string()), ("v", pa.int64())])
+HALF = "caf\udce9"
+"""Text with half of a surrogate pair, which UTF-8 does not have: Python makes it of bytes that are no text."""
+
+
+@pytest.fixture
+def bucket() -> ObjectStore:
+    return open_bucket("memory://")
+
+
+@pytest.fixture
+def store(bucket: ObjectStore) -> Iterator[StateStore]:
+    with open_on(bucket, QuickSystem()) as opened:
+        yield opened
+
+
+def app_of(store: StateStore, fn: Callable[..., Any], **options: Any) -> ps.App:
+    """An application with a table `t`, whose border `p` is `fn`."""
+    app = ps.App(store, "a", **options)
+    app.table("t", KV, primary_key=["k"])
+    app.procedure("p", border=True)(fn)
+    return app
+
+
+def count(tx: Any, batch: pa.Table) -> None:
+    """Replies how many rows there were in all."""
+    row = tx.table("t").get("n") or {"k": "n", "v": 0}
+    tx.table("t").upsert([{"k": "n", "v": row["v"] + batch.num_rows}])
+    tx.reply(row["v"] + batch.num_rows)
+
+
+def dies(bucket: ObjectStore, declare: Callable[[StateStore], ps.App], work: Callable[[ps.App], Any]) -> None:
+    """A process that is dead after `work`, without a last commit."""
+    fuse = Fuse(10**9, is_done=False, hiccups={})
+    store = open_on(FaultyBucket(bucket, fuse), QuickSystem())
+    app = declare(store)
+    app.start()
+    work(app)
+    fuse.blow()
+    with suppress(Dead):
+        app.stop()
+    with suppress(Dead):
+        store.close()
+
+
+@pytest.mark.parametrize("recovery", ["weak", "strong"])
+def test_no_batch_follows_the_largest_id(bucket: ObjectStore, recovery: str) -> None:
+    """The next one was acknowledged under an id that no commit could hold, and no start succeeded any more."""
+
+    def declare(store: StateStore) -> ps.App:
+        return app_of(store, count, recovery=recovery, checkpoint=3600)
+
+    def work(app: ps.App) -> None:
+        assert app.submit("p", [{"x": 1}], batch_id=(1 << 63) - 1).result(10) == 1
+        records = app.stats()["records"]
+        with pytest.raises(InvalidBatch, match="no id is left"):
+            app.submit("p", [{"x": 1}]).result(10)
+        assert app.stats()["records"] == records
+
+    dies(bucket, declare, work)
+    with open_on(bucket, QuickSystem()) as store:
+        with declare(store) as app:
+            assert app.submit("p", [], batch_id=(1 << 63) - 1).result(10) == 1
+        assert store.table("t").get("n") == {"k": "n", "v": 1}
+
+
+@pytest.mark.parametrize("many", [0, 100])
+def test_columns_are_named_by_text(bucket: ObjectStore, many: int) -> None:
+    """A number as a key in a later row was acknowledged, and the log could not be read again."""
+
+    def declare(store: StateStore) -> ps.App:
+        app = app_of(store, count, checkpoint=3600)
+        app.procedure("typed", border=True, schema=pa.schema([("k", pa.string())]))(count)
+        return app
+
+    def work(app: ps.App) -> None:
+        for procedure in ("p", "typed"):
+            for rows in ([{"k": "a"}, {"k": "b", 5: 3}], [{5: 3}], [{"k": "a"}, {"k": "b", HALF: 1}], [{"k": HALF}]):
+                with pytest.raises(SchemaMismatch):
+                    app.submit(procedure, [{"k": "x"}] * many + rows)
+        assert app.submit("p", [{"k": "a"}]).result(10) == 1
+
+    dies(bucket, declare, work)
+    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+        assert app.submit("p", [{"k": "a"}]).result(10) == 2
+
+
+def test_a_batch_has_the_columns_of_all_rows(store: StateStore) -> None:
+    """Those of later rows only were dropped, and rows that begin with an empty one were none."""
+    app = app_of(store, lambda tx, batch: tx.reply(batch))
+    with app:
+        assert app.submit("p", [{}, {"a": 1}]).result(10).to_pylist() == [{"a": None}, {"a": 1}]
+        assert app.submit("p", [{"b": 2}, {"a": "x"}]).result(10).to_pylist() == [
+            {"b": 2, "a": None},
+            {"b": None, "a": "x"},
+        ]
+        assert app.submit("p", []).result(10).num_rows == 0
+        with pytest.raises(SchemaMismatch, match="2 rows without any column"):
+            app.submit("p", [{}, {}])
