@@ -1,8 +1,12 @@
 """Programs and rows that nobody should write: each is refused or rolled back by name, and the application goes on."""
 
+import dataclasses
+import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -114,3 +118,129 @@ def test_a_batch_has_the_columns_of_all_rows(store: StateStore) -> None:
         assert app.submit("p", []).result(10).num_rows == 0
         with pytest.raises(SchemaMismatch, match="2 rows without any column"):
             app.submit("p", [{}, {}])
+
+
+def outside(answer: Any, **options: Any) -> Callable[[StateStore], ps.App]:
+    """An application that puts down what the other system answered, and then changes its copy."""
+
+    def ask(tx: Any, batch: pa.Table) -> None:
+        found = tx.call_external(lambda key: answer, "key")
+        tx.table("t").upsert([{"k": repr(found), "v": 1}])
+        tx.reply(repr(found))
+        if isinstance(found, dict):
+            found.clear()
+        elif isinstance(found, list):
+            found.append(1)
+
+    return lambda store: app_of(store, ask, checkpoint=3600, **options)
+
+
+NOON = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("recovery", ["weak", "strong"])
+@pytest.mark.parametrize(
+    "answer", [{"price": 7, "q": [1, {2.5: b"x"}]}, (1, 2), [None, True, 1 << 63], {(1, 2): NOON}], ids=str
+)
+def test_an_answer_is_recorded_as_it_came(bucket: ObjectStore, answer: Any, recovery: str) -> None:
+    """The log had the object that the procedure went on to change, and the replay another answer than the run."""
+    declare = outside(answer, recovery=recovery)
+    replies: list[str] = []
+    dies(bucket, declare, lambda app: replies.append(app.submit("p", [{"x": 1}]).result(10)))
+    with open_on(bucket, QuickSystem()) as store:
+        with declare(store):
+            pass
+        assert [row["k"] for rows in store.table("t").read() for row in rows.to_pylist()] == replies
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Python's own, which MessagePack has as a map."""
+
+    x: int
+
+
+def nested(depth: int) -> Any:
+    found: Any = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Decimal("2.5"),
+        UUID(int=7),
+        {1, 2},
+        {"at": NOON.replace(tzinfo=None)},
+        [NOON.date()],
+        Point(1),
+        {Point(1): 2},
+        {frozenset([1]): 2},
+        nested(101),
+        nested(5000),
+        HALF,
+        1 << 64,
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_an_answer_that_would_come_back_as_another_is_refused(bucket: ObjectStore, answer: Any) -> None:
+    """A decimal came back as text, so that the replay of the procedure failed; nothing of the batch is kept."""
+    declare = outside(answer)
+
+    def work(app: ps.App) -> None:
+        with pytest.raises(ps.ProcedureError, match="the answer of the outside call 'key'"):
+            app.submit("p", [{"x": 1}]).result(10)
+
+    dies(bucket, declare, work)
+    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+        with pytest.raises(ps.ProcedureError, match="the answer of the outside call 'key'"):
+            app.submit("p", [{"x": 1}], batch_id=1).result(10)
+        assert app.submit("p", [], batch_id=1).exception(10) is not None
+
+
+@pytest.mark.parametrize("key", [HALF, "", 5, None])
+def test_a_key_that_no_log_can_hold_is_refused_before_the_intent(bucket: ObjectStore, key: Any) -> None:
+    """The intent was durable, and each start asked again and died of the key."""
+    asked: list[str] = []
+
+    def declare(store: StateStore) -> ps.App:
+        return app_of(store, lambda tx, _: tx.call_external(asked.append, key), checkpoint=3600)
+
+    def work(app: ps.App) -> None:
+        with pytest.raises(ps.ProcedureError, match="InvalidOption: the key of an outside call"):
+            app.submit("p", [{"x": 1}]).result(10)
+        assert app.stats()["records"] == 1
+
+    dies(bucket, declare, work)
+    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+        assert app.trace() == []
+    assert asked == []
+
+
+def test_a_procedure_cannot_go_on_from_a_call_that_raised(bucket: ObjectStore) -> None:
+    """Nothing of the call was recorded, so the replay found that it asked for more than the first run."""
+
+    def ask(tx: Any, *_: Any) -> str:
+        try:
+            return str(tx.call_external(lambda key: 1 / 0, "key"))
+        except ZeroDivisionError:
+            tx.table("t").upsert([{"k": "fallback", "v": 1}])
+            return "fallback"
+
+    def declare(store: StateStore) -> ps.App:
+        app = app_of(store, lambda tx, batch: tx.reply(ask(tx)), checkpoint=3600)
+        app.call_procedure("c")(ask)
+        return app
+
+    def work(app: ps.App) -> None:
+        for ticket in (app.submit("p", [{"x": 1}]), app.call_async("c")):
+            with pytest.raises(ps.ProcedureError, match="gave no answer, and procedure"):
+                ticket.result(10)
+
+    dies(bucket, declare, work)
+    with open_on(bucket, QuickSystem()) as store:
+        with declare(store):
+            pass
+        assert store.table("t").get("fallback") is None

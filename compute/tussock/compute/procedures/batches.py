@@ -165,6 +165,7 @@ class Batches:
 
         def run() -> None:
             value = call.run(tx, *arguments)
+            tx.check_returned()
             replied, has_replied = tx.replied
             replies.append(pack_value(replied if has_replied else value))
 
@@ -182,6 +183,7 @@ class Batches:
             returned = procedure.run(tx, running.rows)
         else:
             returned = procedure.run(tx, *self._state.take(procedure, running.batch_id))
+        tx.check_returned()
         if returned is not None:
             if len(procedure.emits) != 1:
                 raise InvalidOption(

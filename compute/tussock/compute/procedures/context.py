@@ -98,6 +98,14 @@ class ProcedureContext:
         """
         return self._draws.call_external(fn, key)
 
+    def check_returned(self) -> None:
+        """`InvalidOption` if the procedure went on from a call outside that raised."""
+        if self._draws.lost:
+            raise InvalidOption(
+                f"the outside call {self._draws.lost!r:.100} gave no answer, and procedure {self._name!r} went on from "
+                "that, which a replay could not: let it raise, or let the function return what tells of the failure"
+            )
+
     @property
     def replied(self) -> tuple[Any, bool]:
         """The reply, and whether there was one."""
