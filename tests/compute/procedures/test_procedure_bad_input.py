@@ -323,3 +323,30 @@ def test_batches_that_wait_for_others_are_limited(store: StateStore, monkeypatch
         app.submit("r", batch(10), batch_id=2).result(10)
         app.submit("r", batch(10), batch_id=3).result(10)
         assert seen == [(2, 12), (3, 13)]
+
+
+def test_what_the_engine_keeps_has_names_of_its_own(app: ps.App, store: StateStore) -> None:
+    """A window took the engine's table of replies; windows, tables and outputs keep off each other's as well."""
+    stream = app.stream("own", X)
+    for name in ("replies", "streams", "dead_letters"):
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.window(name, on=stream, rows=1)
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.table(f"bad.{name}", X, primary_key=["x"])
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.output(stream, f"bad.{name}")
+    with pytest.raises(InvalidOption, match="'_applications' the engine keeps"):
+        app.table("_applications")
+    app.window("w", on=stream, rows=1)
+    app.table("bad.v", X, primary_key=["x"])
+    app.output(stream, "bad.out")
+    for declare in (
+        lambda: app.table("bad.w", X, primary_key=["x"]),
+        lambda: app.table("bad.out", X, primary_key=["x"]),
+        lambda: app.output(app.stream("other", X), "bad.w"),
+        lambda: app.window("v", on=stream, rows=1),
+        lambda: app.window("out", on=stream, rows=1),
+    ):
+        with pytest.raises(InvalidOption, match="window"):
+            declare()
+    assert store.tables() == ["bad.v"]

@@ -52,6 +52,7 @@ class Declarations:
                 f"application {self.name!r}: table {name!r}: primary_key is {primary_key!r:.100}; expected a list of "
                 "column names"
             )
+        self._definitions.check_table(name)
         if name in self._store.tables():
             self._check_same(name, schema, primary_key)
         elif schema is None:

@@ -8,12 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.applications.progress import APPLICATIONS
 from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_OWN_TABLES = ("replies", "streams", "dead_letters")
+"""Of each application, behind its name and a dot; `state.py` creates them."""
 WINDOW_ROWS_MAX = 1_000_000
 DEFINITIONS_MAX = 1000
 """Of each kind in one application."""
@@ -117,6 +120,12 @@ class Definitions:
     ) -> Window:
         """A window; `InvalidOption` for sizes that cannot be."""
         self._check_new(name, "window")
+        self.check_not_ours(f"{self.application}.{name}", f"window {name!r}")
+        if f"{self.application}.{name}" in {*self.tables, *(one.table for one in self.outputs.values())}:
+            raise InvalidOption(
+                f"window {name!r} is kept in table {self.application + '.' + name!r}, which the application has "
+                "declared for itself: give the window another name"
+            )
         if not isinstance(on, Stream) or self.streams.get(on.name) is not on:
             raise InvalidOption(f"window {name!r}: on={on!r:.100}; expected a stream of this application")
         if (rows is None) == (batches is None):
@@ -230,8 +239,28 @@ class Definitions:
                 f"stream {stream.name!r}: table {output.table!r} is used by the application already; an output has a "
                 "table that nothing else writes"
             )
+        if output.topic is None:
+            self.check_table(output.table)
         output.check(stream.name, stream.schema)
         self.outputs[stream.name] = output
+
+    def check_table(self, name: str) -> None:
+        """`InvalidOption` for a table of the engine: what it keeps there, nobody else may write."""
+        self.check_not_ours(name, f"table {name!r:.120}")
+        windows = {f"{self.application}.{window}" for window in self.windows}
+        if name in windows | {one.table for one in self.outputs.values()}:
+            raise InvalidOption(
+                f"application {self.application!r}: table {name!r} is that of a window or an output of it; read it "
+                "from the store, and give what procedures write another name"
+            )
+
+    def check_not_ours(self, table: str, what: str) -> None:
+        """`InvalidOption` if all applications keep something of their own in a table of that name."""
+        if table == APPLICATIONS or table in {f"{self.application}.{one}" for one in _OWN_TABLES}:
+            raise InvalidOption(
+                f"application {self.application!r}: {what}: in table {table!r} the engine keeps what it has to know; "
+                "expected another name"
+            )
 
     def _check_new(self, name: object, kind: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
