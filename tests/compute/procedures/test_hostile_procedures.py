@@ -15,7 +15,7 @@ from support.buckets.faulty_bucket import FaultyBucket
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
 from tussock.compute import procedures as ps
-from tussock.statestore import InvalidBatch, SchemaMismatch, StateStore
+from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
@@ -244,3 +244,35 @@ def test_a_procedure_cannot_go_on_from_a_call_that_raised(bucket: ObjectStore) -
         with declare(store):
             pass
         assert store.table("t").get("fallback") is None
+
+
+def test_a_name_that_something_else_commits_under_is_told_at_the_start(store: StateStore) -> None:
+    """Each start acknowledged one more batch, and was fenced at its commit as if another runner were there."""
+    with app_of(store, count) as app:
+        assert app.submit("p", [{"x": 1}]).result(10) == 1
+    with store.transaction(writer="a", batch_id=10**9) as tx:
+        tx.table("t").upsert([{"k": "z", "v": 1}])
+    for _ in range(2):
+        with pytest.raises(
+            InvalidOption, match="writer of that name which are not the application's, which has record 1"
+        ):
+            app_of(store, count).start()
+
+
+def test_a_name_that_was_a_writer_is_told_at_the_first_start(store: StateStore) -> None:
+    """A job that writes under the name of a new application."""
+    store.create_table("t", KV, primary_key=["k"])
+    epoch = store.new_epoch()
+    store.table("t").upsert([{"k": "z", "v": 1}], epoch)
+    store.commit_epoch(epoch, writer="a", batch_id=0)
+    with pytest.raises(InvalidOption, match="which has no row in table '_applications'"):
+        app_of(store, count).start()
+
+
+def test_an_application_whose_row_is_gone_does_not_begin_anew(store: StateStore) -> None:
+    """Batches that it was given would have been taken again."""
+    with app_of(store, count) as app:
+        assert app.submit("p", [{"x": 1}]).result(10) == 1
+    store.drop_table("_applications")
+    with pytest.raises(InvalidOption, match="that table was dropped"):
+        app_of(store, count).start()

@@ -64,8 +64,8 @@ class BackgroundCommit:
                 self._system.sleep(RETRY_SECONDS)
             except Fenced as error:
                 raise ApplicationFenced(
-                    f"application {name!r}: another runner has taken it over ({error}); this one ends, and what it had "
-                    "not replied is not done"
+                    f"application {name!r}: another runner has taken it over, or something else commits under its name "
+                    f"({error}); this one ends, and what it had not replied is not done"
                 ) from error
             except Conflict as error:
                 raise ApplicationFenced(
