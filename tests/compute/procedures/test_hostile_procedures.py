@@ -1,7 +1,9 @@
 """Programs and rows that nobody should write: each is refused or rolled back by name, and the application goes on."""
 
+import asyncio
 import dataclasses
 import datetime as dt
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -276,3 +278,152 @@ def test_an_application_whose_row_is_gone_does_not_begin_anew(store: StateStore)
     store.drop_table("_applications")
     with pytest.raises(InvalidOption, match="that table was dropped"):
         app_of(store, count).start()
+
+
+class Silent(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        return str(1 / 0)
+
+
+class Endless(Exception):
+    """Its text never comes."""
+
+    def __str__(self) -> str:
+        while True:
+            pass
+
+
+class Uncaught(BaseException):
+    """Not an `Exception`, as what ends a thread, a task of asyncio, or a panic of a library."""
+
+
+RAISED: dict[str, tuple[BaseException, str]] = {
+    "base": (Uncaught("x"), "Uncaught: x"),
+    "cancelled": (asyncio.CancelledError(), "CancelledError: "),
+    "interrupt": (KeyboardInterrupt(), "KeyboardInterrupt: "),
+    "exit": (SystemExit(3), "SystemExit: 3"),
+    "generator": (GeneratorExit(), "GeneratorExit: "),
+    "half": (ValueError(HALF), r"ValueError: caf\udce9"),
+    "no-text": (Silent(), "Silent"),
+    "endless-text": (Endless(), "Endless"),
+    "of-the-engine": (ps.NotDeterministic("mine"), "NotDeterministic: mine"),
+}
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "by-key"])
+@pytest.mark.parametrize("case", RAISED)
+def test_whatever_a_procedure_raises_is_its_batch_s_result(store: StateStore, case: str, partitioned: bool) -> None:
+    """Some ended the thread that runs all, and everybody waited for ever; some ended the application at each start."""
+    raised, cause = RAISED[case]
+    app = ps.App(store, "a", checkpoint=0, timeout=0.5, partition_by="k" if partitioned else None)
+    app.table("t", KV, primary_key=["k"])
+
+    @app.procedure("p", border=True, schema=pa.schema([("k", pa.string())]))
+    def run(tx: Any, batch: pa.Table) -> None:
+        tx.table("t").upsert([{"k": batch["k"][0].as_py(), "v": 1}])
+        if batch["k"][0].as_py() == "bad":
+            raise raised
+
+    @app.call_procedure("c")
+    def call(tx: Any) -> None:
+        raise raised
+
+    with app:
+        good = app.submit("p", [{"k": "good"}])
+        for ticket in (app.submit("p", [{"k": "bad"}]), app.call_async("c")):
+            with pytest.raises(ps.ProcedureError) as caught:
+                ticket.result(10)
+            assert caught.value.cause == cause
+            assert caught.value.__cause__ is raised
+        assert good.result(10) is None
+    with app:
+        with pytest.raises(ps.ProcedureError) as caught:
+            app.submit("p", [{"k": "bad"}], batch_id=2).result(10)
+        assert caught.value.cause == cause
+    assert store.table("t").get("bad") is None
+    assert store.table("t").get("good") is not None
+
+
+def test_an_error_behind_ten_thousand_keys_is_its_batch_s_result(store: StateStore) -> None:
+    """The list of the newest executions is no longer than that, and was asked for more."""
+    app = ps.App(store, "a", checkpoint=3600, partition_by="k")
+    app.table("t", pa.schema([("k", pa.int64())]), primary_key=["k"])
+
+    @app.procedure("p", border=True, schema=pa.schema([("k", pa.int64())]))
+    def run(tx: Any, batch: pa.Table) -> None:
+        if batch["k"][0].as_py() == 10_050:
+            raise ValueError("bad")
+
+    with app:
+        with pytest.raises(ps.ProcedureError, match="ValueError: bad"):
+            app.submit("p", pa.table({"k": range(10_100)})).result(60)
+        assert app.trace() == []
+        app.submit("p", [{"k": 1}]).result(10)
+        assert app.trace() == [("p", 2)]
+
+
+@pytest.mark.parametrize("reply", [{Point(1): 2}, nested(5000)], ids=["key", "nested"])
+def test_a_reply_that_cannot_be_read_again_is_refused(store: StateStore, reply: Any) -> None:
+    """It was written, and reading it for the caller ended the application."""
+    app = app_of(store, lambda tx, _: tx.reply(reply))
+    app.call_procedure("c")(lambda tx: reply)
+    with app:
+        for ticket in (app.submit("p", []), app.call_async("c")):
+            with pytest.raises(ps.ProcedureError):
+                ticket.result(10)
+        assert app.submit("p", [], batch_id=1).exception(10) is not None
+
+
+@pytest.mark.parametrize("checkpoint", [0, 60])
+def test_a_callback_cannot_end_a_thread_of_the_application(store: StateStore, checkpoint: float) -> None:
+    """A callback of a future that ended its thread took the thread of the log with it."""
+    ended: list[Any] = []
+
+    def leave(ticket: Any) -> None:
+        ended.append(ticket)
+        sys.exit(3)
+
+    with app_of(store, count, checkpoint=checkpoint) as app:
+        for number in (1, 2, 3):
+            app.submit("p", [{"x": 1}]).add_done_callback(leave)
+            assert app.submit("p", []).result(10) == number
+        assert app.submit("p", [], batch_id=6).result(10) == 3
+    assert len(ended) == 3
+
+
+class _Interrupted:
+    """A bucket in which something ends the thread that writes."""
+
+    def __init__(self, bucket: ObjectStore, folder: str) -> None:
+        self._bucket = bucket
+        self._folder = folder
+        self.is_on = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        if self.is_on and path.startswith(self._folder):
+            raise KeyboardInterrupt
+        return self._bucket.create(path, data)
+
+
+@pytest.mark.parametrize("folder", ["applications/", "log/"])
+@pytest.mark.parametrize("checkpoint", [0, 0.1, 3600])
+def test_callers_hear_of_whatever_ends_a_thread(bucket: ObjectStore, folder: str, checkpoint: float) -> None:
+    """Of the log, and of a commit: callers waited for ever."""
+    interrupted = _Interrupted(bucket, folder)
+    with open_on(interrupted, QuickSystem()) as store:
+        app = app_of(store, count, checkpoint=checkpoint)
+        app.start()
+        interrupted.is_on = True
+        ticket = app.submit("p", [{"x": 1}])
+        if folder == "applications/" or checkpoint == 0:
+            assert isinstance(ticket.exception(10), ps.ApplicationStopped)
+        else:
+            assert ticket.result(10) == 1
+        with pytest.raises(ps.ApplicationStopped, match="ended by KeyboardInterrupt"):
+            app.stop()
+        interrupted.is_on = False

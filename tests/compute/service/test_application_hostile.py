@@ -1,6 +1,7 @@
 """A node in bad company: bytes that are no requests, too large ones, floods. It refuses them, and serves others."""
 
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -174,3 +175,23 @@ def test_clients_of_ours_wait_when_the_node_is_full(node: ServeProcess) -> None:
     for at in range(4):
         assert sums[at::4] == sorted(sums[at::4])
         clients[at].close()
+
+
+def test_an_error_without_a_utf8_text_breaks_no_conversation(node: ServeProcess) -> None:
+    """Its reply could not be written, so that all others on their way had none."""
+    with ps.Client(node.address) as client:
+        tickets = [client.call_async("echo", 1), client.call_async("half"), client.call_async("echo", 2)]
+        assert tickets[0].result(SECONDS) == [1]
+        with pytest.raises(ps.ProcedureError) as caught:
+            tickets[1].result(SECONDS)
+        assert caught.value.cause == r"LookupError: caf\udce9"
+        assert tickets[2].result(SECONDS) == [2]
+    assert node.status()["failures"][-1]["text"].endswith(r"LookupError: caf\udce9")
+
+
+def test_a_callback_cannot_end_the_client(node: ServeProcess) -> None:
+    """It runs in the thread that takes the replies."""
+    with ps.Client(node.address) as client:
+        client.call_async("echo", 1).add_done_callback(lambda _: sys.exit(3))
+        assert client.call("echo", 2, timeout=SECONDS) == [2]
+        assert client.call("echo", 3, timeout=SECONDS) == [3]

@@ -5,7 +5,7 @@ from typing import Any
 
 from tussock.statestore import InvalidOption
 
-__all__ = ["check_nesting", "check_plain", "check_seconds", "check_text"]
+__all__ = ["cause_of", "check_nesting", "check_plain", "check_seconds", "check_text", "clean_text"]
 
 NESTING_MAX = 100
 """Of lists and dicts within each other: how deep Python can read depends on who asks, so on another start it could not.
@@ -30,6 +30,20 @@ def check_text(value: object, what: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidOption(f"{what} is {value!r:.100}; expected text, found half of a surrogate pair") from error
     return value
+
+
+def clean_text(text: str) -> str:
+    """The text as UTF-8 has it, for records, rows and messages: half of a surrogate pair becomes its number in hex."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def cause_of(error: BaseException) -> str:
+    """Class and text of what a user's code raised; the class alone if the text cannot be had."""
+    name = type(error).__name__
+    try:
+        return clean_text(f"{name}: {error}")
+    except BaseException:  # noqa: BLE001 - the text is a user's code, too
+        return name
 
 
 def check_nesting(value: object, what: str) -> None:

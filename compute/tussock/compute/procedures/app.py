@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds
+from tussock.compute.applications.arguments import check_seconds, clean_text
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.runner import Runner
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
@@ -291,7 +291,7 @@ class App(Declarations):
             "application": self.name,
             "layer": "procedures",
             "state": state,
-            "failure": str(failure or ""),
+            "failure": clean_text(str(failure or "")),
             "recovery": self._recovery,
             "waiting": 0 if runner is None else runner.waiting,
             **({} if runner is None else self.stats()),

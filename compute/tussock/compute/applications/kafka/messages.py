@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.tables.typed_input import conform
@@ -58,7 +59,7 @@ class MessageDecoder:
         for message in messages:
             try:
                 given = self._rows_of(message)
-            except Exception as error:  # noqa: BLE001 - of a user's function, too
+            except BaseException as error:  # noqa: BLE001 - of a user's function, too
                 bad.append(self._bad(message, error))
                 continue
             rows.append(given)
@@ -113,8 +114,8 @@ class MessageDecoder:
             raise SchemaMismatch(f"decode() returned {found!r:.100}; expected a dict, a list of dicts, or None")
         return rows
 
-    def _bad(self, message: KafkaMessage, error: Exception) -> BadMessage:
-        cause = f"{type(error).__name__}: {error}"[:_CAUSE_MAX]
+    def _bad(self, message: KafkaMessage, error: BaseException) -> BadMessage:
+        cause = cause_of(error)[:_CAUSE_MAX]
         origin = f"{self._topic}/{message.partition}/{message.offset:020d}"
         return BadMessage(origin, message.value or b"", cause)
 
