@@ -427,3 +427,50 @@ def test_callers_hear_of_whatever_ends_a_thread(bucket: ObjectStore, folder: str
         with pytest.raises(ps.ApplicationStopped, match="ended by KeyboardInterrupt"):
             app.stop()
         interrupted.is_on = False
+
+
+LONG = "x" * (1 << 20)
+
+
+def dictionary(count: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, None] * count, pa.int16()), pa.array([LONG]))
+
+
+def views(count: int) -> pa.Array:
+    """Views of one text."""
+    whole = pa.array([LONG], pa.string_view())
+    view = whole.buffers()[1].to_pybytes()[:16]
+    return pa.Array.from_buffers(pa.string_view(), count, [None, pa.py_buffer(view * count), *whole.buffers()[2:]])
+
+
+def lists(count: int) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, 2 * count], pa.int32()), dictionary(count))
+
+
+PACKED: dict[str, tuple[Callable[[int], pa.Array], pa.DataType]] = {
+    "dictionary": (dictionary, pa.string()),
+    "views": (views, pa.string()),
+    "other-dictionary": (dictionary, pa.dictionary(pa.int32(), pa.large_string())),
+    "in-lists": (lists, pa.list_(pa.string())),
+    "in-structs": (
+        lambda count: pa.StructArray.from_arrays([dictionary(count)], ["f"]),
+        pa.struct([("f", pa.string())]),
+    ),
+    "of-lists": (
+        lambda count: pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int16()), pa.array([[LONG]])),
+        pa.list_(pa.string()),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PACKED)
+def test_a_small_batch_cannot_stand_for_gigabytes(store: StateStore, case: str) -> None:
+    """A message of 8 MB with a dictionary took 5 GB; what is not far larger than it seems runs."""
+    packed, kind = PACKED[case]
+    app = ps.App(store, "a", checkpoint=3600)
+    app.procedure("p", border=True, schema=pa.schema([("s", kind)]))(lambda tx, batch: tx.reply(batch.num_rows))
+    with app:
+        with pytest.raises(InvalidBatch, match="stand for"):
+            app.submit("p", pa.table({"s": packed(257)}))
+        small = pa.table({"s": packed(3)})
+        assert app.submit("p", small).result(10) == small.num_rows

@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
+from tussock.statestore.rows.packed_columns import check_unpacked
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
@@ -45,7 +46,10 @@ class TupleShape:
             if table is not None:
                 return table
         try:
-            batch = conform(_arrow(rows, self._what), self.schema, (), self._what)
+            given = _arrow(rows, self._what)
+            if not isinstance(given, list):
+                check_unpacked(given, self.schema, self._what)
+            batch = conform(given, self.schema, (), self._what)
         except SchemaMismatch as error:
             raise SchemaMismatch(str(error).replace(f"table {self._what!r}", self._what)) from error
         return pa.Table.from_arrays(batch.columns, schema=self.schema)

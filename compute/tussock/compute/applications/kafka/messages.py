@@ -11,6 +11,7 @@ import pyarrow as pa
 from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
+from tussock.statestore.rows.packed_columns import check_unpacked
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["KafkaMessage", "MessageDecoder"]
@@ -104,6 +105,7 @@ class MessageDecoder:
         with pa.ipc.open_stream(pa.py_buffer(message.value)) as reader:
             table = reader.read_all()
         table.validate(full=True)
+        check_unpacked(table, self.given, f"topic {self._topic}")
         batch = conform(table, self.given, (), f"topic {self._topic}")
         return pa.Table.from_arrays(batch.columns, schema=self.given)
 
