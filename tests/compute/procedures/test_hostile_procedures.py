@@ -17,7 +17,7 @@ from support.buckets.faulty_bucket import FaultyBucket
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
 from tussock.compute import procedures as ps
-from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore
+from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore, StoreClosed
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
@@ -474,3 +474,44 @@ def test_a_small_batch_cannot_stand_for_gigabytes(store: StateStore, case: str) 
             app.submit("p", pa.table({"s": packed(257)}))
         small = pa.table({"s": packed(3)})
         assert app.submit("p", small).result(10) == small.num_rows
+
+
+@pytest.mark.parametrize("partition_by", [None, "k"])
+def test_what_a_procedure_keeps_is_of_no_use_after_its_end(store: StateStore, partition_by: str | None) -> None:
+    """A table that was kept wrote what no record had: others read it, and the next start did not find it."""
+    app = ps.App(store, "a", partition_by=partition_by)
+    app.table("t", KV, primary_key=["k"])
+    out = app.stream("out", pa.schema([("k", pa.string())]))
+    kept: list[Any] = []
+
+    def keep(tx: Any, *_: Any) -> None:
+        kept.append(tx)
+
+    app.procedure("p", border=True, emits=out, schema=out.schema)(
+        lambda tx, batch: kept.extend((tx, tx.table("t"), tx.table("t").upsert))
+    )
+    app.call_procedure("c")(keep)
+    with app:
+        app.submit("p", [{"k": "a"}]).result(10)
+        app.call("c", timeout=10)
+        tx, table, upsert, called = kept
+        for late in (
+            lambda: tx.table("t"),
+            lambda: tx.emit(out, [{"k": "a"}]),
+            lambda: tx.reply(1),
+            lambda: tx.now(),
+            lambda: tx.random(),
+            lambda: tx.uuid(),
+            lambda: tx.call_external(lambda key: 1, "key"),
+            lambda: table.upsert([{"k": "a", "v": 1}]),
+            lambda: table.ingest_batch(pa.record_batch({"k": ["a"], "v": [1]})),
+            lambda: table.delete(["a"]),
+            lambda: table.get("a"),
+            lambda: table.read(),
+            lambda: upsert([{"k": "a", "v": 1}]),
+            lambda: called.table("t"),
+        ):
+            with pytest.raises(StoreClosed, match="has ended, and so has its transaction"):
+                late()
+        assert app.submit("p", []).result(10) is None
+    assert store.table("t").get("a") is None

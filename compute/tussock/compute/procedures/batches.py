@@ -136,6 +136,7 @@ class Batches:
         )
         self.insertions.begin_step()
         error = self._guarded(procedure, running.batch_id, lambda: self._run(running, procedure, tx))
+        tx.end()
         if error is None:
             self.trace.append((procedure.name, running.batch_id))
             running.steps += 1
@@ -172,6 +173,7 @@ class Batches:
             replies.append(pack_value(replied if has_replied else value))
 
         error = self._guarded(call, None, run)
+        tx.end()
         if error is not None:
             self._delta.undo()
             return pack_value(None), None, error
