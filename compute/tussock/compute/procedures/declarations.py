@@ -147,7 +147,7 @@ class Declarations:
 
         def declare(fn: F) -> F:
             at = on.name if isinstance(on, AppTable) else on
-            self._definitions.add_trigger(f"{fn.__name__}_{len(self._definitions.triggers)}", fn, at)
+            self._definitions.add_trigger(fn, at)
             return fn
 
         return declare

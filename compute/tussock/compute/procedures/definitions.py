@@ -10,11 +10,13 @@ import pyarrow as pa
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.progress import APPLICATIONS
 from tussock.compute.procedures.borders.output import Output
+from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_LETTERS = re.compile(r"[A-Za-z0-9_]+")
 _OWN_TABLES = ("replies", "streams", "dead_letters")
 """Of each application, behind its name and a dot; `state.py` creates them."""
 WINDOW_ROWS_MAX = 1_000_000
@@ -159,6 +161,7 @@ class Definitions:
     ) -> None:
         """A procedure; `InvalidOption` unless it is either a border or consumes something."""
         self._check_new(name, "procedure")
+        check_function(run, f"procedure {name!r}")
         taken = self._streams(consumes, f"procedure {name!r}: consumes")
         given = self._streams(emits, f"procedure {name!r}: emits")
         if border and taken:
@@ -181,8 +184,11 @@ class Definitions:
             name, run, border, taken, given, self._tables(writes, f"procedure {name!r}"), schema
         )
 
-    def add_trigger(self, name: str, run: Callable[..., Any], on: object) -> None:
-        """A trigger on something that was declared."""
+    def add_trigger(self, run: Callable[..., Any], on: object) -> None:
+        """A trigger on something that was declared; it has its function's name, and a number."""
+        check_function(run, "a trigger")
+        letters = "".join(_LETTERS.findall(getattr(run, "__name__", "")))[:80]
+        name = f"trigger_{letters}_{len(self.triggers)}"
         self._check_new(name, "trigger")
         known: dict[str, Any] = {**self.streams, **self.windows}
         at = on if isinstance(on, str) else getattr(on, "name", None)
@@ -197,6 +203,7 @@ class Definitions:
     def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
         """A call procedure."""
         self._check_new(name, "call procedure")
+        check_function(run, f"call procedure {name!r}")
         self.calls[name] = CallProcedure(name, run, self._tables(writes, f"call procedure {name!r}"))
 
     def add_feed(self, procedure: str, feed: Any, name: object) -> None:
