@@ -17,7 +17,7 @@ from support.buckets.faulty_bucket import FaultyBucket
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
 from tussock.compute import procedures as ps
-from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore, StoreClosed
+from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore, StoreClosed, TableNotFound
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
@@ -515,3 +515,37 @@ def test_what_a_procedure_keeps_is_of_no_use_after_its_end(store: StateStore, pa
                 late()
         assert app.submit("p", []).result(10) is None
     assert store.table("t").get("a") is None
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [HALF, {HALF: 1}, nested(101), nested(5000), {Point(1): 1}, 1 << 64, object()],
+    ids=lambda one: type(one).__name__,
+)
+def test_arguments_that_cannot_be_read_again_are_refused(store: StateStore, argument: Any) -> None:
+    """Some ended the application when it read them, some a start from a deeper place of a program."""
+    app = app_of(store, count)
+    app.call_procedure("c")(lambda tx, *values: len(values))
+    with app:
+        with pytest.raises(InvalidOption, match="call procedure 'c': its arguments"):
+            app.call("c", argument)
+        assert app.call("c", 1, nested(99)) == 2
+        with pytest.raises(SchemaMismatch, match="cannot be recorded"):
+            app.submit("p", [{"x": nested(70)}])
+        for name in ([], HALF, 5, None):
+            with pytest.raises(InvalidOption, match="no border procedure"):
+                app.submit(name, [])
+            with pytest.raises(InvalidOption, match="no call procedure"):
+                app.call(name)
+
+
+def test_a_table_that_was_dropped_is_named(store: StateStore) -> None:
+    """By the application that wrote to it, and by its next start, which blamed the procedure."""
+    app = app_of(store, count, checkpoint=3600)
+    app.start()
+    assert app.submit("p", [{"x": 1}]).result(10) == 1
+    store.drop_table("t")
+    with pytest.raises(TableNotFound, match="table 't' was dropped while 'a' had rows for it"):
+        app.stop()
+    with pytest.raises(TableNotFound, match="application 'a': table 't' was dropped since it was declared"):
+        app.start()

@@ -77,7 +77,7 @@ def _walk(value: object, what: str, *, is_strict: bool) -> None:
         if not inner:
             return
         level = inner
-    raise InvalidOption(f"{what} has lists and dicts nested more than {NESTING_MAX} deep; expected less")
+    raise InvalidOption(f"{what}: lists and dicts nest more than {NESTING_MAX} deep; expected less")
 
 
 def _comes_back(value: object) -> bool:
