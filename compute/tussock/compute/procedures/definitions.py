@@ -262,7 +262,7 @@ class Definitions:
             )
 
     def check_not_ours(self, table: str, what: str) -> None:
-        """`InvalidOption` if all applications keep something of their own in a table of that name."""
+        """`InvalidOption` if all applications keep something in a table of that name."""
         if table == APPLICATIONS or table in {f"{self.application}.{one}" for one in _OWN_TABLES}:
             raise InvalidOption(
                 f"application {self.application!r}: {what}: in table {table!r} the engine keeps what it has to know; "

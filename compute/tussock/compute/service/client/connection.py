@@ -23,7 +23,7 @@ from tussock.statestore.errors import MessageTooLarge, TussockError
 
 __all__ = ["ApplicationConnection"]
 
-log = get_logger("tussock.application.client")
+log = get_logger("tussock.compute.applications.client")
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 1.0
 """Between two attempts to connect."""
