@@ -217,3 +217,23 @@ def test_the_log_of_another_application(left: Left) -> None:
     for path in other.objects:
         put(left.log, path, other.log.get(path))
     assert "another application" in is_refused(left, other.objects[0], CorruptLog)
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "link"])
+def test_what_takes_the_next_number_and_is_no_object_is_named(tmp_path: Path, obstacle: str) -> None:
+    """A start tried that number for ever: it could not be created, and no list had it."""
+    left = leave(open_bucket(tmp_path.as_uri()))
+    following = f"{FOLDER}{len(left.objects) + 1:020d}"
+    if obstacle == "folder":
+        (tmp_path / following).mkdir()
+    else:
+        (tmp_path / following).symlink_to(tmp_path / "nowhere")
+    told = f"{following} in .* can neither be read nor created"
+    with open_on(left.bucket, QuickSystem()) as store, pytest.raises(CorruptLog, match=told):
+        Program(left.plan, store).app.start()
+    if obstacle == "folder":
+        (tmp_path / following).rmdir()
+    else:
+        (tmp_path / following).unlink()
+    with open_on(left.bucket, QuickSystem()) as store, Program(left.plan, store).app as app:
+        assert len(app.trace()) >= len(BATCHES)

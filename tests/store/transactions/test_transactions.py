@@ -4,7 +4,7 @@
 import contextlib
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -371,3 +371,28 @@ def test_what_a_transaction_cannot_do_is_refused(orders: StateStore) -> None:
     assert orders.table("orders").get(1)["amount"] == 1
     with pytest.raises(StoreClosed, match="the transaction is over"):
         table.upsert(rows(2))
+
+
+async def later(tx: Transaction) -> None:
+    """Nothing of it runs when it is called."""
+    tx.table("orders").upsert(rows(77))
+
+
+def steps(tx: Transaction) -> Iterator[None]:
+    """Nothing of it runs when it is called, either."""
+    tx.table("orders").upsert(rows(77))
+    yield
+
+
+@pytest.mark.parametrize("fn", [5, None, later, steps, lambda tx: later(tx)])
+def test_what_does_not_run_when_it_is_called_is_no_transaction(orders: StateStore, fn: Any) -> None:
+    """It did nothing, and an empty transaction was reported as committed."""
+    before = orders.committed_epoch
+    with pytest.raises(InvalidOption, match="the function of a transaction"):
+        orders.transact(fn)
+    assert orders.committed_epoch == before
+
+
+def test_rows_that_a_transaction_returns_may_be_read_later(orders: StateStore) -> None:
+    """Reads are generators, and no transactions."""
+    assert sum(batch.num_rows for batch in orders.transact(lambda tx: tx.table("orders").read())) == 10

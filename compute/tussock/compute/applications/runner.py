@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tussock.compute.applications.background import BackgroundCommit
 from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
 from tussock.compute.applications.input_log import InputLog
-from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
+from tussock.compute.applications.log_writer import LogGroup, LogWriter, failure_of, give
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
@@ -244,8 +244,8 @@ class Runner:
                     self._running = None
                 self._look_after()
             self._end()
-        except Exception as error:  # noqa: BLE001 - every caller who waits has to hear of it
-            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - every caller who waits has to hear of it
+            self._fail(failure_of(error))
 
     def _next_request(self) -> Request | None:
         try:

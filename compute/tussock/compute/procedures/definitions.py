@@ -8,12 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.applications.progress import APPLICATIONS
 from tussock.compute.procedures.borders.output import Output
+from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_LETTERS = re.compile(r"[A-Za-z0-9_]+")
+_OWN_TABLES = ("replies", "streams", "dead_letters")
+"""Of each application, behind its name and a dot; `state.py` creates them."""
 WINDOW_ROWS_MAX = 1_000_000
 DEFINITIONS_MAX = 1000
 """Of each kind in one application."""
@@ -117,6 +122,12 @@ class Definitions:
     ) -> Window:
         """A window; `InvalidOption` for sizes that cannot be."""
         self._check_new(name, "window")
+        self.check_not_ours(f"{self.application}.{name}", f"window {name!r}")
+        if f"{self.application}.{name}" in {*self.tables, *(one.table for one in self.outputs.values())}:
+            raise InvalidOption(
+                f"window {name!r} is kept in table {self.application + '.' + name!r}, which the application has "
+                "declared for itself: give the window another name"
+            )
         if not isinstance(on, Stream) or self.streams.get(on.name) is not on:
             raise InvalidOption(f"window {name!r}: on={on!r:.100}; expected a stream of this application")
         if (rows is None) == (batches is None):
@@ -150,6 +161,7 @@ class Definitions:
     ) -> None:
         """A procedure; `InvalidOption` unless it is either a border or consumes something."""
         self._check_new(name, "procedure")
+        check_function(run, f"procedure {name!r}")
         taken = self._streams(consumes, f"procedure {name!r}: consumes")
         given = self._streams(emits, f"procedure {name!r}: emits")
         if border and taken:
@@ -172,8 +184,11 @@ class Definitions:
             name, run, border, taken, given, self._tables(writes, f"procedure {name!r}"), schema
         )
 
-    def add_trigger(self, name: str, run: Callable[..., Any], on: object) -> None:
-        """A trigger on something that was declared."""
+    def add_trigger(self, run: Callable[..., Any], on: object) -> None:
+        """A trigger on something that was declared; it has its function's name, and a number."""
+        check_function(run, "a trigger")
+        letters = "".join(_LETTERS.findall(getattr(run, "__name__", "")))[:80]
+        name = f"trigger_{letters}_{len(self.triggers)}"
         self._check_new(name, "trigger")
         known: dict[str, Any] = {**self.streams, **self.windows}
         at = on if isinstance(on, str) else getattr(on, "name", None)
@@ -188,6 +203,7 @@ class Definitions:
     def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
         """A call procedure."""
         self._check_new(name, "call procedure")
+        check_function(run, f"call procedure {name!r}")
         self.calls[name] = CallProcedure(name, run, self._tables(writes, f"call procedure {name!r}"))
 
     def add_feed(self, procedure: str, feed: Any, name: object) -> None:
@@ -230,8 +246,28 @@ class Definitions:
                 f"stream {stream.name!r}: table {output.table!r} is used by the application already; an output has a "
                 "table that nothing else writes"
             )
+        if output.topic is None:
+            self.check_table(output.table)
         output.check(stream.name, stream.schema)
         self.outputs[stream.name] = output
+
+    def check_table(self, name: str) -> None:
+        """`InvalidOption` for a table of the engine: what it keeps there, nobody else may write."""
+        self.check_not_ours(name, f"table {name!r:.120}")
+        windows = {f"{self.application}.{window}" for window in self.windows}
+        if name in windows | {one.table for one in self.outputs.values()}:
+            raise InvalidOption(
+                f"application {self.application!r}: table {name!r} is that of a window or an output of it; read it "
+                "from the store, and give what procedures write another name"
+            )
+
+    def check_not_ours(self, table: str, what: str) -> None:
+        """`InvalidOption` if all applications keep something in a table of that name."""
+        if table == APPLICATIONS or table in {f"{self.application}.{one}" for one in _OWN_TABLES}:
+            raise InvalidOption(
+                f"application {self.application!r}: {what}: in table {table!r} the engine keeps what it has to know; "
+                "expected another name"
+            )
 
     def _check_new(self, name: object, kind: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -5,17 +5,16 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds
-from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
-from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
+from tussock.compute.applications.arguments import check_seconds, check_text
+from tussock.compute.procedures.app import TRACE_MAX
+from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, pack_arguments
+from tussock.compute.procedures.rows import TupleShape, arrow_rows, is_plain, plain_rows, to_table
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
-from tussock.compute.service.rpc.values import arrow_bytes
 from tussock.meta.client.addresses import addresses_in
 from tussock.statestore.base.identity import access_from
 from tussock.statestore.base.system import RealSystem
@@ -24,7 +23,6 @@ from tussock.statestore.errors import InvalidOption
 __all__ = ["Client"]
 
 OUTSTANDING_MAX = 9000
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Client:
@@ -48,9 +46,12 @@ class Client:
         For `deadline` seconds a request that has not begun is tried again; with `outstanding` requests under way the
         next one waits. Raises `InvalidOption`.
         """
-        if not isinstance(address, str) or "," in address:
-            raise InvalidOption(f"the application's address is {address!r:.200}; expected HOST:PORT")
-        addresses_in(address)
+        try:
+            if not isinstance(address, str) or len(addresses_in(address)) > 1:
+                raise InvalidOption("there is one address")
+        except InvalidOption:
+            shown = "***" if isinstance(address, str) and "@" in address else address
+            raise InvalidOption(f"the application's address is {shown!r:.200}; expected HOST:PORT") from None
         check_seconds(deadline, f"client of {address}: deadline", none=False)
         if type(outstanding) is not int or not 1 <= outstanding <= OUTSTANDING_MAX:
             raise InvalidOption(f"outstanding is {outstanding!r:.100}; expected 1 to {OUTSTANDING_MAX:,}")
@@ -74,22 +75,16 @@ class Client:
         """
         if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
             raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
-        submit = pb.Submit(procedure=procedure, batch_id=batch_id or 0)
+        submit = pb.Submit(procedure=check_text(procedure, "the border procedure"), batch_id=batch_id or 0)
         if type(rows) is list and all(type(row) is dict and is_plain(row) for row in rows):
-            submit.plain = _encode(rows)
+            submit.plain = plain_rows(rows, f"procedure {procedure!r}")
         if not submit.plain or len(submit.plain) > PLAIN_BYTES_MAX:
-            submit.arrow = arrow_bytes(self._table(procedure, rows))
+            submit.arrow = arrow_rows(self._table(procedure, rows), f"procedure {procedure!r}")
         return self.ask(pb.Request(submit=submit), is_repeatable=batch_id is not None)
 
     def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
         """Run a call procedure, as `App.call_async`. `OutcomeUnknown` if the connection breaks after it was sent."""
-        try:
-            packed = _encode(arguments)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise InvalidOption(
-                f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
-                "strings, bytes, lists and dicts of them"
-            ) from error
+        packed = pack_arguments(check_text(name, "the call procedure"), arguments)
         return self.ask(pb.Request(call=pb.Call(name=name, arguments=packed)), is_repeatable=False)
 
     def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
@@ -104,7 +99,7 @@ class Client:
 
     def window_rows(self, name: str, *, staged: bool = False) -> pa.Table:
         """The visible tuples of a window, oldest first; or those that wait for a slide."""
-        return self._look(pb.Request(window_rows=pb.WindowRows(window=name, staged=staged)))
+        return self._look(pb.Request(window_rows=pb.WindowRows(window=check_text(name, "the window"), staged=staged)))
 
     def stats(self) -> dict[str, int]:
         """Counts of the service's run, as `App.stats`."""
