@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from tussock.meta.log.format import decode_snapshot, encode_snapshot
+from tussock.meta.log.format import decode_base, encode_base
 from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
 from tussock.meta.version.deltas.delta import Delta, advance
 from tussock.meta.version.deltas.tables import CreateTable
@@ -154,9 +154,9 @@ def measure(ssts: int) -> dict[str, object]:
     for number in range(50):
         claim = ClaimCompaction(task=l0_task(base, chance, number))
         l0_claims.append(timed(lambda claim=claim: advance(base, [claim]))[0])
-    data = encode_snapshot(version)
-    writing = min(timed(lambda: (encode_snapshot(version), version)[1])[0] for _ in range(5))
-    loading = min(timed(lambda: decode_snapshot("x", version.seq, data))[0] for _ in range(5))
+    data = encode_base(version)
+    writing = min(timed(lambda: (encode_base(version), version)[1])[0] for _ in range(5))
+    loading = min(timed(lambda: decode_base("x", version.seq, data))[0] for _ in range(5))
     return {
         "ssts": sum(len(run) for run in base.tables[1].levels.runs()),
         "commit": spread(commits),

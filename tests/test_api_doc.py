@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import tussock.statestore
+from tussock.compute import procedures
 from tussock.statestore import errors
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
@@ -84,6 +85,15 @@ def test_every_public_name_has_a_section() -> None:
     listed = re.findall(r"`(\w+)`", section("Errors"))
     assert sorted(titles + listed) == sorted(PUBLIC)
     assert sorted(listed) == sorted(errors.__all__)
+
+
+def test_every_public_name_of_procedures_is_listed() -> None:
+    """The errors of the store that their calls raise included; each can be imported from there."""
+    listed = set(re.findall(r"`(\w+)`", section("Procedures"))) - {"submit"}
+    assert listed == set(procedures.__all__)
+    assert all(hasattr(procedures, name) for name in listed)
+    assert procedures.InvalidBatch is tussock.statestore.InvalidBatch
+    assert procedures.SchemaMismatch is tussock.statestore.SchemaMismatch
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

@@ -103,6 +103,22 @@ def test_links_have_a_target(path: Path) -> None:
     assert broken == []
 
 
+def test_tests_that_documents_name_exist() -> None:
+    """A requirement whose test was renamed, or is gone, would look tested."""
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^\s*def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    named = {
+        (name_of(path), name)
+        for path in documents()
+        for name in re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8"))
+    }
+    assert ("docs/procedures.md", "test_a_torn_end") in named
+    assert not {(page, name) for page, name in named if name not in there}
+
+
 @pytest.mark.parametrize("path", documents(), ids=name_of)
 def test_python_blocks_say_whether_they_run(path: Path) -> None:
     """A Python block without a mark would rot unseen; one that does not run has a reason."""

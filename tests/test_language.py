@@ -21,7 +21,9 @@ PATTERNS = {
     ),
     "say how many, how long or how often, or 'that many'": re.compile(r"\b[Ss]o (?:many|long|often|much)\b"),
     "its own ..., their own ..., one of our ...": re.compile(r"\bof (?:ours|its own|their own|one's own|your own)\b"),
-    "functions return": re.compile(r"(?:[;:.] |\"\"\")[Aa]nswers (?:a|an|the|whether|how|what|with|all|each|the)\b"),
+    "functions return": re.compile(
+        r"(?:[;:.,] |\"\"\"|`\w+` |\(\)` )[Aa]nswers (?:an?|the|whether|how|what|with|all|each|its?|those)\b"
+    ),
     "until": re.compile(r"\b[Tt]ill\b"),
 }
 
@@ -63,6 +65,7 @@ def test_words_are_plain(instead: str) -> None:
         ("say how many, how long or how often, or 'that many'", "it waits so long that a lease ends"),
         ("its own ..., their own ..., one of our ...", "a file of its own"),
         ("functions return", '"""Answers the epoch."""'),
+        ("functions return", "Take it over; answers its generation."),
         ("until", "it waits till then"),
     ],
 )

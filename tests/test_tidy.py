@@ -59,6 +59,7 @@ BANNED_TEXT = {
 EXEMPT: dict[tuple[str, str], str] = {
     ("time", "statestore/tussock/statestore/base/system.py"): "the one module that may ask the machine",
     ("time", "compute/tussock/compute/applications/draws.py"): "a class only; its bits are the system's",
+    ("time", "compute/tussock/compute/functions/program/context.py"): "a class only, for a type",
     ("time", "compute/tussock/compute/procedures/partitions/group_draws.py"): "a class only; its bits are a hash",
     ("time", "compute/tussock/compute/procedures/context.py"): "the same class, as a type",
     ("reach", "tests/support/inside.py"): "the one place where tests reach inside: each reach has a name and a reason",
@@ -210,10 +211,11 @@ def test_folders_stay_small() -> None:
 
 
 def test_modules_are_named_by_nouns() -> None:
-    """No module is named by what it does: it is `restore`, and not the participle."""
+    """No module is named by what it does or by what was done to it: it is `restore`, and not a participle."""
     nouns = {"encoding", "hashing", "opening", "recurring"}
-    doing = [relative(path) for path in python_files(*ROOMS) if path.stem.endswith("ing") and path.stem not in nouns]
-    assert doing == []
+    nouns |= {"chunked", "embedded", "renumbered"}  # as the class in it
+    stems = [(path.stem, relative(path)) for path in python_files(*ROOMS)]
+    assert [path for stem, path in stems if re.search("(ing|[^e]ed)$", stem) and stem not in nouns] == []
 
 
 def test_class_names_are_unique() -> None:
@@ -249,6 +251,28 @@ def test_named_files_exist() -> None:
         if missing := sorted({name for name in named if name not in ends}):
             gone[relative(path)] = f"names {', '.join(missing)}"
     assert_only_exempt("named", gone)
+
+
+def test_rooms_of_tests_are_in_their_table() -> None:
+    """`docs/testing.md` names each folder of tests, and no other."""
+    text = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `tests/(\w+)`[^|]*\| [^|]* \|([^|]*)\|$", text, re.MULTILINE)
+    named = {f"tests/{folder}/{room}" for folder, names in rooms for room in re.findall(r"`(\w+)`", names)}
+    named |= set(re.findall(r"`(tests/\w+(?:/\w+)?)`", text))
+    folders = {relative(path.parent) for path in python_files("tests")}
+    folders = {folder for folder in folders if len(Path(folder).parts) in (2, 3)}
+    harnesses = ("tests/cluster/", "tests/simulation/")  # each has a page, which says what is in them
+    assert sorted(folder for folder in folders - named if not folder.startswith(harnesses)) == []
+    assert sorted(folder for folder in named if not (ROOT / folder).is_dir()) == []
+
+
+def test_loggers_are_in_their_table() -> None:
+    """`docs/operations.md` names each logger; `NAME.*` stands for those below NAME."""
+    named = re.findall(r"`(tussock\.[\w.]+\*?)`", (ROOT / "docs/operations.md").read_text(encoding="utf-8"))
+    wide = tuple(name.removesuffix("*") for name in named if name.endswith("*"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python_files(*ROOMS))
+    loggers = set(re.findall(r"get_logger\(\"([\w.]+)\"\)", code))
+    assert sorted(name for name in loggers - set(named) if not name.startswith(wide)) == []
 
 
 def test_recipes_name_existing_files() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from voter.board import COUNTED, NOT_IN, RECENT, VOTE, VOTED, declare, remove_due, write_trending
 
-from tussock.compute.procedures import App
+from tussock.compute.procedures import App, TableFeed
 from tussock.statestore import StateStore
 
 __all__ = ["make"]
@@ -33,19 +33,23 @@ def make(
     contestants: int = 25,
     votes_per_phone: int = 1,
     remove_every: int = 1000,
+    feed: TableFeed | None = None,
     **options: Any,
 ) -> App:
     """The application, ready to start; `options` are those of `App`.
 
-    Submit batches of `VOTE` to `validate`; the reply is a list, for each vote `COUNTED`, `NOT_IN` or `VOTED`.
+    Submit batches of `VOTE` to `validate`; the reply is a list, for each vote `COUNTED`, `NOT_IN` or `VOTED`. Or let it
+    have the batches of a `feed`, whose rows have a column `at`, too: within a batch they are in its order.
     """
     app = App(store, name, **options)
     declare(app, store, contestants)
     valid, counted, settled = (app.stream(stream, CONTESTANT) for stream in ("valid", "counted", "settled"))
     recent = app.window("recent", on=settled, rows=RECENT, slide=1)
 
-    @app.procedure("validate", border=True, schema=VOTE, emits=valid)
+    @app.procedure("validate", border=True, schema=VOTE if feed is None else None, emits=valid)
     def validate(tx: Any, batch: pa.Table) -> list[dict[str, int]]:
+        if feed is not None:
+            batch = batch.sort_by("at")
         known, votes = tx.table("contestants"), tx.table("votes")
         replies, accepted = [], []
         for phone, number in zip(batch["phone"].to_pylist(), batch["contestant"].to_pylist(), strict=True):
@@ -83,6 +87,9 @@ def make(
     @app.trigger(recent)
     def trending(tx: Any, rows: pa.Table) -> None:
         write_trending(tx, rows["contestant"].to_numpy())
+
+    if feed is not None:
+        app.feed("validate", feed)
 
     return app
 

@@ -1,11 +1,16 @@
 """The voter in Spark's tasks: what of it can be partitioned by key, for more votes than one process takes.
 
 One phone's votes do not need another's, and one contestant's count does not need another's. So there are two
-applications: `phones` judges votes phone by phone, and `counts` counts what it accepted, contestant by contestant. What
-needs all votes in order is not here: the leaderboard's removals, and what is trending among the newest hundred.
-Reads rank the counts instead, of which there are as many as contestants.
+applications: `phones` judges votes phone by phone, and `counts` counts what it accepted, contestant by contestant.
 
+Both do without removals, and so without what is trending. Removals need one home: which contestant goes depends on all
+votes so far, in their order, and gives votes back to phones of all partitions; whether a later vote counts depends on
+that. So here Spark judges votes and counts them, and reads rank the counts, of which there are as many as contestants.
 `checker.py` without removals says which votes count.
+
+For the whole show Spark does what needs no other vote, and one application the rest: `make_screen` drops votes for
+contestants that never were, in Spark's tasks, and `application.make` with a feed of its table judges what is left,
+removes and keeps the board, embedded or served. `checker.py` says what comes of all votes.
 """
 
 from collections.abc import Callable
@@ -19,7 +24,7 @@ import tussock.compute.spark as ts
 from tussock.compute.procedures import App
 from tussock.statestore import StateStore
 
-__all__ = ["count_votes", "make_counts", "make_phones", "top"]
+__all__ = ["count_votes", "make_counts", "make_phones", "make_screen", "top"]
 
 ACCEPTED = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("contestant", "phone", "nth")])
 
@@ -56,6 +61,19 @@ def make_counts(store: StateStore, name: str = "counts", **options: Any) -> App:
         contestant = batch["contestant"][0].as_py()
         row = tx.table("vote_counts").get(contestant) or {"votes": 0}
         tx.table("vote_counts").upsert([{"contestant": contestant, "votes": row["votes"] + batch.num_rows}])
+
+    return app
+
+
+def make_screen(store: StateStore, name: str = "screen", *, contestants: int = 25, **options: Any) -> App:
+    """Leaves votes for contestants that never were; table `screened` gets the others, with their place `at` in time."""
+    app = App(store, name, partition_by=["phone"], **options)
+    votes = pa.schema([*VOTE, pa.field("at", pa.int64(), nullable=False)])
+    app.table("screened", votes, primary_key=["phone", "at"])
+
+    @app.procedure("screen", border=True, schema=votes)
+    def screen(tx: Any, batch: pa.Table) -> None:
+        tx.table("screened").upsert([vote for vote in batch.to_pylist() if 1 <= vote["contestant"] <= contestants])
 
     return app
 

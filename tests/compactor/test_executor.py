@@ -142,7 +142,7 @@ def test_inputs_leave_nothing_in_the_block_cache(room: Room) -> None:
     puts = [Put(b"%04d" % n, 1, b"v" * 30) for n in range(1000)]
     runs = [store_run(room.bucket, puts, block_bytes=300, sst_bytes=9000, epoch=epoch) for epoch in (2, 1)]
     counts = RequestCounts(room.bucket)
-    sstables = Sstables(counts.for_caller("compaction"), 1 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("compaction"), 1 << 20, RealSystem())
     room.sstables.close()
     room.sstables = sstables
     outputs = room.execute(runs, watermark=9)

@@ -18,10 +18,10 @@ from tussock.meta.log.format import (
     LeaseRecord,
     LogEntry,
     encode_backup,
+    encode_base,
     encode_entry,
     encode_lease,
     encode_pin,
-    encode_snapshot,
     with_ssts,
 )
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
@@ -208,7 +208,7 @@ def entries(deltas: list[tuple[Delta, ...]], prefix: str, term: int) -> tuple[di
 def files() -> dict[str, bytes]:
     """Name in the golden folder -> bytes."""
     written, version = entries(history(), "", TERM)
-    written[f"{version.seq:020d}.snapshot"] = encode_snapshot(version)
+    written[f"{version.seq:020d}.snapshot"] = encode_base(version)
     written |= entries(clone(version), "clone-", 0)[0]
     detached = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=(DetachSource(url="s3://other/store"),))
     written["detached"] = encode_entry(4, detached)

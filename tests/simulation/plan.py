@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     gc_grace: float
     cache_bytes: int
     buffer_bytes: int
-    snapshot_every: int
+    base_every: int
     background_compaction: bool
     think_seconds: float
     """Usual pause between two calls of a workload, at most."""
@@ -116,7 +116,7 @@ def _draw(choose: random.Random) -> Plan:
         gc_grace=choose.choice([0.0, 2.0, 15.0, 60.0]),
         cache_bytes=choose.choice([0, 2000, 1 << 20]),
         buffer_bytes=choose.choice([0, 400, 1 << 20, 1 << 20]),
-        snapshot_every=choose.choice([2, 3, 8]),
+        base_every=choose.choice([2, 3, 8]),
         background_compaction=choose.random() < 0.6,
         think_seconds=choose.choice([0.05, 1.0, 8.0]),
         nap_seconds=choose.choice([0.05, 1.0, 8.0, 30.0]),
@@ -226,7 +226,7 @@ def _with_stalls(plan: Plan, choose: random.Random) -> Plan:
         writers=3,
         batches=16,
         gc_grace=0.0,
-        snapshot_every=2,
+        base_every=2,
         think_seconds=8.0,
         dawdle=0.0,
         upkeep_seconds=5.0,

@@ -78,7 +78,7 @@ BUGS = [
         seed=1,
     ),
     Bug(
-        "entries past the snapshots truncated",
+        "entries past the base versions truncated",
         "the boundary follows the age of entries alone",
         truncation.plan_truncation,
         "seq > marked and (seq > covered or info.modified_ms > oldest_young_ms)",
@@ -117,7 +117,7 @@ BUGS = [
     ),
     Bug(
         "load ignores the marker",
-        "a process that opens the store between marker and snapshot misses what came after",
+        "a process that opens the store between marker and base version misses what came after",
         recovery.truncation_boundary,
         "highest = max(highest, seq)",
         "highest = highest",

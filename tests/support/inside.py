@@ -209,9 +209,9 @@ def forget_version(embedded: Any) -> None:
     embedded.meta.log._version = None
 
 
-def snapshot_every(log: Any, entries: int) -> None:
+def base_every(log: Any, entries: int) -> None:
     """Write a snapshot of the version every `entries` entries: short histories have some, too."""
-    log._snapshot_every = entries
+    log._base_every = entries
 
 
 def work(embedded: Any) -> bool:
@@ -396,3 +396,14 @@ def seconds_kept(rates: Any) -> Any:
 def reads_counted(sides: Any) -> int:
     """Tables and epochs whose looked-up keys are counted."""
     return len(sides._key_counts)
+
+
+# --- Applications -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def input_logs_in(open_log: Callable[[str], Any]) -> Iterator[None]:
+    """Runners open the place of their input log by this: no URL reaches a bucket that fails, or that dies with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tussock.compute.applications.runner.open_bucket", lambda url, **_: open_log(url))
+        yield

@@ -155,7 +155,7 @@ def parse_key(spec: TableSpec, texts: Sequence[str], *, whole: bool = True) -> t
         raise typer.BadParameter(f"table {spec.name!r} has the key {expected}; {len(texts)} values were given")
     schema = spec.arrow_schema()
     return tuple(
-        _typed(name, schema.field(name).type, text) for name, text in zip(spec.primary_key, texts, strict=False)
+        _parse_value(name, schema.field(name).type, text) for name, text in zip(spec.primary_key, texts, strict=False)
     )
 
 
@@ -170,7 +170,7 @@ def parse_moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _typed(name: str, kind: pa.DataType, text: str) -> Any:
+def _parse_value(name: str, kind: pa.DataType, text: str) -> Any:
     """One key value from text."""
     parse = _parser(kind)
     try:

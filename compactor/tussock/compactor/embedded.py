@@ -62,7 +62,7 @@ class EmbeddedBackend:
 
     def __init__(self, settings: StoreSettings, system: System, requests: RequestCounts) -> None:
         self.meta = MetaStore(
-            requests.for_caller("meta"),
+            requests.for_purpose("meta"),
             system,
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
@@ -85,7 +85,7 @@ class EmbeddedBackend:
         self.list_backups = self.meta.backups.list
         self.delete_backup = self.meta.backups.delete
         self.pins = self.meta.live_pins
-        bucket = requests.for_caller("compaction")
+        bucket = requests.for_purpose("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
         self._prover = UploadProver(bucket, system)

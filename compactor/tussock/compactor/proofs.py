@@ -40,7 +40,7 @@ class UploadProver:
                 except (CorruptSst, ObjectNotFound) as error:
                     raise InvalidBatch(
                         f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be committed: "
-                        f"{error}; nothing was committed: name what that table's upload() answered, in this store",
+                        f"{error}; nothing was committed: name what that table's upload() returned, in this store",
                         sst.id,
                     ) from error
         finally:

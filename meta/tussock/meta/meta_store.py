@@ -18,7 +18,7 @@ from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
 from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.log.log import SNAPSHOT_EVERY, VersionLog
+from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
@@ -54,7 +54,7 @@ class MetaStore:
     Attributes:
         owner: this process, as tasks, pins and log entries name it.
         config: when to compact.
-        log: the version log, for who follows it entry by entry, or appends to it.
+        log: the version log, to follow it entry by entry, or to append to it.
         pins: the pins that this process holds.
         backups: the store's backups.
         claims: compaction tasks on behalf of others.
@@ -72,7 +72,7 @@ class MetaStore:
         gc_grace_seconds: float | None = None,
         pin_lease_seconds: float = PIN_LEASE_SECONDS,
         config: PickerConfig | None = None,
-        snapshot_every: int = SNAPSHOT_EVERY,
+        base_every: int = BASE_EVERY,
         linger_seconds: float = 0.0,
         open_source: Callable[[str], ObjectStore] = buckets.open_source,
     ) -> None:
@@ -86,7 +86,7 @@ class MetaStore:
             gc_grace_seconds: how long vacuum leaves alone what was dropped, or uploaded and not committed; likewise.
             pin_lease_seconds: how long a pin outlives its process.
             config: when to compact.
-            snapshot_every: log entries between two snapshots.
+            base_every: log entries between two base versions.
             linger_seconds: how long a log entry waits for as many calls as the last one had, if those were several.
             open_source: opens the bucket of the store that this one was cloned from, by its URL.
         """
@@ -95,9 +95,7 @@ class MetaStore:
         self._bucket = bucket
         self._system = system
         self._periods = Periods.of_seconds(retention_seconds, gc_grace_seconds)
-        self.log = VersionLog(
-            bucket, system, owner=self.owner, snapshot_every=snapshot_every, linger_seconds=linger_seconds
-        )
+        self.log = VersionLog(bucket, system, owner=self.owner, base_every=base_every, linger_seconds=linger_seconds)
         self.pins = PinKeeper(
             bucket,
             system,
@@ -229,7 +227,7 @@ class MetaStore:
         return None
 
     def open_writer(self, name: str) -> int:
-        """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
+        """Take a writer's name over; returns its new generation, beside which older ones can commit nothing."""
 
         def decide(version: Version) -> tuple[list[Delta], int]:
             check_new_writer(version, name)
@@ -273,7 +271,7 @@ class MetaStore:
     # --- Upkeep -------------------------------------------------------------------------------------------------
 
     def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
-        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones."""
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` returns, and those with larger ones."""
         self._in_flight = in_flight
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:

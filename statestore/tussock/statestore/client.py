@@ -67,7 +67,7 @@ class StateStore:
     def table(self, name: str, *, uploaded: Sequence[Run] = ()) -> Any:
         """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none.
 
-        With runs that `upload` answered, newest first, it is read-only, and shows their rows over the store's.
+        With runs that `upload` returned, newest first, it is read-only, and shows their rows over the store's.
         """
         return open_table(self._parts, self._state(name).spec, uploaded=uploaded)
 
@@ -76,7 +76,7 @@ class StateStore:
         return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
     def alter_table(self, name: str, *, add: Columns | None = None, widen: Columns | None = None) -> Any:
-        """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); answers it.
+        """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); returns it.
 
         Both map names to Arrow types. No row is written anew, and what is so already is no change. Open tables follow,
         at any epoch (`docs/evolution.md`). Raises `SchemaMismatch` naming column, old and new type, `InvalidOption` or
@@ -115,7 +115,7 @@ class StateStore:
         """Seal the epoch, upload its rows and commit them; returns the epoch that holds.
 
         That is `epoch`, or a fresh one if another writer committed a newer epoch meanwhile. With `writer` and
-        `batch_id` the commit is idempotent: repeated, it is a no-op that answers the first one's epoch. `expect`
+        `batch_id` the commit is idempotent: repeated, it is a no-op that returns the first one's epoch. `expect`
         maps table names to the epoch that was read: if one of them was written, dropped or created since, `Conflict`,
         and the epoch's rows are given up. After `ObjectStoreUnavailable` the same call can be repeated; rows are kept.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
@@ -172,7 +172,7 @@ class StateStore:
         return self._commit_and_note(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
 
     def open_writer(self, name: str) -> int:
-        """Take a writer's name over, as a job does when it starts: answers its new generation.
+        """Take a writer's name over, as a job does when it starts: returns its new generation.
 
         Commits that name an older one are refused with `Fenced` from now on, in every process; those that name none
         are not held to it. Each call begins a new generation.
@@ -350,7 +350,7 @@ class StateStore:
         self._parts.backend.delete_backup(name)
 
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """Requests and bytes so far, per caller and operation: what this client costs."""
+        """Requests and bytes so far, per purpose and operation: what this client costs."""
         return self._parts.requests.counts()
 
     @property
@@ -379,7 +379,7 @@ class StateStore:
         return state
 
     def _commit_and_note(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
-        """Commit, and take note of the epoch that holds; answers it."""
+        """Commit, and take note of the epoch that holds; returns it."""
         try:
             epoch = commit()
         except ClockAhead:

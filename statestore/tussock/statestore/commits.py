@@ -25,12 +25,12 @@ _UPLOAD_ATTEMPTS = 3
 
 
 def check_uploaded(uploads: object) -> None:
-    """`InvalidOption` unless this maps names of tables to what their `upload` answered."""
+    """`InvalidOption` unless this maps names of tables to what their `upload` returned."""
     if not isinstance(uploads, Mapping):
-        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() answered")
+        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() returned")
     for name, runs in uploads.items():
         if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
-            raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() answered")
+            raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() returned")
 
 
 def _known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
@@ -121,6 +121,6 @@ def commit_uploads(
     also = f"another table {spec.name!r}, which was dropped" if run.table == spec.name else f"table {run.table!r}"
     raise InvalidBatch(
         f"table {spec.name!r} with id {spec.id}: SST {run.ssts[0].id} was uploaded for {also}, with id "
-        f"{run.table_id}; nothing was committed: name each run under the table whose upload() answered it",
+        f"{run.table_id}; nothing was committed: name each run under the table whose upload() returned it",
         run.ssts[0].id,
     )

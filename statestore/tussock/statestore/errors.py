@@ -138,7 +138,7 @@ class SnapshotExpired(TussockError, LookupError):
 
 
 class Conflict(TussockError, RuntimeError):
-    """Another writer committed to a table that this commit had read; read again and retry."""
+    """Another writer committed to what this commit depends on, a table or a transaction's key; read again and retry."""
 
 
 class CheckpointAborted(TussockError, RuntimeError):

@@ -32,12 +32,12 @@ class StoreParts:
         self.bucket = bucket
         self.requests = requests
         self.sstables = Sstables(
-            requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"), settings.limits
+            requests.for_purpose("read"), settings.cache_bytes, system, requests.opener("read"), settings.limits
         )
         self.backend = backend
         self.known = KnownTables()
         self.lifetime = Lifetime(settings.url)
-        uploader = Uploader(requests.for_caller("flush"), system, backend.upload_horizon)
+        uploader = Uploader(requests.for_purpose("flush"), system, backend.upload_horizon)
         self.writes = Writes(self.lifetime, settings, system, backend, self.sstables, uploader)
         self.views = Views(self.lifetime, settings.url, system, backend, self.writes.buffer)
 

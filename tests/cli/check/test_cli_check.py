@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from support.store.command import ORDERS, Tussock, order
 from tussock.meta.log.format import (
     LeaseRecord,
+    base_path,
+    decode_base,
     decode_entry,
-    decode_snapshot,
+    encode_base,
     encode_entry,
     encode_lease,
     encode_pin,
-    encode_snapshot,
     entry_path,
     lease_path,
     marker_path,
-    snapshot_path,
 )
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
@@ -122,7 +122,7 @@ SECTIONS: dict[str, tuple[Callable[[Tussock], str], tuple[int, ...]]] = {
     ),
     "log entry before a snapshot": (lambda _: entry_path(30), (0, 4, 6, 8, 16, 24, -1)),
     "newest log entry": (lambda _: entry_path(79), (0, 4, 6, 8, 16, 24, -1)),
-    "snapshot": (lambda _: snapshot_path(64), (0, 4, 6, 8, 16, 24, -1)),
+    "snapshot": (lambda _: base_path(64), (0, 4, 6, 8, 16, 24, -1)),
     "pin": (lambda _: PIN, (0, 4, 6, 8, 16, 24, -1)),
     "marker": (lambda _: marker_path(MARKED), (0,)),
 }
@@ -162,8 +162,8 @@ def test_a_missing_object_is_found(tussock: Tussock, store: Path, section: str) 
 
 def test_a_missing_snapshot_is_found(tussock: Tussock, store: Path) -> None:
     """Once entries were truncated, the log is useless without a snapshot of that entry or a later one."""
-    (store / snapshot_path(64)).unlink()
-    assert "no later snapshot is readable" in problems_found(tussock)[snapshot_path(MARKED)]
+    (store / base_path(64)).unlink()
+    assert "no later base version is readable" in problems_found(tussock)[base_path(MARKED)]
 
 
 def test_a_missing_marker_shows_as_missing_entries(tussock: Tussock, store: Path) -> None:
@@ -227,7 +227,7 @@ def test_swapped_entries_are_found(tussock: Tussock, store: Path) -> None:
 def test_all_damage_is_listed_at_once(tussock: Tussock, store: Path) -> None:
     """A check never stops at the first problem: objects of every kind, and two blocks of one SST."""
     data = sst(tussock, "kv", "data", 1)
-    paths = [data, sst(tussock, "orders", "meta"), entry_path(20), entry_path(50), snapshot_path(64), PIN]
+    paths = [data, sst(tussock, "orders", "meta"), entry_path(20), entry_path(50), base_path(64), PIN]
     for path in paths:
         broken = bytearray((store / path).read_bytes())
         broken[30] ^= 1
@@ -236,9 +236,9 @@ def test_all_damage_is_listed_at_once(tussock: Tussock, store: Path) -> None:
     problems = tussock("check", "--json").json()["problems"]
     # Without the snapshot, the replay cannot go on behind entry 20; what its loss leaves unnamed is looked at, too.
     assert {problem["object"] for problem in problems} >= set(paths)
-    shutil.copy(_unbroken(store, snapshot_path(64)), store / snapshot_path(64))
+    shutil.copy(_unbroken(store, base_path(64)), store / base_path(64))
     problems = tussock("check", "--json").json()["problems"]
-    assert {problem["object"] for problem in problems} == set(paths) - {snapshot_path(64)}
+    assert {problem["object"] for problem in problems} == set(paths) - {base_path(64)}
     assert sum(problem["object"] == data for problem in problems) == 2
 
 
@@ -269,11 +269,11 @@ def test_a_damaged_entry_still_shows_its_deltas(tussock: Tussock, store: Path) -
 def test_a_snapshot_that_differs_from_the_log_is_found(tussock: Tussock, store: Path) -> None:
     """A later snapshot with a right checksum has to equal the version that the entries give."""
     last = max(int(path.stem) for path in (store / "log").glob("*.delta"))
-    first = decode_snapshot(snapshot_path(64), 64, (store / snapshot_path(64)).read_bytes())
+    first = decode_base(base_path(64), 64, (store / base_path(64)).read_bytes())
     wrong = replace(first, seq=last)
-    (store / snapshot_path(last)).write_bytes(encode_snapshot(wrong))
-    assert "differs in" in problems_found(tussock)[snapshot_path(last)]
-    assert "ledger" in problems_found(tussock)[snapshot_path(last)]
+    (store / base_path(last)).write_bytes(encode_base(wrong))
+    assert "differs in" in problems_found(tussock)[base_path(last)]
+    assert "ledger" in problems_found(tussock)[base_path(last)]
 
 
 def test_an_entry_that_breaks_a_rule_is_found(tussock: Tussock, store: Path) -> None:
@@ -333,13 +333,11 @@ def test_a_meta_that_contradicts_version_or_blocks_is_found(tussock: Tussock, st
 
 def test_keys_of_another_table_are_found(tussock: Tussock, store: Path) -> None:
     """Typed keys have to be the encoding of their columns, virtual node included."""
-    version = decode_snapshot(snapshot_path(64), 64, (store / snapshot_path(64)).read_bytes())
+    version = decode_base(base_path(64), 64, (store / base_path(64)).read_bytes())
     orders = version.find_table("orders")
     assert orders is not None
     fewer = replace(orders, spec=replace(orders.spec, vnodes=4))
-    (store / snapshot_path(64)).write_bytes(
-        encode_snapshot(replace(version, tables={**version.tables, fewer.spec.id: fewer}))
-    )
+    (store / base_path(64)).write_bytes(encode_base(replace(version, tables={**version.tables, fewer.spec.id: fewer})))
     data = sst(tussock, "orders", "data")
     assert "not the encoding of its key columns" in problems_found(tussock)[data]
 
@@ -356,7 +354,7 @@ def test_check_without_a_readable_log_still_answers(tussock: Tussock, store: Pat
     """If all of the log is gone, the answer says what is left, and nothing is created."""
     shutil.rmtree(store / "log")
     shutil.rmtree(store / "snapshot")
-    assert "no entry and no snapshot" in problems_found(tussock)["log/"]
+    assert "no entry and no base version" in problems_found(tussock)["log/"]
     document = tussock("check", "--json").json()
     assert (document["seq"], document["orphans"], len(document["problems"])) == (0, 16, 1)
     assert not (store / "log").exists()

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tussock.compute.spark as ts
+from tussock.compute import procedures as ps
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 
@@ -48,3 +50,30 @@ def test_the_voter_in_spark_counts_what_its_checker_counts(spark: Any, store: St
             for at in range(3):
                 app.submit("validate", votes.slice(at * BATCH, BATCH)).result(60)
         assert rows_of(embedded, "phone_votes") == found
+
+
+def test_spark_and_one_application_together_keep_the_whole_board(spark: Any, store: StateStore) -> None:
+    """Spark screens votes, one batch twice; what is fed from them removes contestants: its board is the checker's."""
+    from voter import application, spark_voter
+    from voter.checker import Checker
+    from voter.generator import make_votes
+
+    rules: dict[str, Any] = {"contestants": CONTESTANTS, "votes_per_phone": 2, "remove_every": 150}
+    votes = make_votes(3 * BATCH, 11, contestants=CONTESTANTS, remove_every=150, phones=300)
+    numbered = votes.append_column("at", pa.array(range(len(votes))))
+    screen = spark_voter.make_screen(store, contestants=CONTESTANTS)
+    run = ts.run_batches(screen, order_by="at", partitions=2)
+    truth = Checker(**rules)
+    run(spark.createDataFrame(numbered.slice(0, BATCH)).repartition(3), 0)
+    with application.make(store, feed=ps.TableFeed("screened"), **rules) as board:
+        for batch_id in (1, 2, 2):
+            run(spark.createDataFrame(numbered.slice(batch_id * BATCH, BATCH)).repartition(3), batch_id)
+        board.drain(60)
+        assert board.stats()["feeds"]["validate"]["batches"] == 3
+        found = board.call("board", timeout=60)
+    for at in range(3):
+        part = votes.slice(at * BATCH, BATCH)
+        truth.batch(zip(part["phone"].to_pylist(), part["contestant"].to_pylist(), strict=True))
+    assert found == truth.board()
+    assert CONTESTANTS - found["left"] >= 3
+    assert 0 < len(rows_of(store, "screened")) < len(votes)

@@ -13,7 +13,7 @@ from tussock.compute.spark.batches.batch_work import BatchWork, batch_work, comm
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.identity import MicroBatch
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
-from tussock.compute.spark.batches.spent import Meter, TimeSpent
+from tussock.compute.spark.batches.task_times import Meter, TimeSpent
 from tussock.compute.spark.state.plan import Report
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore

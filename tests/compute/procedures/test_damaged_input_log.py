@@ -6,6 +6,7 @@ The log here is that of a runner that died without a commit: five batches are in
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -33,6 +34,10 @@ class Left(NamedTuple):
     """What the dead runner left."""
 
     bucket: ObjectStore
+    place: str | None
+    """Where the input log is, if not in the bucket of the store."""
+    log: ObjectStore
+    """The bucket of the log."""
     plan: Plan
     objects: list[str]
     """Of the log, ascending: the takeover, then the batches."""
@@ -42,24 +47,26 @@ def log_objects(bucket: ObjectStore) -> list[str]:
     return [info.path for info in bucket.list(FOLDER)]
 
 
-def leave(bucket: ObjectStore, seed: int = 2) -> Left:
+def leave(bucket: ObjectStore, place: str | None, seed: int = 2) -> Left:
     """A log of five records in five objects."""
     plan = make_plan(random.Random(seed))
     fuse = Fuse(10**9, is_done=False, hiccups={})
     with suppress(Exception), open_on(FaultyBucket(bucket, fuse), QuickSystem()) as store:
-        program = Program(plan, store, group_commit=None, checkpoint=3600)
+        program = Program(plan, store, group_commit=None, checkpoint=3600, input=place)
         program.app.start()
         for one in BATCHES:
             outcome_of(program.app.submit("p0", rows_of(list(one.given)), batch_id=one.batch_id))
         fuse.blow()
         with suppress(Exception):
             program.app.stop()
-    return Left(bucket, plan, log_objects(bucket))
+    log = bucket if place is None else open_bucket(place)
+    return Left(bucket, place, log, plan, log_objects(log))
 
 
-@pytest.fixture
-def left() -> Left:
-    found = leave(open_bucket("memory://"))
+@pytest.fixture(params=["store", "folder"])
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> Left:
+    """With the log in the store's bucket, or in a folder beside it."""
+    found = leave(open_bucket("memory://"), (tmp_path / "input").as_uri() if request.param == "folder" else None)
     assert len(found.objects) >= 1 + len(BATCHES)
     return found
 
@@ -71,7 +78,7 @@ def put(bucket: ObjectStore, path: str, data: bytes) -> None:
 def start(left: Left) -> None:
     """Another runner; on a log that is whole it has all batches."""
     with open_on(left.bucket, QuickSystem()) as store:
-        program = Program(left.plan, store, checkpoint=3600)
+        program = Program(left.plan, store, checkpoint=3600, input=left.place)
         with program.app:
             dump = tables_of(outcome_of(program.app.call_async("dump")))
     expected = Interpreter(left.plan)
@@ -83,16 +90,16 @@ def start(left: Left) -> None:
 
 def is_refused(left: Left, path: str, error: type[TussockError], *, name: str | None = None) -> str:
     """The start raises that error, which names the object, and changes neither the log nor a row; what it says."""
-    before = {one: left.bucket.get(one) for one in log_objects(left.bucket)}
+    before = {one: left.log.get(one) for one in log_objects(left.log)}
     with open_on(left.bucket, QuickSystem()) as store:
         tables = [one for one in store.tables() if one not in ("_applications",)]
         rows = {one: [batch.to_pylist() for batch in store.table(one).read()] for one in tables}
         with pytest.raises(error) as caught:
-            Program(left.plan, store, checkpoint=3600).app.start()
+            Program(left.plan, store, checkpoint=3600, input=left.place).app.start()
         assert (name or path) in str(caught.value)
         after = {one: [batch.to_pylist() for batch in store.table(one).read()] for one in tables}
     assert after == rows
-    assert {one: left.bucket.get(one) for one in log_objects(left.bucket)} == before
+    assert {one: left.log.get(one) for one in log_objects(left.log)} == before
     return str(caught.value)
 
 
@@ -108,10 +115,10 @@ WHICH = pytest.mark.parametrize("at", [0, 1, 3, -1], ids=["takeover", "first", "
 def test_a_torn_end(left: Left, at: int, cut: Callable[[int], int]) -> None:
     """An object is shorter than it was written; once it is put back, nothing is missing."""
     path = left.objects[at]
-    whole = left.bucket.get(path)
-    put(left.bucket, path, whole[: cut(len(whole))])
+    whole = left.log.get(path)
+    put(left.log, path, whole[: cut(len(whole))])
     assert "cut off" in is_refused(left, path, CorruptLog)
-    put(left.bucket, path, whole)
+    put(left.log, path, whole)
     start(left)
 
 
@@ -119,7 +126,7 @@ def test_a_torn_end(left: Left, at: int, cut: Callable[[int], int]) -> None:
 def test_bytes_after_the_end(left: Left, at: int) -> None:
     """An object is longer than it was written."""
     path = left.objects[at]
-    put(left.bucket, path, left.bucket.get(path) + b"\0")
+    put(left.log, path, left.log.get(path) + b"\0")
     is_refused(left, path, CorruptLog)
 
 
@@ -128,7 +135,7 @@ def test_bytes_after_the_end(left: Left, at: int) -> None:
 def test_a_flipped_bit(left: Left, at: int, part: str) -> None:
     """Any bit of the head, and one in each byte of the body."""
     path = left.objects[at]
-    whole = left.bucket.get(path)
+    whole = left.log.get(path)
     places = PARTS.get(part, range(HEAD_BYTES, len(whole)))
     step = 1 if part in PARTS else max(1, len(whole) // 12)
     for place in places[::step]:
@@ -137,18 +144,18 @@ def test_a_flipped_bit(left: Left, at: int, part: str) -> None:
                 continue  # the test below
             damaged = bytearray(whole)
             damaged[place] ^= 1 << bit
-            put(left.bucket, path, bytes(damaged))
+            put(left.log, path, bytes(damaged))
             is_refused(left, path, NewerFormat if part == "version" else CorruptLog)
-    put(left.bucket, path, whole)
+    put(left.log, path, whole)
     start(left)
 
 
 def test_a_version_that_never_was(left: Left) -> None:
     """Version 0, one flipped bit away from 1."""
     path = left.objects[1]
-    damaged = bytearray(left.bucket.get(path))
+    damaged = bytearray(left.log.get(path))
     damaged[4] = 0
-    put(left.bucket, path, bytes(damaged))
+    put(left.log, path, bytes(damaged))
     is_refused(left, path, CorruptLog)
 
 
@@ -156,10 +163,10 @@ def test_a_version_that_never_was(left: Left) -> None:
 def test_a_missing_object(left: Left, at: int) -> None:
     """The error names the object, and the next one that is there."""
     path, following = left.objects[at], left.objects[at + 1]
-    whole = left.bucket.get(path)
-    left.bucket.delete([path])
+    whole = left.log.get(path)
+    left.log.delete([path])
     assert following in is_refused(left, path, CorruptLog)
-    put(left.bucket, path, whole)
+    put(left.log, path, whole)
     start(left)
 
 
@@ -167,9 +174,9 @@ def test_a_missing_object(left: Left, at: int) -> None:
 def test_a_foreign_object_in_the_folder(left: Left, name: str) -> None:
     """Its name is none of a log."""
     path = FOLDER + name
-    put(left.bucket, path, b"something")
+    put(left.log, path, b"something")
     is_refused(left, path, CorruptLog)
-    left.bucket.delete([path])
+    left.log.delete([path])
     start(left)
 
 
@@ -177,9 +184,9 @@ def test_a_foreign_object_by_the_name_of_the_next_one(left: Left) -> None:
     """Its bytes are none of a log."""
     number = int(left.objects[-1].removeprefix(FOLDER)) + 1
     path = f"{FOLDER}{number:020d}"
-    put(left.bucket, path, b"not of a log, and long enough")
+    put(left.log, path, b"not of a log, and long enough")
     assert "foreign" in is_refused(left, path, CorruptLog)
-    left.bucket.delete([path])
+    left.log.delete([path])
     start(left)
 
 
@@ -187,26 +194,46 @@ def test_a_foreign_object_by_a_later_name(left: Left) -> None:
     """The objects in between look as if they were lost."""
     number = int(left.objects[-1].removeprefix(FOLDER)) + 1
     path = f"{FOLDER}{number + 5:020d}"
-    put(left.bucket, path, left.bucket.get(left.objects[-1]))
+    put(left.log, path, left.log.get(left.objects[-1]))
     assert path in is_refused(left, f"{FOLDER}{number:020d}", CorruptLog)
 
 
 @WHICH
 def test_an_object_of_another_applications_log(left: Left, at: int) -> None:
     """The same name, in another store: its uid is another one."""
-    other = leave(open_bucket("memory://"))
+    other = leave(open_bucket("memory://"), None)
     path = left.objects[at]
-    whole = left.bucket.get(path)
-    put(left.bucket, path, other.bucket.get(other.objects[at]))
+    whole = left.log.get(path)
+    put(left.log, path, other.log.get(other.objects[at]))
     assert "another application" in is_refused(left, path, CorruptLog)
-    put(left.bucket, path, whole)
+    put(left.log, path, whole)
     start(left)
 
 
 def test_the_log_of_another_application(left: Left) -> None:
     """All of it, from another store."""
-    other = leave(open_bucket("memory://"))
-    left.bucket.delete(left.objects)
+    other = leave(open_bucket("memory://"), None)
+    left.log.delete(left.objects)
     for path in other.objects:
-        put(left.bucket, path, other.bucket.get(path))
+        put(left.log, path, other.log.get(path))
     assert "another application" in is_refused(left, other.objects[0], CorruptLog)
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "link"])
+def test_what_takes_the_next_number_and_is_no_object_is_named(tmp_path: Path, obstacle: str) -> None:
+    """A start tried that number for ever: it could not be created, and no list had it."""
+    left = leave(open_bucket(tmp_path.as_uri()))
+    following = f"{FOLDER}{len(left.objects) + 1:020d}"
+    if obstacle == "folder":
+        (tmp_path / following).mkdir()
+    else:
+        (tmp_path / following).symlink_to(tmp_path / "nowhere")
+    told = f"{following} in .* can neither be read nor created"
+    with open_on(left.bucket, QuickSystem()) as store, pytest.raises(CorruptLog, match=told):
+        Program(left.plan, store).app.start()
+    if obstacle == "folder":
+        (tmp_path / following).rmdir()
+    else:
+        (tmp_path / following).unlink()
+    with open_on(left.bucket, QuickSystem()) as store, Program(left.plan, store).app as app:
+        assert len(app.trace()) >= len(BATCHES)

@@ -1,5 +1,6 @@
 """What is refused, with what is wrong: at the declaration, at the start, at the call, or as the batch's result."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -269,6 +270,59 @@ def test_a_procedure_that_hangs_in_a_library(store: StateStore) -> None:
         app.stop()
 
 
+NESTED: dict[str, Callable[[ps.App], Any]] = {
+    "call": lambda app: app.call("times", 2),
+    "call_async": lambda app: app.call_async("times", 2),
+    "submit": lambda app: app.submit("SP1", batch(1)).result(),
+    "window_rows": lambda app: app.window_rows("recent"),
+    "trace": lambda app: app.trace(),
+    "drain": lambda app: app.drain(),
+    "stop": lambda app: app.stop(),
+}
+
+
+@pytest.mark.parametrize("recovery", ["weak", "strong"])
+@pytest.mark.parametrize("case", NESTED)
+def test_a_procedure_that_asks_its_own_application(store: StateStore, case: str, recovery: str) -> None:
+    """It would wait for itself: its batch, or call, is rolled back with what to do instead, and all others run."""
+    story = Story(store, recovery=recovery)
+    app = story.app
+    asks = app.procedure("asks", border=True, emits=app.stream("asked", X))
+    watched = app.stream("watched", X)
+    app.window("recent", on=watched, rows=2)
+    app.procedure("watch", border=True, emits=watched)(nothing)
+
+    @asks
+    def ask(tx: Any, given: pa.Table) -> None:
+        tx.table("sum").upsert([{"k": 7, "v": 7}])
+        NESTED[case](app)
+
+    app.call_procedure("asks_too")(lambda _: NESTED[case](app))
+    with app:
+        with pytest.raises(ps.ProcedureError, match="graphs do not nest; emit to a stream") as caught:
+            app.submit("asks", batch(1)).result(10)
+        assert (caught.value.procedure, caught.value.batch_id) == ("asks", 1)
+        with pytest.raises(ps.ProcedureError, match="graphs do not nest; emit to a stream"):
+            app.call("asks_too", timeout=10)
+        assert app.submit("SP1", batch(1)).result(10) == 4
+        assert app.call("times", 2, timeout=10) == 8
+    with story.app:
+        assert app.call("read_sum") == 8
+    assert store.table("sum").get(7) is None
+
+
+def test_a_callback_may_ask_the_application(store: StateStore) -> None:
+    """It runs in a thread of the application, but within no request."""
+    story = Story(store, checkpoint=0)
+    answers: list[Any] = []
+    with story.app as app:
+        first = app.submit("SP1", batch(1))
+        first.add_done_callback(lambda _: answers.append(app.submit("SP1", batch(1))))
+        first.result(10)
+        app.call("read_sum", timeout=10)
+    assert [answer.result(10) for answer in answers] == [8]
+
+
 def test_nulls_where_a_schema_has_none(store: StateStore) -> None:
     """Arrow data of just the schema, too: its types say nothing of nulls."""
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
@@ -302,3 +356,76 @@ def test_batches_that_wait_for_others_are_limited(store: StateStore, monkeypatch
         app.submit("r", batch(10), batch_id=2).result(10)
         app.submit("r", batch(10), batch_id=3).result(10)
         assert seen == [(2, 12), (3, 13)]
+
+
+def test_what_the_engine_keeps_has_names_of_its_own(app: ps.App, store: StateStore) -> None:
+    """A window took the engine's table of replies; windows, tables and outputs keep off each other's as well."""
+    stream = app.stream("own", X)
+    for name in ("replies", "streams", "dead_letters"):
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.window(name, on=stream, rows=1)
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.table(f"bad.{name}", X, primary_key=["x"])
+        with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
+            app.output(stream, f"bad.{name}")
+    with pytest.raises(InvalidOption, match="'_applications' the engine keeps"):
+        app.table("_applications")
+    app.window("w", on=stream, rows=1)
+    app.table("bad.v", X, primary_key=["x"])
+    app.output(stream, "bad.out")
+    for declare in (
+        lambda: app.table("bad.w", X, primary_key=["x"]),
+        lambda: app.table("bad.out", X, primary_key=["x"]),
+        lambda: app.output(app.stream("other", X), "bad.w"),
+        lambda: app.window("v", on=stream, rows=1),
+        lambda: app.window("out", on=stream, rows=1),
+    ):
+        with pytest.raises(InvalidOption, match="window"):
+            declare()
+    assert store.tables() == ["bad.v"]
+
+
+async def later(*_: Any) -> None:
+    """Nothing of it runs when it is called."""
+
+
+def steps(*_: Any) -> Iterator[None]:
+    """Nothing of it runs when it is called, either."""
+    yield
+
+
+class Later:
+    """An object that can be called, and does nothing then."""
+
+    async def __call__(self, *_: Any) -> None:
+        """Not yet."""
+
+
+@pytest.mark.parametrize("fn", [later, steps, Later(), functools.partial(later), 5, None], ids=repr)
+def test_what_does_not_run_when_it_is_called_is_no_procedure(app: ps.App, fn: Any) -> None:
+    """Such triggers did nothing, and their batch was committed."""
+    stream = app.stream("own", X)
+    for declare in (
+        app.procedure("p", border=True),
+        app.call_procedure("c"),
+        app.trigger(stream),
+    ):
+        with pytest.raises(InvalidOption, match=r"expected a (plain )?function"):
+            declare(fn)
+
+
+def test_a_trigger_needs_no_name(app: ps.App, store: StateStore) -> None:
+    """A lambda's was refused as one; what is called and returns a coroutine undoes the batch."""
+    stream = app.stream("own", X)
+    seen: list[int] = []
+    app.procedure("p", border=True, emits=stream)(lambda _, batch: batch)
+    app.trigger(stream)(lambda _, rows: seen.append(rows["x"][0].as_py()))
+    app.trigger(stream)(functools.partial(nothing))
+    app.trigger(stream)(lambda tx, rows: {1: nothing, 2: later, 3: steps}[rows["x"][0].as_py()](tx))
+    with app:
+        app.submit("p", batch(1)).result(10)
+        with pytest.raises(ps.ProcedureError, match="returned a coroutine"):
+            app.submit("p", batch(2)).result(10)
+        with pytest.raises(ps.ProcedureError, match="returned a generator"):
+            app.submit("p", batch(3)).result(10)
+    assert seen == [1, 2, 3]

@@ -11,6 +11,8 @@ from support.procedures.procedure_story import Story, X, batch
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidBatch, StateStore, connect
 
+KV = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StateStore]:
@@ -161,3 +163,47 @@ def test_ps8_a_window_by_batches(store: StateStore) -> None:
             app.submit("in", [{"v": one} for one in rows]).result(10)
         assert app.window_rows("recent")["v"].to_pylist() == ["c"]
     assert fired == [["a", "b"], ["a", "b"], ["c"]]
+
+
+def test_a_trigger_on_a_table_fires_for_each_row(store: StateStore, recovery: str) -> None:
+    """S13: in the transaction that inserts, by procedure or call; not for deletes; what it raises undoes the batch."""
+    app = ps.App(store, "triggers", checkpoint=60, recovery=recovery)
+    app.table("stock", KV, primary_key=["k"])
+    app.table("seen", KV, primary_key=["k"])
+    fired: list[list[dict[str, int]]] = []
+
+    @app.procedure("put", border=True)
+    def put(tx: Any, given: pa.Table) -> None:
+        rows = [{"k": x, "v": 10 * x} for x in given["x"].to_pylist()]
+        tx.table("stock").upsert(rows[:1])
+        tx.table("stock").upsert(pa.Table.from_pylist(rows[1:], schema=KV))
+        tx.table("stock").delete([1])
+        tx.reply(sorted(row["k"] for part in tx.table("seen").read() for row in part.to_pylist()))
+
+    @app.call_procedure("set")
+    def set_one(tx: Any, k: int, v: int) -> None:
+        tx.table("stock").upsert([{"k": k, "v": v}])
+
+    @app.trigger("stock")
+    def note(tx: Any, rows: pa.Table) -> None:
+        fired.append(rows.to_pylist())
+        row = fired[-1][0]
+        tx.table("seen").upsert([row])
+        if row["v"] < 0 or row["k"] == 13:
+            raise ValueError(f"no {row}")
+
+    with app:
+        # The procedure sees what its triggers have written.
+        assert app.submit("put", batch(1, 2, 3)).result(10) == [1, 2, 3]
+        assert fired == [[{"k": 1, "v": 10}], [{"k": 2, "v": 20}], [{"k": 3, "v": 30}]]
+        app.call("set", 2, 21)
+        assert fired[3:] == [[{"k": 2, "v": 21}]]
+        with pytest.raises(ps.ProcedureError, match=r"no \{'k': 13, 'v': 130\}"):
+            app.submit("put", batch(4, 13, 5)).result(10)
+        with pytest.raises(ps.ProcedureError, match=r"no \{'k': 6, 'v': -1\}"):
+            app.call("set", 6, -1)
+    found = {
+        name: {row["k"]: row["v"] for part in store.table(name).read() for row in part.to_pylist()}
+        for name in ("stock", "seen")
+    }
+    assert found == {"stock": {2: 21, 3: 30}, "seen": {1: 10, 2: 21, 3: 30}}

@@ -11,7 +11,7 @@ import pytest
 
 from support.depth import DEPTH
 from support.procedures import child
-from support.procedures.child import after_all, journaled, requests_of
+from support.procedures.child import after_all, journaled, place_of, requests_of
 from support.procedures.oracle import broken_rule
 from support.procedures.programs import Program, outcome_of, tables_of
 from tussock.statestore import connect
@@ -84,8 +84,9 @@ def test_a_process_that_is_killed_loses_no_batch_and_runs_none_twice(tmp_path: P
     assert [number for number, _ in told] == list(range(batches)), lives.kills
     wrong = [(number, outcome, outcomes[number]) for number, outcome in told if outcome != outcomes[number]]
     assert not wrong, (wrong[:3], lives.kills)
+    assert (tmp_path / "store-input").exists() == (seed % 2 == 0)
     with connect(url, compaction=False) as store:
-        program = Program(plan, store)
+        program = Program(plan, store, input=place_of(url, seed))
         with program.app as app:
             tables = tables_of(outcome_of(app.call_async("dump")))
             assert set(tables.pop("drawn")) == state.drawn

@@ -11,6 +11,7 @@ import pytest
 
 from support.applications.serve_process import ServeProcess
 from tussock.compute import procedures as ps
+from tussock.compute.service.client import channel
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.errors import InvalidBatch, MessageTooLarge
 
@@ -185,3 +186,19 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
             client.stats()
         with pytest.raises(ps.ServiceUnavailable):
             ticket.result(SECONDS)
+
+
+@pytest.mark.slow
+def test_a_client_that_waits_for_long_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It pings while it waits for a pause to end; a node that took them for too many would leave calls unknown."""
+    # More often than the ten seconds of the product, and without the pauses of gRPC: minutes in half of one.
+    often = [("grpc.keepalive_time_ms", 5_000), ("grpc.http2.max_pings_without_data", 0)]
+    others = [one for one in channel.OPTIONS if one[0] != "grpc.keepalive_time_ms"]
+    monkeypatch.setattr(channel, "OPTIONS", [*others, *often])
+    with ServeProcess((tmp_path / "store").as_uri()) as node, ps.Client(node.address) as client:
+        client.pause()
+        waiting = client.call_async("total")
+        with pytest.raises(TimeoutError):
+            waiting.result(32)
+        client.resume()
+        assert waiting.result(60) == 0

@@ -1,6 +1,7 @@
 """A node in bad company: bytes that are no requests, too large ones, floods. It refuses them, and serves others."""
 
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.kinds import ASK, CONVERSE, ERROR_METADATA, PROTOCOL_METADATA
-from tussock.statestore.errors import TussockError
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, TussockError
 
 SECONDS = 60
 SPOKEN = ((PROTOCOL_METADATA, "1"),)
@@ -174,3 +175,60 @@ def test_clients_of_ours_wait_when_the_node_is_full(node: ServeProcess) -> None:
     for at in range(4):
         assert sums[at::4] == sorted(sums[at::4])
         clients[at].close()
+
+
+def test_an_error_without_a_utf8_text_breaks_no_conversation(node: ServeProcess) -> None:
+    """Its reply could not be written, so that all others on their way had none."""
+    with ps.Client(node.address) as client:
+        tickets = [client.call_async("echo", 1), client.call_async("half"), client.call_async("echo", 2)]
+        assert tickets[0].result(SECONDS) == [1]
+        with pytest.raises(ps.ProcedureError) as caught:
+            tickets[1].result(SECONDS)
+        assert caught.value.cause == r"LookupError: caf\udce9"
+        assert tickets[2].result(SECONDS) == [2]
+    assert node.status()["failures"][-1]["text"].endswith(r"LookupError: caf\udce9")
+
+
+def test_a_callback_cannot_end_the_client(node: ServeProcess) -> None:
+    """It runs in the thread that takes the replies."""
+    with ps.Client(node.address) as client:
+        client.call_async("echo", 1).add_done_callback(lambda _: sys.exit(3))
+        assert client.call("echo", 2, timeout=SECONDS) == [2]
+        assert client.call("echo", 3, timeout=SECONDS) == [3]
+
+
+HALF = "caf\udce9"
+"""Half of a surrogate pair, which no message can have."""
+
+
+def test_what_no_message_can_have_is_refused_by_the_client(node: ServeProcess) -> None:
+    """By Tussock's errors; protobuf's and Python's own were raised."""
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    nested: Any = 1
+    for _ in range(70):
+        nested = [nested]
+    with ps.Client(node.address) as client:
+        for name in (5, None, HALF, ""):
+            for refused in (
+                lambda name=name: client.submit(name, []),
+                lambda name=name: client.call(name),
+                lambda name=name: client.window_rows(name),
+            ):
+                with pytest.raises(InvalidOption, match="expected text"):
+                    refused()
+        for argument in (HALF, deep, object()):
+            with pytest.raises(InvalidOption, match="call procedure 'echo': its arguments"):
+                client.call("echo", argument)
+        for rows in ([{"n": HALF}], [{HALF: 1}], [{"n": nested}], [{"n": 1, 5: 1}, {5: nested}]):
+            with pytest.raises(SchemaMismatch):
+                client.submit("anything", rows).result(SECONDS)
+        assert client.call("echo", 1, timeout=SECONDS) == [1]
+
+
+@pytest.mark.parametrize("address", ["", "x", "x:y", "127.0.0.1:99999", "http://127.0.0.1:1", "a:1,b:2", 5])
+def test_the_address_of_an_application_is_told_as_one(address: Any) -> None:
+    """It is no meta service."""
+    with pytest.raises(InvalidOption, match=r"the application's address is .*; expected HOST:PORT"):
+        ps.Client(address)

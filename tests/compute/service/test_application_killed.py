@@ -5,6 +5,7 @@ import os
 import random
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,46 @@ from voter.checker import Checker
 from voter.generator import make_votes
 
 from support.applications.serve_process import ServeProcess
+from support.applications.served_voter import VARIANTS
 from support.depth import DEPTH
+from support.times import note
 from tussock.compute import procedures as ps
-from tussock.statestore import connect
+from tussock.statestore import InvalidBatch, connect
 
 KILLS = 5 * DEPTH
+"""At least; a quarter of them is followed by another one while the successor starts."""
 CLIENTS = 64
+CONNECTIONS = 8
 VOTES_MAX = 200_000
+PHONES = 20_000
 CONTESTANTS = 25
-REPLIES_A_LIFE = 600
+REPLIES_A_LIFE = 300
 SECONDS = 300
 
 
 class Voters:
-    """Clients in threads, each of which votes again as soon as it has its reply."""
+    """Clients in threads, some to a connection, each of which votes again as soon as it has its reply.
 
-    def __init__(self, client: ps.Client, seed: int) -> None:
-        self.votes = make_votes(VOTES_MAX, seed, contestants=CONTESTANTS).to_pylist()
+    They take ids in turn, but no order holds between two connections: a batch may arrive, or come again after a kill,
+    behind one with a later id. It is refused then, and its vote is given under another id.
+    """
+
+    def __init__(self, clients: list[ps.Client], seed: int) -> None:
+        votes = make_votes(VOTES_MAX, seed, contestants=CONTESTANTS, phones=PHONES).to_pylist()
+        self.given: dict[int, dict[str, int]] = {}
+        """By batch id the vote."""
         self.replies: dict[int, Any] = {}
-        """By batch id, which is the number of the vote."""
+        self.refused: set[int] = set()
+        """Ids that came behind a later one."""
         self.boards = 0
         self.failures: list[BaseException] = []
-        self._client = client
+        self._votes = iter(votes)
         self._ids = itertools.count(1)
         self._turn = threading.Lock()
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._vote) for _ in range(CLIENTS)]
+        self._threads = [
+            threading.Thread(target=self._vote, args=(clients[at % len(clients)],)) for at in range(CLIENTS)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -55,22 +70,35 @@ class Voters:
             assert time.monotonic() < deadline, f"{len(self.replies)} replies, and {wanted} were to come"
             time.sleep(0.002)
 
-    def _vote(self) -> None:
+    def _vote(self, client: ps.Client) -> None:
         try:
             while not self._is_over.is_set():
-                # Ids ascend in the order in which batches are given.
                 with self._turn:
-                    number = next(self._ids)
-                    ticket = self._client.submit("validate", [self.votes[number - 1]], batch_id=number)
-                self.replies[number] = ticket.result(SECONDS)
+                    vote = next(self._votes)
+                number = self._give(client, vote)
+                while number is None:
+                    number = self._give(client, vote)
                 if number % 100 == 0:
-                    self._look()
+                    self._look(client)
         except BaseException as error:
             self.failures.append(error)
 
-    def _look(self) -> None:
+    def _give(self, client: ps.Client, vote: dict[str, int]) -> int | None:
+        """The id under which the vote was answered; `None` if that was too old."""
+        with self._turn:
+            number = next(self._ids)
+            ticket = client.submit("validate", [vote], batch_id=number)
+        self.given[number] = vote
         try:
-            board = self._client.call("board", timeout=SECONDS)
+            self.replies[number] = ticket.result(SECONDS)
+        except InvalidBatch:
+            self.refused.add(number)
+            return None
+        return number
+
+    def _look(self, client: ps.Client) -> None:
+        try:
+            board = client.call("board", timeout=SECONDS)
         except ps.OutcomeUnknown:
             # It was on its way when the process was killed.
             return
@@ -78,39 +106,68 @@ class Voters:
         self.boards += 1
 
 
+class Node:
+    """The process that serves, and its successors at the same address, each with other options."""
+
+    def __init__(self, url: str, chance: random.Random) -> None:
+        self.kills = 0
+        self._url = url
+        self._chance = chance
+        self._process = self._start()
+        self.address = self._process.address
+
+    def kill(self) -> None:
+        """`kill -9`, and a successor; now and then that one, too, while it starts, recovers or begins to serve."""
+        self._replace()
+        if self._chance.random() < 0.25:
+            time.sleep(self._chance.uniform(0.2, 2.0))
+            self._replace()
+
+    def end(self) -> int:
+        self._process.terminate()
+        return self._process.wait()
+
+    def _replace(self) -> None:
+        self._process.process.kill()
+        self._process.wait()
+        self.kills += 1
+        self._process = self._start("--listen", self.address)
+
+    def _start(self, *arguments: str) -> ServeProcess:
+        variant = self._chance.choice(VARIANTS)
+        return ServeProcess(self._url, *arguments, app=f"support.applications.served_voter:{variant}")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900 * DEPTH)
 def test_a_node_that_is_killed_loses_no_vote_and_counts_none_twice(tmp_path: Path) -> None:
-    """S6, S17, S22: every vote has the reply that the checker gives in the order of the ids, and so has the board."""
+    """S6, S15, S17, S22: each vote has the reply that the checker gives in the order of the ids; so has the board."""
     url, seed = (tmp_path / "store").as_uri(), int(os.environ.get("VOTER_SEED", "1"))
+    began = time.monotonic()
     chance = random.Random(seed)
-    node = ServeProcess(url, app="voter.application:make")
-    address = node.address
-    with ps.Client(address, deadline=SECONDS) as client:
-        voters = Voters(client, seed)
-        for _ in range(KILLS):
+    node = Node(url, chance)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(ps.Client(node.address, deadline=SECONDS)) for _ in range(CONNECTIONS)]
+        voters = Voters(clients, seed)
+        while node.kills < KILLS:
             voters.await_replies(chance.randint(1, REPLIES_A_LIFE))
-            node.process.kill()
-            node.wait()
-            node = ServeProcess(url, "--listen", address, app="voter.application:make")
-            if chance.random() < 0.25:
-                # While it starts, recovers or begins to serve.
-                time.sleep(chance.uniform(0.2, 2.0))
-                node.process.kill()
-                node.wait()
-                node = ServeProcess(url, "--listen", address, app="voter.application:make")
+            node.kill()
         voters.await_replies(CLIENTS)
         voters.stop()
         assert not voters.failures, voters.failures[:3]
-        board = client.call("board", timeout=SECONDS)
+        board = clients[0].call("board", timeout=SECONDS)
         newest = max(voters.replies)
-        again = client.submit("validate", [voters.votes[0]], batch_id=newest).result(SECONDS)
-    node.terminate()
-    assert node.wait() == 0
+        again = clients[0].submit("validate", [voters.given[1]], batch_id=newest).result(SECONDS)
+    assert node.end() == 0
+    note(
+        f"{node.kills} kills of a node, {len(voters.replies)} votes, {len(voters.refused)} ids too old (seed {seed})",
+        time.monotonic() - began,
+    )
     checker = Checker(contestants=CONTESTANTS)
-    votes = [(vote["phone"], vote["contestant"]) for vote in voters.votes[:newest]]
-    expected = {number: checker.batch([vote]) for number, vote in enumerate(votes, 1)}
-    assert voters.replies == expected
+    votes = {number: (voters.given[number]["phone"], voters.given[number]["contestant"]) for number in voters.replies}
+    expected = {number: checker.batch([votes[number]]) for number in sorted(votes)}
+    wrong = [(number, reply, expected[number]) for number, reply in voters.replies.items() if reply != expected[number]]
+    assert not wrong, wrong[:5]
     assert again == expected[newest]
     assert board == checker.board()
     with connect(url) as store:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.compute.spark.batches.spent import Meter
+from tussock.compute.spark.batches.task_times import Meter
 from tussock.compute.spark.writes.merges import check_merge, combine_rows, merged_batches
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch

@@ -7,7 +7,7 @@ import pytest
 from support.store.versions import FakeSystem, ModelBucket, spec
 from tussock.meta.client.follower import follow
 from tussock.meta.client.versions import PushedVersion
-from tussock.meta.log.format import encode_snapshot
+from tussock.meta.log.format import encode_base
 from tussock.meta.log.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
@@ -88,7 +88,7 @@ def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
     assert follow_update(old, source.feed.after(middle.seq)) == old
     overlapping = source.feed.after(old.seq)
     assert follow_update(middle, overlapping) == newest
-    stale = pb.VersionUpdate(snapshot=encode_snapshot(old), snapshot_seq=old.seq, seq=old.seq)
+    stale = pb.VersionUpdate(snapshot=encode_base(old), snapshot_seq=old.seq, seq=old.seq)
     assert follow_update(middle, stale) == middle
 
 

@@ -8,7 +8,7 @@ import pytest
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.versions import ModelBucket, request, spec, sst
-from tussock.meta.log.format import decode_entry, entry_path, marker_path, snapshot_path
+from tussock.meta.log.format import base_path, decode_entry, entry_path, marker_path
 from tussock.meta.log.group_commit import AnyCall, Call, CallQueue
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.recovery import apply_entry
@@ -33,10 +33,10 @@ from tussock.statestore.errors import (
 class Store:
     """A log over a faulty bucket, whose creates of entries a test can hold up."""
 
-    def __init__(self, bucket: ModelBucket, snapshot_every: int = 64) -> None:
+    def __init__(self, bucket: ModelBucket, base_every: int = 64) -> None:
         self.bucket = FaultyBucket(bucket)
         self.system = bucket.system
-        self.log = VersionLog(self.bucket, self.system, owner="a", snapshot_every=snapshot_every)
+        self.log = VersionLog(self.bucket, self.system, owner="a", base_every=base_every)
 
     def create(self, name: str) -> int:
         def decide(version: Version) -> tuple[list[Delta], int]:
@@ -262,7 +262,7 @@ def test_reading_the_version_does_not_wait_for_an_append(bucket: ModelBucket) ->
 
 def test_the_snapshot_is_written_after_other_callers_have_their_answers(bucket: ModelBucket) -> None:
     """Only one caller waits for the snapshot."""
-    store = Store(bucket, snapshot_every=3)
+    store = Store(bucket, base_every=3)
     store.create("kv")
     waiting: list[int] = []
 
@@ -270,10 +270,10 @@ def test_the_snapshot_is_written_after_other_callers_have_their_answers(bucket: 
         queue = inside.append_queue(store.log)
         waiting.append(len(queue) + queue.is_appending)
 
-    store.bucket.stall(lambda call: call.path == snapshot_path(3), look)
+    store.bucket.stall(lambda call: call.path == base_path(3), look)
     store.together(lambda: store.commit(request(5)), lambda: store.commit(request(6)))
     assert waiting == [0]
-    assert snapshot_path(3) in bucket.objects
+    assert base_path(3) in bucket.objects
 
 
 def test_listeners_get_each_entry_once_and_in_order(bucket: ModelBucket) -> None:
@@ -299,7 +299,7 @@ def test_listeners_get_each_entry_once_and_in_order(bucket: ModelBucket) -> None
 
 def test_listeners_get_a_jump_and_never_a_stray_entry(bucket: ModelBucket) -> None:
     """After a truncation they get a snapshot and no entry; an entry below the marker is no part of the log."""
-    store, other = Store(bucket), Store(bucket, snapshot_every=2)
+    store, other = Store(bucket), Store(bucket, base_every=2)
     store.create("kv")
     heard: list[tuple[bytes | None, int]] = []
     store.log.subscribe(lambda data, version: heard.append((data, version.seq)))
@@ -362,7 +362,7 @@ def test_an_old_leader_loses_the_race_for_a_number(bucket: ModelBucket) -> None:
 
 def test_an_old_leader_that_stalled_across_a_truncation_is_fenced_too(bucket: ModelBucket) -> None:
     """The number that it creates was deleted: its entry does not count, and on the true version its term is over."""
-    old, new = Store(bucket), Store(bucket, snapshot_every=2)
+    old, new = Store(bucket), Store(bucket, base_every=2)
     start(old, 1, "old")
     old.create("kv")
 

@@ -9,21 +9,21 @@ import pytest
 from msgspec.structs import replace
 
 from tussock.meta.log.format import (
+    base_path,
     decode_backup,
+    decode_base,
     decode_entry,
     decode_holder,
     decode_lease,
     decode_pin,
-    decode_snapshot,
+    encode_base,
     encode_entry,
     encode_pin,
-    encode_snapshot,
     entry_frame,
     entry_path,
     lease_path,
     marker_path,
     sequence_of,
-    snapshot_path,
     with_ssts,
 )
 from tussock.meta.version.deltas.commits import CommitEpoch
@@ -66,8 +66,8 @@ def test_the_golden_log_replays_to_the_golden_snapshot(format_version: int) -> N
         version = advance(version, read.deltas, term=read.term)
         assert problems(version) == []
     snapshot = golden(f"{last:020d}.snapshot", format_version)
-    assert decode_snapshot("x", last, snapshot) == version
-    assert decode_snapshot("x", last, encode_snapshot(version)) == version
+    assert decode_base("x", last, snapshot) == version
+    assert decode_base("x", last, encode_base(version)) == version
     decode_pin("pins/00000000000000000002-00000000000000ff", golden("pin", format_version))
 
 
@@ -85,7 +85,7 @@ def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
     """A log of version 1 says nothing of these, as if the store had never had a leader."""
     assert decode_entry("x", 9, entry(9, 1)).term == 0
     assert decode_entry("x", 9, entry(9, 2)).term == 3
-    version = decode_snapshot("x", 17, golden(f"{17:020d}.snapshot", 2))
+    version = decode_base("x", 17, golden(f"{17:020d}.snapshot", 2))
     assert (version.term, version.leader_address, version.generations) == (3, "meta-0:7370", {"job-1": 1})
     assert decode_lease("x", 3, golden("lease", 2)).renewals == 17
     name = f"backup/nightly.{'0' * 31}b"
@@ -107,7 +107,7 @@ def test_version_three_has_ssts_in_front_of_the_frame() -> None:
     assert decode_entry("x", 19, frame) == decode_entry("x", 19, data)
     assert with_ssts(19, frame, parts) == data
     assert with_ssts(9, entry(9), []) == entry(9) == entry_frame("x", 9, entry(9))
-    version = decode_snapshot("x", 20, golden(f"{20:020d}.snapshot", 3))
+    version = decode_base("x", 20, golden(f"{20:020d}.snapshot", 3))
     assert [sst.entry for sst in version.dropped][-1] == 19
 
 
@@ -115,7 +115,7 @@ def test_version_four_has_tables_that_were_altered() -> None:
     """The delta has the table's whole new schema; the older one stays in the SSTs."""
     (altered,) = decode_entry("x", 22, entry(22, 4)).deltas
     assert isinstance(altered, AlterTable)
-    spec = decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).tables[4].spec
+    spec = decode_base("x", 22, golden(f"{22:020d}.snapshot", 4)).tables[4].spec
     assert spec.schema == altered.schema
     assert spec.arrow_schema().names == ["id", "amount", "note"]
 
@@ -129,21 +129,21 @@ def test_version_five_has_records_of_writers() -> None:
     record = version.writers["job-1"]
     assert (record.source, record.ranges) == (commit.source, ((7, 9),))
     assert record.tables == (None, None, (1,))
-    assert decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).writers == {}
+    assert decode_base("x", 22, golden(f"{22:020d}.snapshot", 4)).writers == {}
 
 
 def test_version_five_has_repairs_of_clocks() -> None:
     """Epochs of the far future get present numbers, in commits, ledger and timeline; the repair lists them."""
     commit, repair = decode_entry("x", 24, entry(24)).deltas
     assert isinstance(repair, RepairClock)
-    version = decode_snapshot("x", 24, golden(f"{24:020d}.snapshot"))
+    version = decode_base("x", 24, golden(f"{24:020d}.snapshot"))
     assert version.max_committed_epoch == 8
     assert version.ledger["job-1"][-1] == (10, 8)
     assert version.timeline[-1] == (repair.at_ms, 8)
     assert (version.renumbered.seq, version.renumbered.last) == (24, commit.epoch)
     ids = version.live_sst_ids()
     assert [(old in ids, new.id in ids) for old, new in repair.rewritten.items()] == [(False, True)]
-    assert decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).renumbered is None
+    assert decode_base("x", 22, golden(f"{22:020d}.snapshot", 4)).renumbered is None
 
 
 def _before(seq: int) -> Version:
@@ -279,10 +279,10 @@ def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored()
 def test_paths_are_twenty_digits_and_sort_by_sequence() -> None:
     """Names of other shapes have no sequence."""
     assert entry_path(7) == "log/00000000000000000007.delta"
-    assert snapshot_path(7) == "snapshot/00000000000000000007"
+    assert base_path(7) == "snapshot/00000000000000000007"
     assert marker_path(7) == "log/boundary/00000000000000000007"
     assert lease_path(7) == "leader/00000000000000000007"
-    for path in (entry_path(12), snapshot_path(12), marker_path(12), lease_path(12)):
+    for path in (entry_path(12), base_path(12), marker_path(12), lease_path(12)):
         assert sequence_of(path) == 12
     for path in ("log/7.delta", "log/boundary/readme", "snapshot/" + "x" * 20, "snapshot/" + "٣" * 20):
         assert sequence_of(path) is None

@@ -150,16 +150,16 @@ def test_an_append_that_always_loses_says_that_others_were_faster(monkeypatch: p
     assert log.append(table) == 6
 
 
-@pytest.mark.parametrize(("snapshot_every", "gets_max", "seconds_max"), [(64, 90, 1.0), (10**9, 1030, 4.0)])
+@pytest.mark.parametrize(("base_every", "gets_max", "seconds_max"), [(64, 90, 1.0), (10**9, 1030, 4.0)])
 def test_a_reader_that_fell_behind_catches_up_in_few_requests(
-    snapshot_every: int, gets_max: int, seconds_max: float
+    base_every: int, gets_max: int, seconds_max: float
 ) -> None:
     """Once it made one GET for each entry, one after the other; now it begins at a snapshot, or reads eight at once."""
     crowd = Crowd(1)
     system, reader, node = crowd.log("reader")
     writing = FakeSystem()
     bucket = ModelBucket(writing)
-    writer = VersionLog(bucket, writing, owner="writer", snapshot_every=snapshot_every)
+    writer = VersionLog(bucket, writing, owner="writer", base_every=base_every)
     writer.append(table)
     crowd.bucket.objects = bucket.objects
     seconds: list[float] = []
@@ -218,7 +218,7 @@ def test_a_snapshot_that_cannot_be_written_is_logged(caplog: pytest.LogCaptureFi
         return create(path, data)
 
     bucket.create = refusing  # type: ignore[method-assign]
-    log = VersionLog(bucket, system, owner="me", snapshot_every=2)
+    log = VersionLog(bucket, system, owner="me", base_every=2)
     for _ in range(4):
         log.append(table)
     told = [record.getMessage() for record in caplog.records]

@@ -20,7 +20,7 @@ SUPPORT = Path(__file__).resolve().parents[2]
 
 def writer(url: str, name: str, number: int) -> None:
     """Commit `COMMITS` batches, each with an epoch that the other writer wants too."""
-    meta = MetaStore(open_bucket(url), RealSystem(), snapshot_every=16)
+    meta = MetaStore(open_bucket(url), RealSystem(), base_every=16)
     table = meta.version().find_table("kv")
     assert table is not None
     print("ready", flush=True)

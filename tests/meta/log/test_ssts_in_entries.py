@@ -45,7 +45,7 @@ def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> MetaStore:
         "retention_seconds": 0,
         "gc_grace_seconds": 0,
         "config": EAGER,
-        "snapshot_every": 2,
+        "base_every": 2,
         **options,
     }
     return MetaStore(bucket, inner.system, **values)
@@ -89,7 +89,7 @@ def store(bucket: ModelBucket) -> MetaStore:
 def test_a_commit_that_brings_its_ssts_creates_one_object(bucket: ModelBucket) -> None:
     """Several SSTs lie behind each other; nothing else is written, and replicas read the same version."""
     faulty = FaultyBucket(bucket)
-    store = meta(faulty, snapshot_every=64)
+    store = meta(faulty, base_every=64)
     store.create_table(spec())
     faulty.calls.clear()
     store.commit(bringing(bucket.system, 1, "one", "two, which is longer", "three"))

@@ -5,7 +5,7 @@ import pytest
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
 from support.store.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
-from tussock.meta.log.format import encode_snapshot, marker_path, snapshot_path
+from tussock.meta.log.format import base_path, encode_base, marker_path
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.deltas.retention import AdvanceHorizon
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload
@@ -25,7 +25,7 @@ def pass_by(other: MetaStore, bucket: ModelBucket) -> None:
     other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=2, id="d" * 32)])
     other.log.append(lambda _: ([AdvanceHorizon(horizon="c" * 32)], None))
     seq = other.version().seq
-    bucket.create(snapshot_path(seq), encode_snapshot(other.version()))
+    bucket.create(base_path(seq), encode_base(other.version()))
     bucket.create(marker_path(seq), b"")
     bucket.delete([path for path in bucket.objects if path.startswith("log/") and not path.startswith("log/boundary/")])
 

@@ -7,7 +7,7 @@ import pytest
 
 from support.buckets.faulty_bucket import Call, Crash, Fate, FaultyBucket, at_calls, where
 from support.store.versions import FakeSystem, ModelBucket, request, spec, sst
-from tussock.meta.log.format import entry_path, marker_path, snapshot_path
+from tussock.meta.log.format import base_path, entry_path, marker_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
 from tussock.meta.version.deltas.delta import Delta
@@ -20,10 +20,10 @@ from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TableE
 class Store:
     """One client: a log over its own faulty handle of the shared bucket."""
 
-    def __init__(self, bucket: ModelBucket, owner: str = "a", snapshot_every: int = 64) -> None:
+    def __init__(self, bucket: ModelBucket, owner: str = "a", base_every: int = 64) -> None:
         self.bucket = FaultyBucket(bucket)
         self.system = bucket.system
-        self.log = VersionLog(self.bucket, self.system, owner=owner, snapshot_every=snapshot_every)
+        self.log = VersionLog(self.bucket, self.system, owner=owner, base_every=base_every)
 
     def create(self, name: str) -> int:
         def decide(version: Version) -> tuple[list[Delta], int]:
@@ -195,7 +195,7 @@ def test_the_same_call_may_be_made_again_after_it_succeeded(bucket: ModelBucket)
 
 def test_a_writer_that_stalled_across_a_truncation_does_not_trust_its_entry(bucket: ModelBucket) -> None:
     """The first trap: the number that it creates was deleted; the marker shows it, and the commit lands at the tail."""
-    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
+    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", base_every=2)
     stalled.create("kv")
 
     def meanwhile() -> None:
@@ -223,7 +223,7 @@ def test_a_check_of_the_markers_is_trusted_only_if_both_clocks_agree(
     bucket: ModelBucket, seconds: float, wall_seconds: float
 ) -> None:
     """One clock may stop while the machine sleeps, the other may be set: if either moved, the log is checked again."""
-    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
+    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", base_every=2)
     stalled.create("kv")
 
     def meanwhile() -> None:
@@ -256,7 +256,7 @@ def test_a_check_counts_from_before_the_request_that_it_rests_on(bucket: ModelBu
 
 def test_an_own_stray_entry_is_not_taken_for_a_commit_that_landed(bucket: ModelBucket) -> None:
     """A create of a deleted number whose answer was lost is found by reading, and still is no part of the log."""
-    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
+    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", base_every=2)
     stalled.create("kv")
 
     def meanwhile() -> None:
@@ -279,7 +279,7 @@ def test_a_long_stall_makes_an_unrepeatable_commit_raise(bucket: ModelBucket) ->
     """Its entry may have been applied and truncated: only a commit with writer and batch is decided anew."""
     for writer in (None, "w"):
         fresh = ModelBucket(bucket.system)
-        stalled, other = Store(fresh, "stalled"), Store(fresh, "other", snapshot_every=2)
+        stalled, other = Store(fresh, "stalled"), Store(fresh, "other", base_every=2)
         stalled.create("kv")
         fresh.system.forward(11)
 
@@ -302,7 +302,7 @@ def test_a_reader_that_lagged_behind_a_truncation_loads_a_snapshot(bucket: Model
     """The second trap: a deleted entry is not the tail, and a stray one is not the log."""
     for stray in (False, True):
         fresh = ModelBucket(bucket.system)
-        reader, writer = Store(fresh, "reader"), Store(fresh, "writer", snapshot_every=2)
+        reader, writer = Store(fresh, "reader"), Store(fresh, "writer", base_every=2)
         writer.create("kv")
         reader.log.refresh()
         for epoch in (11, 12, 13, 14):
@@ -333,7 +333,7 @@ def test_markers_are_listed_at_most_every_ten_seconds_by_a_reader(bucket: ModelB
 
 def test_every_prefix_of_the_log_recovers_with_and_without_snapshots(bucket: ModelBucket) -> None:
     """The writer's version after entry n is what any reader gets from the first n entries."""
-    store = Store(bucket, snapshot_every=4)
+    store = Store(bucket, base_every=4)
     had = [store.log.version]
     store.create("kv")
     had.append(store.log.version)
@@ -344,7 +344,7 @@ def test_every_prefix_of_the_log_recovers_with_and_without_snapshots(bucket: Mod
         for with_snapshots in (True, False):
             part = ModelBucket(bucket.system)
             kept = [entry_path(seq) for seq in range(1, upto + 1)]
-            kept += [snapshot_path(seq) for seq in range(1, upto + 1) if with_snapshots]
+            kept += [base_path(seq) for seq in range(1, upto + 1) if with_snapshots]
             part.objects = {path: bucket.objects[path] for path in kept if path in bucket.objects}
             assert Store(part).log.refresh() == expected
 
@@ -352,19 +352,19 @@ def test_every_prefix_of_the_log_recovers_with_and_without_snapshots(bucket: Mod
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign"])
 def test_a_damaged_snapshot_falls_back_to_an_older_one_or_to_the_log(bucket: ModelBucket, damage: str) -> None:
     """Snapshots are a cache: as long as the entries exist, none is needed."""
-    store = Store(bucket, snapshot_every=2)
+    store = Store(bucket, base_every=2)
     store.create("kv")
     for epoch in range(1, 6):
         store.commit(request(epoch))
     for seq in (6, 4, 2):
-        data, modified = bucket.objects[snapshot_path(seq)]
+        data, modified = bucket.objects[base_path(seq)]
         bad = {
             "flip": data[:40] + bytes([data[40] ^ 1]) + data[41:],
             "cut": data[:-1],
             "empty": b"",
             "foreign": b"x" * 99,
         }
-        bucket.objects[snapshot_path(seq)] = (bad[damage], modified)
+        bucket.objects[base_path(seq)] = (bad[damage], modified)
         assert Store(bucket).log.refresh() == store.log.version
 
 
@@ -409,11 +409,11 @@ def test_foreign_names_in_the_log_are_reported_or_ignored(bucket: ModelBucket) -
 
 def test_a_failed_snapshot_does_not_fail_the_commit(bucket: ModelBucket) -> None:
     """The append has happened; the next snapshot makes up for this one."""
-    store = Store(bucket, snapshot_every=2)
+    store = Store(bucket, base_every=2)
     store.create("kv")
     store.bucket.script = where("create", "snapshot/", Fate.LOSE_REQUEST)
     assert store.commit(request(1)) == 1
-    assert snapshot_path(2) not in bucket.objects
+    assert base_path(2) not in bucket.objects
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER], ids=["before", "after"])
@@ -421,7 +421,7 @@ def test_a_log_is_usable_after_a_crash_at_any_call(fate: Fate) -> None:
     """After a crash at any request a new process finds each acknowledged commit, and repeats the last one safely."""
     for number in range(1, 100):
         bucket = ModelBucket(FakeSystem())
-        store = Store(bucket, snapshot_every=2)
+        store = Store(bucket, base_every=2)
         store.bucket.script = at_calls({number: fate})
         acknowledged: list[int] = []
         with contextlib.suppress(Crash):
@@ -431,7 +431,7 @@ def test_a_log_is_usable_after_a_crash_at_any_call(fate: Fate) -> None:
                 acknowledged.append(held)
         if number > len(store.bucket.calls):
             break
-        again = Store(bucket, "again", snapshot_every=2)
+        again = Store(bucket, "again", base_every=2)
         version = again.log.refresh()
         assert [epoch for _, epoch in version.ledger.get("w", ())][: len(acknowledged)] == acknowledged
         if version.tables:

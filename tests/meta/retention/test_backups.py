@@ -8,7 +8,7 @@ import pytest
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
 from support.store.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
-from tussock.meta.log.format import backup_path, decode_backup, snapshot_path
+from tussock.meta.log.format import backup_path, base_path, decode_backup
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.backups import BACKUP_LEASE_MS, Backups
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, FinishBackup
@@ -495,7 +495,7 @@ def test_objects_of_no_backup_go_and_foreign_names_stay(store: MetaStore, bucket
 
 def test_truncation_goes_past_a_backup(bucket: ModelBucket) -> None:
     """A backup needs no log: entries and snapshots of its time are deleted, and it stays readable."""
-    store = meta(bucket, snapshot_every=4)
+    store = meta(bucket, base_every=4)
     store.create_table(spec())
     churn(store, bucket)
     made = store.backups.create("nightly")
@@ -503,7 +503,7 @@ def test_truncation_goes_past_a_backup(bucket: ModelBucket) -> None:
         churn(store, bucket)
     bucket.system.forward(60)
     store.vacuum()
-    assert snapshot_path(4) not in bucket.objects
+    assert base_path(4) not in bucket.objects
     assert min(int(info.path[4:24]) for info in bucket.list("log/0")) > made.seq
     assert store.backups.content(made).version.seq == made.seq
     assert whole(bucket) == ["nightly"]

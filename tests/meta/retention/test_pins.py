@@ -327,7 +327,7 @@ def test_the_watermark_of_any_pins_is_the_smallest_live_one(bucket: ModelBucket,
 def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem) -> None:
     """Once each release woke the renewing thread, which wrote all other pins anew: twice the puts or more."""
     counts = RequestCounts(bucket)
-    keeper = MetaStore(counts.for_caller("pins"), system)
+    keeper = MetaStore(counts.for_purpose("pins"), system)
     with_others = keeper.pins.pin(None)
     for _ in range(50):
         keeper.pins.pin(None).release()

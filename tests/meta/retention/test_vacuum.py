@@ -7,7 +7,7 @@ import pytest
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.store.versions import FakeSystem, ModelBucket, make_id, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
-from tussock.meta.log.format import entry_path, marker_path, snapshot_path
+from tussock.meta.log.format import base_path, entry_path, marker_path
 from tussock.meta.meta_store import MetaStore
 from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptLog, Fenced, StaleUpload
@@ -242,7 +242,7 @@ def test_a_crash_at_any_request_leaves_garbage_only(fate: Fate) -> None:
     """After the crash every live SST exists, and the next vacuum finishes the work."""
     for number in range(1, 100):
         bucket = ModelBucket(FakeSystem())
-        store = meta(bucket, snapshot_every=2)
+        store = meta(bucket, base_every=2)
         store.create_table(spec())
         compact_two(store, bucket)
         compact_two(store, bucket)
@@ -270,7 +270,7 @@ def test_a_crash_at_any_request_leaves_garbage_only(fate: Fate) -> None:
 
 def test_old_entries_are_deleted_behind_a_marker_and_two_snapshots_stay(bucket: ModelBucket) -> None:
     """Entries under the second newest snapshot, and older than the grace period, are deleted; all readers go on."""
-    store = meta(bucket, snapshot_every=4)
+    store = meta(bucket, base_every=4)
     lagging = meta(bucket)
     store.create_table(spec())
     for epoch in range(1, 12):
@@ -278,7 +278,7 @@ def test_old_entries_are_deleted_behind_a_marker_and_two_snapshots_stay(bucket: 
     assert store.vacuum().deleted == ()
     bucket.system.forward(GRACE + 1)
     gone = [path for path, _ in store.vacuum().deleted]
-    assert gone == [*[entry_path(seq) for seq in range(1, 9)], snapshot_path(4)]
+    assert gone == [*[entry_path(seq) for seq in range(1, 9)], base_path(4)]
     assert marker_path(8) in bucket.objects
     assert meta(bucket).version() == store.version() == lagging.refresh()
     for epoch in range(12, 17):
@@ -292,11 +292,11 @@ def test_old_entries_are_deleted_behind_a_marker_and_two_snapshots_stay(bucket: 
 
 def test_a_damaged_snapshot_does_not_count_for_truncation(bucket: ModelBucket) -> None:
     """With one readable snapshot left, the entries stay."""
-    store = meta(bucket, snapshot_every=4)
+    store = meta(bucket, base_every=4)
     store.create_table(spec())
     for epoch in range(1, 8):
         store.commit(request(epoch, 1, upload(bucket)))
-    bucket.objects[snapshot_path(8)] = (b"damage", 0)
+    bucket.objects[base_path(8)] = (b"damage", 0)
     bucket.system.forward(GRACE + 1)
     assert store.vacuum().deleted == ()
     assert meta(bucket).version() == store.version()
@@ -304,7 +304,7 @@ def test_a_damaged_snapshot_does_not_count_for_truncation(bucket: ModelBucket) -
 
 def test_young_entries_stay_even_with_no_grace_period(bucket: ModelBucket) -> None:
     """Truncation keeps entries for 30 s at least, on which the log's stall check rests."""
-    store = meta(bucket, snapshot_every=2, gc_grace_seconds=0)
+    store = meta(bucket, base_every=2, gc_grace_seconds=0)
     store.create_table(spec())
     for epoch in range(1, 8):
         store.commit(request(epoch, 1, upload(bucket)))
@@ -316,7 +316,7 @@ def test_young_entries_stay_even_with_no_grace_period(bucket: ModelBucket) -> No
 
 def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucket) -> None:
     """A stalled writer left the entries behind, and a dead reader the pins."""
-    store = meta(bucket, snapshot_every=2)
+    store = meta(bucket, base_every=2)
     store.create_table(spec())
     for epoch in range(1, 8):
         store.commit(request(epoch, 1, upload(bucket)))

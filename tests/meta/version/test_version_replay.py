@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.store.versions import FakeSystem, ModelBucket, make_id, request, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
-from tussock.meta.log.format import LogEntry, decode_entry, decode_snapshot, encode_entry, encode_snapshot
+from tussock.meta.log.format import LogEntry, decode_base, decode_entry, encode_base, encode_entry
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.commits import CommitEpoch, stamp
 from tussock.meta.version.deltas.delta import Delta, advance
@@ -193,7 +193,7 @@ def test_random_histories_keep_the_invariants_and_replay_to_the_same_version(see
         data = encode_entry(number, LogEntry(id=b"\0" * 16, writer="w", at_ms=0, deltas=tuple(deltas)))
         version = advance(version, decode_entry("x", number, data).deltas, check=False)
         if number == middle:
-            version = decode_snapshot("x", number, encode_snapshot(version))
+            version = decode_base("x", number, encode_base(version))
     assert version == history.version
 
 
@@ -265,7 +265,7 @@ def test_a_commit_to_a_version_of_ten_thousand_ssts_copies_none_of_them() -> Non
 def test_the_log_replays_a_history_through_a_bucket() -> None:
     """A history is appended through the log, and the bucket opened anew gives the same version."""
     bucket = ModelBucket(FakeSystem())
-    log = VersionLog(bucket, bucket.system, owner="a", snapshot_every=16)
+    log = VersionLog(bucket, bucket.system, owner="a", base_every=16)
     history = History(11)
     for _ in range(100):
         history.step()

@@ -77,7 +77,7 @@ class Process:
                 self.system.sleep(1.0)
         backend: Any = inside.backend(self.store)
         backend.meta.config = PICKER
-        inside.snapshot_every(inside.version_log(backend), self.world.plan.snapshot_every)
+        inside.base_every(inside.version_log(backend), self.world.plan.base_every)
         inside.set_pin_lease(backend, self.world.plan.pin_lease)
         self.check_memory()
 

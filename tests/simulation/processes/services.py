@@ -82,7 +82,7 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
         except ObjectStoreUnavailable:
             system.sleep(1.0)
     log: Any = meta.meta.log
-    inside.snapshot_every(log, plan.snapshot_every)
+    inside.base_every(log, plan.base_every)
     meta.start()
     world.network.servers[address] = node, meta
 
@@ -94,7 +94,7 @@ def compact(world: "World", node: Node) -> None:
 
     def equip(_: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
         requests = RequestCounts(bucket)
-        view = requests.for_caller("compaction")
+        view = requests.for_purpose("compaction")
         sstables = Sstables(view, 1 << 20, system, requests.opener("compaction"))
         slots = [InlineSlot(view, system, requests.opener("compaction"), SST_BYTES) for _ in range(2)]
         return sstables, slots

@@ -250,7 +250,7 @@ def _scan_latest(process: Process, table: str) -> None:
                 found = read_table(process.store.table(table), reverse=process.scheduler.random.random() < 0.3)
         except SnapshotExpired:
             # The scan had to move to a newer version, and its epoch was compacted away: it says so rather than mix
-            # epochs. With a long grace that happens only to who was out of touch for longer, and knows better now.
+            # epochs. With a long grace that happens only to a client that was out of touch for longer.
             if process.world.plan.gc_grace > 15 and attempt == 2:
                 raise
             continue

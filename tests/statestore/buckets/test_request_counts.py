@@ -1,4 +1,4 @@
-"""Requests and bytes are counted for each caller."""
+"""Requests and bytes are counted for each purpose."""
 
 import threading
 
@@ -13,16 +13,16 @@ def test_an_idle_bucket_makes_no_requests() -> None:
     """Opening a bucket, taking views and reading the counts make no request."""
     inner = FaultyBucket(open_bucket("memory://"))
     counts = RequestCounts(inner)
-    views = [counts.for_caller(caller) for caller in ("get", "scan", "flush", "compaction", "vacuum", "log")]
+    views = [counts.for_purpose(purpose) for purpose in ("get", "scan", "flush", "compaction", "vacuum", "log")]
     assert all(view.url == inner.url for view in views)
     assert counts.counts() == {}
     assert inner.calls == []
 
 
-def test_each_caller_has_its_own_counts() -> None:
-    """Operations, requests and bytes of two callers do not mix."""
+def test_each_purpose_has_its_own_counts() -> None:
+    """Operations, requests and bytes of two purposes do not mix."""
     counts = RequestCounts(open_bucket("memory://"))
-    flush, scan = counts.for_caller("flush"), counts.for_caller("scan")
+    flush, scan = counts.for_purpose("flush"), counts.for_purpose("scan")
     flush.put("a", [b"xx", memoryview(b"yyy")])
     flush.put("b", b"zz")
     flush.create("c", b"1")
@@ -41,7 +41,7 @@ def test_each_caller_has_its_own_counts() -> None:
 def test_a_failed_call_counts_as_a_request_without_bytes() -> None:
     """The request was made, and perhaps paid for."""
     counts = RequestCounts(FaultyBucket(open_bucket("memory://"), at_calls({1: Fate.LOSE_ANSWER})))
-    log = counts.for_caller("log")
+    log = counts.for_purpose("log")
     with pytest.raises(ObjectStoreUnavailable):
         log.create("a", b"123")
     with pytest.raises(ObjectNotFound):
@@ -55,14 +55,14 @@ def test_a_long_listing_counts_its_pages() -> None:
     for number in range(1001):
         inner.put(f"x/{number:04}", b"")
     counts = RequestCounts(inner)
-    assert len(list(counts.for_caller("vacuum").list("x/"))) == 1001
+    assert len(list(counts.for_purpose("vacuum").list("x/"))) == 1001
     assert counts.counts() == {"vacuum": {"list": (2, 0)}}
 
 
 def test_threads_lose_no_counts() -> None:
     """Callers count from several threads at once."""
     counts = RequestCounts(open_bucket("memory://"))
-    view = counts.for_caller("get")
+    view = counts.for_purpose("get")
 
     def work() -> None:
         for _ in range(200):

@@ -10,7 +10,7 @@ import pytest
 from tussock.statestore import connect
 from tussock.statestore.format.block import CODECS, decode_block, encode_block
 from tussock.statestore.rows.rows import Rows, binary_buffers
-from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.cached_blocks import CachedBlock
 
 ADDRESSES = range(8)
 

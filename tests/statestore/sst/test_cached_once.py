@@ -35,7 +35,7 @@ def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore) -> 
     """If there is room, or half of it: cached blocks are not fetched again, and count once."""
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
+    sstables = Sstables(counts.for_purpose("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
     meta = sstables.meta(run[0])
     first, last = meta.segments[1], meta.segments[2]
     for block in range(first, last):
@@ -53,7 +53,7 @@ def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(bucket: O
     """A hot block stays, and its segment is not cached; a segment that is scanned again takes the block in."""
     (info,) = store_run(bucket, puts(3000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 60_000, RealSystem(), limits=Limits(segment_bytes=5000))
+    sstables = Sstables(counts.for_purpose("get"), 60_000, RealSystem(), limits=Limits(segment_bytes=5000))
     meta = sstables.meta(info)
     hot = meta.segments[:-1:3]
     for _ in range(3):

@@ -289,7 +289,7 @@ def test_concat_iterator_opens_only_ssts_in_the_range(bucket: ObjectStore) -> No
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=1000)
     assert len(run) > 8
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 1 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("scan"), 1 << 20, RealSystem())
     want = ReadRange(run[2].smallest, run[4].smallest + b"\0")
     source = ConcatIterator(sstables, run, want)
     assert source.ssts == list(run[2:5])
@@ -308,7 +308,7 @@ def test_a_scan_of_few_rows_reads_few_bytes(bucket: ObjectStore, sstables: Sstab
     run = store_run(bucket, puts, block_bytes=300)
     for reverse in (False, True):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("scan"), 0, RealSystem())
+        sstables = Sstables(counts.for_purpose("scan"), 0, RealSystem())
         for few in (True, False):
             want = ReadRange(b"01000", b"03000", reverse=reverse, few=few, fill=False)
             rows = next(iter(UserIterator(ConcatIterator(sstables, run, want), 1, limit=1, reverse=reverse)))
@@ -326,7 +326,7 @@ def test_a_reader_of_changes_skips_old_blocks(bucket: ObjectStore) -> None:
     commits = store_run(bucket, [Put(b"000", 7, b"new")], epoch=7)
     for after in (0, 1, 6, 7, 15, 20, 99):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("changes"), 0, RealSystem())
+        sstables = Sstables(counts.for_purpose("changes"), 0, RealSystem())
         want = ReadRange(after_epoch=after, few=True, fill=False)
         merged = MergeIterator([ConcatIterator(sstables, each, want) for each in (commits, run)])
         found = {put for rows in merged for put in to_puts(rows) if put.epoch > after}

@@ -96,7 +96,7 @@ def test_runs_above_the_epoch_are_not_opened(bucket: ObjectStore) -> None:
         for epoch in (9, 8, 7)
     ]
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 1 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("get"), 1 << 20, RealSystem())
     assert find_one(sstables, runs, b"100", 7) == Put(b"100", 7, b"v")
     assert counts.counts()["get"] == {"get": (1, bucket_size(bucket, runs[2])), "get_range": (1, data_size(runs[2]))}
     assert find_all(sstables, runs, [b"100", b"102"], 6) == [None, None]
@@ -121,7 +121,7 @@ def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore) -> None:
     absent = [b"%05d" % (2 * n + 1) for n in range(300)]
     for many in (False, True):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("get"), 0, RealSystem())
+        sstables = Sstables(counts.for_purpose("get"), 0, RealSystem())
         if many:
             assert find_all(sstables, runs, absent, 9) == [None] * 300
         else:
@@ -136,7 +136,7 @@ def test_keys_found_together_share_requests(bucket: ObjectStore) -> None:
     puts = [Put(b"%05d" % n, 1, b"v" * 20) for n in range(2000)]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=500))]
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 1 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("get"), 1 << 20, RealSystem())
     few = [b"00000", b"00001", b"01000", b"01999"]
     assert find_all(sstables, runs, few, 1) == [puts[0], puts[1], puts[1000], puts[1999]]
     assert counts.counts()["get"]["get_range"][0] == 3

@@ -231,7 +231,7 @@ def test_a_segment_is_one_request(bucket: ObjectStore) -> None:
     """A scan makes one request for each meta and each segment; a second scan makes none."""
     run = store_run(bucket, puts(1000), block_bytes=500, sst_bytes=20_000)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
+    sstables = Sstables(counts.for_purpose("scan"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
     read_all(sstables, run)
     segments = sum(len(sstables.meta(info).segments) - 1 for info in run)
     asked = counts.counts()["scan"]
@@ -247,7 +247,7 @@ def test_a_point_read_asks_for_one_block(bucket: ObjectStore) -> None:
     """None if its segment or its block is cached."""
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("get"), 10 << 20, RealSystem())
     meta = sstables.meta(run[0])
     block = sstables.block(run[0], meta, 3)
     assert counts.counts()["get"]["get_range"] == (1, int(meta.length[3]))
@@ -276,7 +276,7 @@ def test_a_forgotten_sst_is_read_again(bucket: ObjectStore) -> None:
     """`forget` drops metas, blocks and segments of an SST, and only of that one."""
     run = store_run(bucket, puts(300), block_bytes=500, sst_bytes=5000)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 1 << 20, RealSystem())
+    sstables = Sstables(counts.for_purpose("scan"), 1 << 20, RealSystem())
     read_all(sstables, run)
     before = counts.counts()["scan"]
     sstables.forget({run[1].id})

@@ -26,7 +26,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     limits = Limits(one_object_bytes=ONE_OBJECT_BYTES)
     with connect(folder.as_uri(), buffer_bytes=500, compaction=False, limits=limits) as store:
-        inside.snapshot_every(inside.version_log(inside.backend(store)), 3)
+        inside.base_every(inside.version_log(inside.backend(store)), 3)
         for name in ("kv", "other"):
             store.create_table(name, block_bytes=512)
         for rows in (OLD, ROWS[:100], ROWS[100:]):

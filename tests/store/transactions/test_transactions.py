@@ -4,14 +4,16 @@
 import contextlib
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from support.store.versions import FakeSystem
 from tussock.statestore import Conflict, InvalidOption, StateStore, StoreClosed, TableNotFound, Transaction, connect
+from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.transaction import Isolation
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("region", pa.string()), ("amount", pa.int64())])
@@ -260,6 +262,39 @@ def test_transact_repeats_until_nothing_is_in_the_way(orders: StateStore, other:
         orders.transact(add, attempts=2)
 
 
+class PausingSystem(FakeSystem):
+    """Notes each pause, and draws what the test says."""
+
+    def __init__(self, drawn: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self.bytes = bytes([drawn])
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.bytes * count
+
+
+@pytest.mark.parametrize(("drawn", "share"), [(0, 0.5), (128, 1.0 + 128 / 65536), (255, 1.5 - 1 / 65536)])
+def test_pauses_between_attempts_double_up_to_a_second(drawn: int, share: float) -> None:
+    """Each times 0.5 to 1.5, by chance, and none after the last attempt or before one that commits."""
+    with connect("memory://backing-off") as store:
+        system = PausingSystem(drawn)
+
+        def refuse(_: Transaction) -> None:
+            raise Conflict("somebody was faster")
+
+        with pytest.raises(Conflict, match="somebody was faster"):
+            transact(store.transaction, refuse, 12, system)
+        doubled = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+        assert system.pauses == pytest.approx([seconds * share for seconds in doubled])
+        system.pauses.clear()
+        assert transact(store.transaction, lambda _: 7, 12, system) == 7
+        assert system.pauses == []
+
+
 def test_a_table_that_was_dropped_meanwhile_conflicts(orders: StateStore, other: StateStore) -> None:
     with pytest.raises(Conflict, match="'kv' was dropped after epoch"), orders.transaction() as tx:
         tx.table("kv").get(b"a")
@@ -336,3 +371,28 @@ def test_what_a_transaction_cannot_do_is_refused(orders: StateStore) -> None:
     assert orders.table("orders").get(1)["amount"] == 1
     with pytest.raises(StoreClosed, match="the transaction is over"):
         table.upsert(rows(2))
+
+
+async def later(tx: Transaction) -> None:
+    """Nothing of it runs when it is called."""
+    tx.table("orders").upsert(rows(77))
+
+
+def steps(tx: Transaction) -> Iterator[None]:
+    """Nothing of it runs when it is called, either."""
+    tx.table("orders").upsert(rows(77))
+    yield
+
+
+@pytest.mark.parametrize("fn", [5, None, later, steps, lambda tx: later(tx)])
+def test_what_does_not_run_when_it_is_called_is_no_transaction(orders: StateStore, fn: Any) -> None:
+    """It did nothing, and an empty transaction was reported as committed."""
+    before = orders.committed_epoch
+    with pytest.raises(InvalidOption, match="the function of a transaction"):
+        orders.transact(fn)
+    assert orders.committed_epoch == before
+
+
+def test_rows_that_a_transaction_returns_may_be_read_later(orders: StateStore) -> None:
+    """Reads are generators, and no transactions."""
+    assert sum(batch.num_rows for batch in orders.transact(lambda tx: tx.table("orders").read())) == 10

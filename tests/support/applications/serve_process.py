@@ -1,6 +1,7 @@
 """`tussock serve` as a separate process."""
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ class ServeProcess(ServiceProcess):
         self, store: str, *arguments: str, app: str = f"{PROGRAM}:make", environment: Mapping[str, str] | None = None
     ) -> None:
         places = ("--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
+        # Behind them what the caller's own code comes from.
+        path = [str(TESTS), str(TESTS.parent / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
         super().__init__(
             *("serve", app, *(("--store", store) if store else ()), *places, *arguments),
-            environment={"PYTHONPATH": f"{TESTS}:{TESTS.parent / 'examples'}", **(environment or {})},
+            environment={"PYTHONPATH": os.pathsep.join(path), **(environment or {})},
         )
 
     @property

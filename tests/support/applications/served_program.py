@@ -64,6 +64,11 @@ def make(store: StateStore, **options: Any) -> App:
     def boom(tx: Any, text: str) -> None:
         raise LookupError(text)
 
+    @app.call_procedure("half")
+    def half(tx: Any) -> None:
+        """Raise a text that UTF-8 does not have."""
+        raise LookupError("caf\udce9")
+
     return app
 
 

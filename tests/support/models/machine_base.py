@@ -110,17 +110,17 @@ class MachineBase(RuleBasedStateMachine):
         cache_bytes=st.sampled_from([0, 3000, 1 << 20]),
         buffer_bytes=st.sampled_from([0, 10_000, 1 << 20]),
         batch_bytes=st.sampled_from([1, 300, DEFAULT_LIMITS.batch_bytes]),
-        snapshot_every=st.sampled_from([2, 5, 64]),
+        base_every=st.sampled_from([2, 5, 64]),
         tables=st.sampled_from([["t0"], ["t0", "typed"], NAMES]),
     )
     def open_clients(
-        self, cache_bytes: int, buffer_bytes: int, batch_bytes: int, snapshot_every: int, tables: list[str]
+        self, cache_bytes: int, buffer_bytes: int, batch_bytes: int, base_every: int, tables: list[str]
     ) -> None:
         # What a merge holds and gives out at once: with a tiny bound the versions of a key are many batches.
         limits = Limits(batch_bytes=batch_bytes, merge_bytes=batch_bytes)
         self.options: dict[str, Any] = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "limits": limits}
         self.options["gc_grace"] = self.gc_grace
-        self.snapshot_every = snapshot_every
+        self.base_every = base_every
         self.inner, self.system = self.make_bucket()
         self.model = Model()
         self.batch_id = 0
@@ -132,7 +132,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def _open_store(self, bucket: ObjectStore, number: int) -> StateStore:
         store = inside.without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
-        inside.snapshot_every(inside.version_log(inside.backend(store)), self.snapshot_every)
+        inside.base_every(inside.version_log(inside.backend(store)), self.base_every)
         return store
 
     def _open_client(self, number: int) -> Client:

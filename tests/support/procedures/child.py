@@ -21,7 +21,7 @@ from support.procedures.plans import Plan, make_plan
 from support.procedures.programs import Program, outcome_of, rows_of
 from tussock.statestore import connect
 
-__all__ = ["after_all", "journaled", "requests_of"]
+__all__ = ["after_all", "journaled", "place_of", "requests_of"]
 
 AT_ONCE = 8
 
@@ -38,6 +38,11 @@ def requests_of(seed: int, count: int) -> tuple[Plan, list[Request]]:
         numbers = tuple(chance.randrange(997) for _ in range(chance.choice((0, 1, 1, 3, 8))))
         requests.append(Request(border, True, last[border], numbers))
     return plan, requests
+
+
+def place_of(url: str, seed: int) -> str | None:
+    """Where the application of a seed has its input log: in the bucket of the store, or beside it."""
+    return None if seed % 2 else f"{url}-input"
 
 
 def after_all(plan: Plan, requests: list[Request]) -> tuple[Interpreter, list[Outcome]]:
@@ -64,8 +69,9 @@ def serve(url: str, seed: int, count: int, path: Path) -> None:
         "group_commit": chance.choice((None, 0.002, 0.01)),
         "checkpoint": chance.choice((0, 0.05, 0.3, 3600)),
     }
+    place = place_of(url, seed)
     journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    with connect(url, compaction=False) as store, Program(plan, store, **options).app as app:
+    with connect(url, compaction=False) as store, Program(plan, store, input=place, **options).app as app:
         print("ready", json.dumps(options), flush=True)
         flying: deque[tuple[int, Future[Any]]] = deque()
         for number, request in enumerate(requests):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
+from support.inside import input_logs_in
 from support.procedures.interpreter import Interpreter, Outcome
 from support.procedures.oracle import Oracle, Request, broken_rule
 from support.procedures.plans import CALLS, TABLES, make_plan
@@ -83,6 +84,12 @@ class History:
         self.plan = make_plan(self.chance)
         self.oracle = Oracle(self.plan)
         self.bucket = open_bucket("memory://")
+        # Drawn apart, so that all else of a seed is as it is in the store's own bucket.
+        self.place = "memory://the-input-log" if random.Random(f"{seed} place").random() < 0.4 else None
+        """Where the input log is; `None`: in the store's bucket."""
+        self.log = open_bucket("memory://")
+        self.log_fuse: Fuse | None = None
+        """By which the log's bucket dies, together with the store's, for a runner that starts now."""
         self.drawn: dict[int, int] = {}
         """Random numbers that were durable once."""
         self.lost: list[Request] = []
@@ -92,13 +99,16 @@ class History:
     def run(self) -> None:
         """All its lives; the last one ends well."""
         lives = self.chance.randint(*LIVES)
-        for life in range(lives + 1):
-            self._live(is_last=life == lives)
+        with input_logs_in(lambda _: FaultyBucket(self.log, self.log_fuse)):
+            for life in range(lives + 1):
+                self._live(is_last=life == lives)
+        assert (not list(self.log.list(""))) == (self.place is None)
 
     # --- A life ------------------------------------------------------------------------------------------------------
 
     def _live(self, *, is_last: bool) -> None:
         fuse = self._fuse(is_last=is_last)
+        self.log_fuse = None if is_last else fuse
         store = open_on(FaultyBucket(self.bucket), QuickSystem()) if is_last else self._open(fuse)
         if store is None:
             self.deaths += 1
@@ -156,7 +166,7 @@ class History:
             "checkpoint": self.chance.choice((0, 0.01, 3600)),
         }
         try:
-            program = Program(self.plan, store, **options)
+            program = Program(self.plan, store, input=self.place, **options)
             program.app.start()
         except CorruptLog:
             raise
@@ -183,7 +193,8 @@ class History:
     def _replace(self, program: Program) -> None:
         """Another runner takes over from the living one, which then can do nothing any more."""
         with open_on(FaultyBucket(self.bucket), QuickSystem()) as store:
-            successor = Program(self.plan, store, checkpoint=3600)
+            self.log_fuse = None
+            successor = Program(self.plan, store, input=self.place, checkpoint=3600)
             with successor.app:
                 request = Request(self.plan.borders[0], True, None, (1,))
                 answer = self._replaced(lambda: outcome_of(_submit(program, request), SECONDS_MAX))

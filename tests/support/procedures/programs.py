@@ -118,7 +118,9 @@ class Program:
             answer = tx.call_external(answer_outside, f"{procedure.name}-{tx.batch_id}")
             table.upsert([{"k": answers, "v": _number(table, answers) + answer}])
         if procedure.draws:
-            drawn = int(tx.random() * (1 << 40))
+            # All three into one number: it changes if one of them is drawn again instead of replayed.
+            parts = int(tx.random() * (1 << 40)), tx.uuid().int & ((1 << 40) - 1), int(tx.now().timestamp() * 1000)
+            drawn = parts[0] ^ parts[1] ^ (parts[2] << 7)
             tx.table("drawn").upsert([{"k": tx.batch_id * 10 + procedure.number, "v": drawn}])
         total = sum(value for batch in table.read() for value in batch.column("v").to_pylist()) % LIMIT
         if procedure.replies:

@@ -1,9 +1,9 @@
-"""Checks the version log, its snapshots, markers and pins, and finds the newest version that they give.
+"""Checks the version log, its base versions, markers and pins, and finds the newest version that they give.
 
-The log is replayed from its beginning (or from the oldest snapshot, where the beginning was truncated) with every
-delta validated again on the version that it landed on. Where a snapshot stands, the replayed version must equal it;
-so a replay from any snapshot gives what a replay from the start gives. Over a damaged or missing entry the replay goes
-on from the next snapshot, if there is one.
+The log is replayed from its beginning (or from the oldest base version, where the beginning was truncated) with every
+delta validated again on the version that it landed on. Where a base version stands, the replayed version must equal it;
+so a replay from any of them gives what a replay from the start gives. Over a damaged or missing entry the replay goes
+on from the next base version, if there is one.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from tussock.meta.log.format import (
     CHECKSUM,
     HEADER,
     LogEntry,
+    base_path,
+    decode_base,
     decode_entry,
     decode_lease,
     decode_pin,
-    decode_snapshot,
     entry_path,
     marker_path,
     sequence_of,
-    snapshot_path,
 )
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
@@ -39,7 +39,7 @@ class LogObjects(NamedTuple):
 
     entries: list[int]
     markers: list[int]
-    snapshots: list[int]
+    bases: list[int]
     others: list[str]
     """Paths in the log's folders that are none of these."""
 
@@ -55,8 +55,8 @@ def sort_log_objects(listed: Sequence[ObjectInfo]) -> LogObjects:
             found.markers.append(seq)
         elif info.path == entry_path(seq):
             found.entries.append(seq)
-        elif info.path == snapshot_path(seq):
-            found.snapshots.append(seq)
+        elif info.path == base_path(seq):
+            found.bases.append(seq)
         else:
             found.others.append(info.path)
     return found
@@ -66,30 +66,31 @@ def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> V
     """Check all of the log; returns the newest version that its readable part gives."""
     boundary = max(objects.markers, default=0)
     for path in objects.others:
-        findings.problem(path, "foreign object: no entry, snapshot or marker has such a name")
+        findings.problem(path, "foreign object: no entry, base version or marker has such a name")
     for seq in objects.markers:
         _check_marker(bucket, seq, findings)
-    snapshots = _snapshots(bucket, objects, findings)
+    bases = _base_versions(bucket, objects, findings)
     # What stands at or below the marker is garbage that vacuum has not deleted yet; nobody reads it.
     entries = _entries(bucket, [seq for seq in objects.entries if seq > boundary], findings)
-    if not objects.entries and not objects.snapshots:
-        findings.problem("log/", "there is no entry and no snapshot, so nothing says which SSTs make up the store")
+    if not objects.entries and not objects.bases:
+        findings.problem("log/", "there is no entry and no base version, so nothing says which SSTs make up the store")
         findings.count("lost entries")
         return Version()
-    last = max([boundary, *(seq for seq in objects.entries if seq > boundary), *snapshots])
+    last = max([boundary, *(seq for seq in objects.entries if seq > boundary), *bases])
     _note_gaps(objects.entries, boundary, last, findings)
     if boundary == 0:
         start = Version()
     else:
-        usable = [seq for seq in snapshots if seq >= boundary]
+        usable = [seq for seq in bases if seq >= boundary]
         if not usable:
             findings.problem(
-                snapshot_path(boundary), "missing: the log was truncated up to here, and no later snapshot is readable"
+                base_path(boundary),
+                "missing: the log was truncated up to here, and no later base version is readable",
             )
             findings.count("lost entries", last)
             return Version()
-        start = snapshots[min(usable)]
-    return _replay(start, entries, snapshots, last, findings)
+        start = bases[min(usable)]
+    return _replay(start, entries, bases, last, findings)
 
 
 def check_pin(bucket: ObjectStore, path: str, findings: Findings) -> None:
@@ -136,12 +137,12 @@ def _check_marker(bucket: ObjectStore, seq: int, findings: Findings) -> None:
         findings.problem(marker_path(seq), f"expected the text {seq}, found {found[:40]!r}; its name is what counts")
 
 
-def _snapshots(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> dict[int, Version]:
+def _base_versions(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> dict[int, Version]:
     readable: dict[int, Version] = {}
-    for seq in objects.snapshots:
-        path = snapshot_path(seq)
+    for seq in objects.bases:
+        path = base_path(seq)
         try:
-            readable[seq] = decode_snapshot(path, seq, bucket.get(path))
+            readable[seq] = decode_base(path, seq, bucket.get(path))
             findings.count("snapshots")
         except CorruptLog as error:
             findings.problem(path, error)
@@ -185,29 +186,29 @@ def _note_gaps(entries: Sequence[int], boundary: int, last: int, findings: Findi
         first, end = before + 1, after - 1
         if first <= end:
             upto = f" (and all up to {end})" if end > first else ""
-            findings.problem(entry_path(first), f"missing{upto}, although a later entry or snapshot is there")
+            findings.problem(entry_path(first), f"missing{upto}, although a later entry or base version is there")
 
 
 def _replay(
-    version: Version, entries: dict[int, LogEntry], snapshots: dict[int, Version], last: int, findings: Findings
+    version: Version, entries: dict[int, LogEntry], bases: dict[int, Version], last: int, findings: Findings
 ) -> Version:
     while version.seq < last:
         seq = version.seq + 1
         after = _advance(version, entries[seq], findings) if seq in entries else None
         if after is None:
             # Damaged or missing, which was noted: go on behind it.
-            later = [number for number in snapshots if number >= seq]
+            later = [number for number in bases if number >= seq]
             if not later:
                 findings.problem(
                     f"version {last}", f"cannot be had: the replay ends at entry {version.seq}, what follows is lost"
                 )
                 findings.count("lost entries", last - version.seq)
                 break
-            version = snapshots[min(later)]
+            version = bases[min(later)]
             continue
         version = after
-        if seq in snapshots and snapshots[seq] != version:
-            findings.problem(snapshot_path(seq), _difference(snapshots[seq], version))
+        if seq in bases and bases[seq] != version:
+            findings.problem(base_path(seq), _difference(bases[seq], version))
     return version
 
 

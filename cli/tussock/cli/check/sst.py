@@ -232,7 +232,7 @@ def _key_problems(rows: Rows, encoder: KeyEncoder) -> list[str]:
             check_text(column)
     except Misfit as error:
         where = f"a key column of {list(encoder.primary_key)}"
-        return [f"{where}: {error}; older programs took it: delete these rows by what a read answers"]
+        return [f"{where}: {error}; older programs took it: delete these rows by what a read returns"]
     except ValueError as error:
         return [f"a key is none of this table: {error}"]
     again = encoder.encode(pa.record_batch(columns, names=list(encoder.primary_key)))

@@ -56,7 +56,7 @@ def create(
 def list_backups(store: Store, as_json: Json = False) -> None:
     """List the backups, what each alone keeps from vacuum, and the holds of clones.
 
-    With --json one document: {"backups": [...]}, each as `create` answers it.
+    With --json one document: {"backups": [...]}, each as `create` returns it.
     """
     with _open(store) as opened:
         found = opened.backups()

@@ -17,8 +17,8 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableState, data_object, data_path
 from tussock.statestore.errors import CorruptSst, InvalidOption
 from tussock.statestore.format.meta import LoadedMeta
-from tussock.statestore.keys.comparator import full_key
 from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.keys.full_key import full_key
 from tussock.statestore.rows.rows import Rows
 
 __all__ = ["dump"]

@@ -31,7 +31,7 @@ class Slot(Protocol):
     def run(
         self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
     ) -> tuple[SstInfo, ...]:
-        """Do the part; answers its outputs, uploaded.
+        """Do the part; returns its outputs, uploaded.
 
         `progress` is told rows read, `cancelled` is asked every now and then. Raises `CompactionCancelled`,
         `SlotCrashed`, or what `execute` raises.

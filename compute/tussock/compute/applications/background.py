@@ -2,7 +2,7 @@
 
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.applications.input_log import InputLog
-from tussock.compute.applications.log_writer import LogWriter
+from tussock.compute.applications.log_writer import LogWriter, failure_of
 from tussock.statestore import Conflict, Fenced
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -50,8 +50,8 @@ class BackgroundCommit:
             self._writer.wait_durable(self._next_object - 1)
             self._commit()
             self._truncate()
-        except Exception as error:  # noqa: BLE001 - the thread of requests raises it
-            self.failure = error
+        except BaseException as error:  # noqa: BLE001 - the thread of requests raises it
+            self.failure = failure_of(error)
 
     def _commit(self) -> None:
         name = self._application
@@ -64,8 +64,8 @@ class BackgroundCommit:
                 self._system.sleep(RETRY_SECONDS)
             except Fenced as error:
                 raise ApplicationFenced(
-                    f"application {name!r}: another runner has taken it over ({error}); this one ends, and what it had "
-                    "not replied is not done"
+                    f"application {name!r}: another runner has taken it over, or something else commits under its name "
+                    f"({error}); this one ends, and what it had not replied is not done"
                 ) from error
             except Conflict as error:
                 # Without its advice to repeat the commit, which is for those that can read again.

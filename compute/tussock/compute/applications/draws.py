@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from tussock.compute.applications.arguments import check_plain, check_text
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
@@ -29,6 +30,8 @@ class Draws:
         self._before_call = before_call
         self._recorded = None if recorded is None else iter(recorded)
         self.drawn: list[Any] = []
+        self.lost = ""
+        """The key of a call outside that gave no answer: nothing is recorded of it, so a replay has none."""
 
     def now(self) -> dt.datetime:
         """The wall clock, in milliseconds, with UTC as its zone."""
@@ -45,23 +48,22 @@ class Draws:
     def call_external(self, fn: Callable[[str], Any], key: str) -> Any:
         """What `fn(key)` answered the first time; `key` is for the other side to tell a repeated call by.
 
-        The answer is plain: None, booleans, numbers, strings, bytes, and lists and dicts of them, of at most 1 MiB.
+        The answer is plain: None, booleans, numbers, strings, bytes, times with a zone, and lists and dicts of them, of
+        at most 1 MiB. It comes as a replay reads it, so a tuple is a list.
         """
-        if not isinstance(key, str) or not key:
-            raise InvalidOption(f"the key of an outside call is {key!r:.100}; expected a string that is the same again")
+        # Before the request is made durable: what cannot be recorded would be asked for at each start again.
+        check_text(key, "the key of an outside call")
 
         def ask() -> Any:
             self._before_call()
-            answer = fn(key)
-            try:
-                nbytes = len(msgspec.msgpack.encode(answer))
-            except (TypeError, OverflowError) as error:
-                raise InvalidOption(f"the answer of the outside call {key!r} cannot be recorded: {error}") from error
-            if nbytes > ANSWER_BYTES_MAX:
-                raise InvalidOption(f"the answer of the outside call {key!r} has {nbytes} bytes; at most 1 MiB fit")
-            return answer
+            self.lost = key
+            packed = _packed(fn(key), f"the answer of the outside call {key!r:.100}")
+            self.lost = ""
+            return packed
 
-        return self._draw(f"call {key}", ask)
+        found = self._draw(f"call {key}", ask)
+        # As bytes until it is in the log: what the procedure does to its own copy is not part of the answer.
+        return msgspec.msgpack.decode(found) if isinstance(found, msgspec.Raw) else found
 
     def _draw(self, what: str, ask: Callable[[], Any]) -> Any:
         if self._recorded is None:
@@ -74,3 +76,14 @@ class Draws:
             value = pair[1]
         self.drawn.append((what, value))
         return value
+
+
+def _packed(answer: Any, what: str) -> msgspec.Raw:
+    try:
+        packed = msgspec.msgpack.encode(answer)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidOption(f"{what} cannot be recorded: {error}") from error
+    if len(packed) > ANSWER_BYTES_MAX:
+        raise InvalidOption(f"{what} has {len(packed):,} bytes; at most 1 MiB fit")
+    check_plain(answer, what)
+    return msgspec.Raw(packed)

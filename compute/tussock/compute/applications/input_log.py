@@ -53,6 +53,7 @@ class InputLog:
         Raises `CorruptLog` for an object that is damaged, missing or another application's.
         """
         self.next = first
+        tried = 0
         while True:
             for number, data in self._objects(self.next):
                 if number != self.next:
@@ -73,6 +74,14 @@ class InputLog:
                 self.takeovers.append(self.next)
                 self.next += 1
                 return
+            # Another runner's object is listed now, unless it was committed and deleted already; then it is not made
+            # again. A folder, or a link to nothing, takes the number and is no object.
+            if tried == self.next and not self._is_there(tried):
+                raise CorruptLog(
+                    f"{self._path(tried)} in {self._bucket.url} can neither be read nor created: what is there is no "
+                    "object, such as a folder or a link to nothing; move it elsewhere"
+                )
+            tried = self.next
 
     def append(self, number: int, records: list[Record]) -> None:
         """Make a group durable under the number that follows; `ApplicationFenced` if another runner has it.
@@ -106,6 +115,10 @@ class InputLog:
             return True
         # An earlier attempt whose answer was lost may have created it.
         return bool(group.records) and self._bucket.get(path) == data
+
+    def _is_there(self, number: int) -> bool:
+        path = self._path(number)
+        return any(info.path == path for info in self._bucket.list(path))
 
     def _objects(self, first: int) -> Iterator[tuple[int, bytes]]:
         """Numbers and bytes of the objects from `first` on, ascending; those before are noted as they are."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from tussock.compute.applications.errors import ApplicationFenced
+from tussock.compute.applications.arguments import cause_of
+from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
 from tussock.compute.applications.input_log import InputLog
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import Record
@@ -13,7 +14,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ObjectStoreUnavailable
 
-__all__ = ["LogGroup", "LogWriter", "give"]
+__all__ = ["LogGroup", "LogWriter", "failure_of", "give"]
 
 log = get_logger("tussock.compute.applications.log_writer")
 
@@ -41,10 +42,23 @@ def give(reply: "Future[Any]", outcome: Outcome) -> None:
         return
     if not reply.running() and not reply.set_running_or_notify_cancel():
         return
-    if outcome.error is not None:
-        reply.set_exception(outcome.error)
-    else:
-        reply.set_result(outcome.value)
+    try:
+        if outcome.error is not None:
+            reply.set_exception(outcome.error)
+        else:
+            reply.set_result(outcome.value)
+    except BaseException as error:
+        # A callback of the future: `Future` itself contains what is an `Exception`. Others wait for this thread, too.
+        log.error("a callback of a reply raised", error=cause_of(error), exc_info=error)
+
+
+def failure_of(error: BaseException) -> Exception:
+    """What an application fails with, and its callers hear, if its thread ends with this."""
+    if isinstance(error, Exception):
+        return error
+    stopped = ApplicationStopped(f"a thread of the application was ended by {cause_of(error)}; start it again")
+    stopped.__cause__ = error
+    return stopped
 
 
 class LogWriter:
@@ -114,11 +128,11 @@ class LogWriter:
         try:
             self._append(group)
             self.writes += 1
-        except Exception as error:
+        except BaseException as error:
             if not isinstance(error, ApplicationFenced):
                 log.error("input log cannot be written", error=str(error), exc_info=True)
-            self.failure = error
-            self._failed(error)
+            self.failure = failure_of(error)
+            self._failed(self.failure)
         with self._changed:
             self._pending -= 1
             self._pending_bytes -= group.size

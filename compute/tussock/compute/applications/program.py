@@ -46,7 +46,7 @@ class Program(Protocol):
     """A layer's part of an application; called by one thread."""
 
     def load(self, delta: Delta, state: bytes, host: Host) -> None:
-        """Begin on these tables; `state` is what `persist` answered for the newest commit, empty for the first."""
+        """Begin on these tables; `state` is what `persist` returned for the newest commit, empty for the first."""
 
     def replay(self, record: Record) -> None:
         """Do again what was recorded; `NotDeterministic` if it has another result."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tussock.statestore import StateStore, TableExists
+from tussock.statestore import Fenced, InvalidOption, StateStore, TableExists
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["APPLICATIONS", "ApplicationProgress", "read_progress", "write_progress"]
@@ -44,17 +44,38 @@ class ApplicationProgress(msgspec.Struct, frozen=True):
 
 
 def read_progress(store: StateStore, delta: Delta, name: str) -> ApplicationProgress:
-    """The application's row; of one that is new, a fresh uid. Creates the table."""
+    """The application's row; of one that is new, a fresh uid. Creates the table.
+
+    Raises `InvalidOption` if the store has commits under the application's name that the row knows nothing of.
+    """
     if APPLICATIONS not in store.tables():
         try:
             store.create_table(APPLICATIONS, SCHEMA, primary_key=["name"])
         except TableExists:
             store.tables()  # another application was faster
     row: dict[str, Any] | None = delta.table(APPLICATIONS, shared=True).get(name)
+    # Row and batch are of the same commit. Above a newer batch nothing could be committed, and what was acknowledged
+    # until then would be stuck in the log.
+    first = 0 if row is None else row["seq"] + 1
+    if _is_committed(store, name, first):
+        raise InvalidOption(
+            f"application {name!r}: the store has commits of a writer of that name which are not the application's, "
+            f"which has {'no row' if row is None else f'record {first - 1} as its newest'} in table {APPLICATIONS!r}: "
+            "something else uses the name as a writer, or that table was dropped or changed; nothing was done. Give "
+            "the application another name, or bring the store back from a backup"
+        )
     if row is None:
         return ApplicationProgress(delta.system.random_bytes(8).hex())
     takeovers = msgspec.msgpack.decode(row["takeovers"], type=list[int])
     return ApplicationProgress(row["uid"], row["seq"], row["next_object"], takeovers, row["state"])
+
+
+def _is_committed(store: StateStore, writer: str, batch_id: int) -> bool:
+    """Whether this batch of the writer, or a later one, is committed."""
+    try:
+        return store.committed_batch(writer, batch_id) is not None
+    except Fenced:
+        return True
 
 
 def write_progress(delta: Delta, name: str, progress: ApplicationProgress) -> None:

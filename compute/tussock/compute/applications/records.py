@@ -19,8 +19,8 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 __all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group"]
 
 MAGIC = b"TSIN"
-VERSION = 2
-"""Written where a record has what version 1 does not know: spans of a feed, and the kinds from 6 on."""
+VERSION = 3
+"""The newest. Version 2 has spans of a feed and the kinds from 6 on, version 3 epochs of functions as well."""
 FED = b"F"
 """What `given` begins with where it is a span of a feed: neither rows nor arguments begin so."""
 _HEAD = struct.Struct("<4sBII")
@@ -43,6 +43,8 @@ class RecordKind(IntEnum):
     """A feed stands at a position: its first one, or one before which no rows are left."""
     SENT = 7
     """An output has been sent up to a sequence number."""
+    EPOCH = 8
+    """An epoch of functions ran."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):
@@ -54,10 +56,10 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     name: str
     """Of the procedure."""
     batch_id: int
-    """Of a call 0."""
+    """Of a call 0; of functions the number of the epoch."""
     given: bytes
-    """The rows of a batch, or the span of a feed; the arguments of a call; of a step that took its rows from a stream
-    nothing."""
+    """The rows of a batch, or the span of a feed; the arguments of a call; the requests of an epoch of functions; of a
+    step that took its rows from a stream nothing."""
     drawn: list[Any]
     """Times, random numbers and answers from outside, in the order in which they were asked for."""
     digest: int | None
@@ -86,9 +88,16 @@ _decoder = msgspec.msgpack.Decoder(Group)
 def encode_group(group: Group) -> bytes:
     """The bytes of one object."""
     body = _encoder.encode(group)
-    is_newer = any(record.kind >= RecordKind.FEED or record.given[:1] == FED for record in group.records)
-    # Without feeds the log stays readable for programs that know none.
-    return _HEAD.pack(MAGIC, VERSION if is_newer else 1, len(body), zlib.crc32(body)) + body
+    # A log stays readable for releases that know all that is in it.
+    version = max((_version_of(record) for record in group.records), default=1)
+    return _HEAD.pack(MAGIC, version, len(body), zlib.crc32(body)) + body
+
+
+def _version_of(record: Record) -> int:
+    """The first version of the log that has such a record."""
+    if record.kind >= RecordKind.EPOCH:
+        return 3
+    return 2 if record.kind >= RecordKind.FEED or record.given[:1] == FED else 1
 
 
 def decode_group(data: bytes, path: str) -> Group:

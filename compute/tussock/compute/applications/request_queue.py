@@ -1,15 +1,20 @@
-"""Requests that wait for the thread that runs them; a pause holds them back, except those that only look."""
+"""Requests that wait for the thread that runs them; a pause holds them back, except those that only look.
+
+What a procedure asks of the application that runs it would wait for itself, until the application ends: it is refused.
+"""
 
 import queue
 import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Any
 
 from tussock.compute.applications.program import Request
+from tussock.statestore.errors import InvalidOption
 
-__all__ = ["NUDGE", "RequestQueue"]
+__all__ = ["NUDGE", "Nesting", "RequestQueue"]
 
 _NOBODY: "Future[Any]" = Future()
 NUDGE = Request(None, _NOBODY)
@@ -96,3 +101,28 @@ class RequestQueue:
             with self._lock:
                 self._bytes -= request.size
         return request
+
+
+class Nesting:
+    """Entered by the one thread that runs requests, while it runs one."""
+
+    def __init__(self, application: str) -> None:
+        self._application = application
+        self._thread: int | None = None
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread = None
+
+    def check(self) -> None:
+        """Raise `InvalidOption` in the thread of requests, while one runs. Other threads, and callbacks, may ask."""
+        if self._thread == threading.get_ident():
+            raise InvalidOption(
+                f"application {self._application!r} is asked by a procedure that it runs, and would wait for it, "
+                "and graphs do not nest; emit to a stream whose consumer does the rest, read with tx.table(), and "
+                "look, drain and stop from outside"
+            )

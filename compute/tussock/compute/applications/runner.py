@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from tussock.compute.applications.background import BackgroundCommit
 from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
 from tussock.compute.applications.input_log import InputLog
-from tussock.compute.applications.log_writer import LogGroup, LogWriter, give
+from tussock.compute.applications.log_writer import LogGroup, LogWriter, failure_of, give
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
-from tussock.compute.applications.request_queue import NUDGE, RequestQueue
+from tussock.compute.applications.request_queue import NUDGE, Nesting, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Task
@@ -70,6 +70,7 @@ class Runner:
         self._group_began = 0.0
         self._running: Future[Any] | None = None
         """The reply of what runs."""
+        self.nesting = Nesting(name)
         self._commit: BackgroundCommit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
@@ -100,8 +101,9 @@ class Runner:
         """Ask for something of `size` bytes; the future gets the reply once it is durable. Waits while too much waits.
 
         Until the request runs, `cancel` of the future withdraws it. `is_look`: it changes nothing, and runs in a pause,
-        too. Raises `ApplicationStopped`, or what the application has failed with.
+        too. Raises `ApplicationStopped`, what the application has failed with, or `InvalidOption` within a request.
         """
+        self.nesting.check()
         self.check_running()
         while not is_look and not self._requests.make_room(size):
             self._system.sleep(0.001)
@@ -112,8 +114,15 @@ class Runner:
             self._drain()
         return reply
 
+    def submit_next(self, what: Any, reply: "Future[Any]") -> None:
+        """Ask for something of which a layer has one at most on its way; does not wait. In any thread."""
+        self._requests.put(Request(what, reply))
+        if self._failure is not None or self._task is None:
+            self._drain()
+
     def stop(self) -> None:
         """Run what was asked for, commit it, and end; raises what the application has failed with."""
+        self.nesting.check()
         if self._task is None:
             return
         self._is_stopping = True
@@ -229,12 +238,14 @@ class Runner:
             while (request := self._next_request()) is not None:
                 if request is not NUDGE and request.reply.set_running_or_notify_cancel():
                     self._running = request.reply
-                    self._take(self._program.run(request.what, self._seq + 1), request.reply)
+                    with self.nesting:
+                        outcome = self._program.run(request.what, self._seq + 1)
+                    self._take(outcome, request.reply)
                     self._running = None
                 self._look_after()
             self._end()
-        except Exception as error:  # noqa: BLE001 - every caller who waits has to hear of it
-            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - every caller who waits has to hear of it
+            self._fail(failure_of(error))
 
     def _next_request(self) -> Request | None:
         try:

@@ -23,6 +23,7 @@ from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
 from tussock.compute.procedures.definitions import Stream, Window
+from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 
 if TYPE_CHECKING:
     from tussock.compute.procedures.remote.client import Client
@@ -35,6 +36,7 @@ __all__ = [
     "Client",
     "Full",
     "InputLost",
+    "InvalidBatch",
     "KafkaFeed",
     "KafkaTopic",
     "NotDeterministic",
@@ -42,6 +44,7 @@ __all__ = [
     "OutputLost",
     "ProcedureContext",
     "ProcedureError",
+    "SchemaMismatch",
     "ServiceUnavailable",
     "Stream",
     "TableFeed",

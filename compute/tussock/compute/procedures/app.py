@@ -7,15 +7,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import msgspec
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds
+from tussock.compute.applications.arguments import check_seconds, clean_text
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.runner import Runner
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
 from tussock.compute.procedures.borders.pumps import Pumps
-from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest
+from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, Ask, BatchRequest, CallRequest, pack_arguments
 from tussock.compute.procedures.declarations import AppTable, Declarations
 from tussock.compute.procedures.definitions import Window
 from tussock.compute.procedures.engine import Engine
@@ -34,7 +33,6 @@ __all__ = ["App", "AppTable"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-BATCH_ID_MAX = (1 << 63) - 1
 TRACE_MAX = 10_000
 
 
@@ -116,6 +114,7 @@ class App(Declarations):
             timeout=self._timeout,
             partition=partition,
         )
+        self._check_tables()
         create_tables(self._store, self._definitions)
         runner = Runner(
             self._store,
@@ -142,10 +141,14 @@ class App(Declarations):
         self._engine, self._runner, self._pumps = engine, runner, pumps
 
     def stop(self) -> None:
-        """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing."""
-        runner, self._runner = self._runner, None
-        if runner is None:
+        """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing.
+
+        From within a procedure, which it would wait for, it raises `InvalidOption`; so do `drain`, requests and looks.
+        """
+        if self._runner is None:
             return
+        self._runner.nesting.check()
+        runner, self._runner = self._runner, None
         assert self._pumps is not None
         try:
             self._pumps.stop(self._timeout)
@@ -155,9 +158,11 @@ class App(Declarations):
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that the feeds' sources have now has run and is durable, and Kafka has what was emitted.
 
+        The application runs on; it is `Client.drain` that ends a node.
+
         Raises `WaitTimeout` after `timeout` seconds, and what the application has failed with.
         """
-        self._running()
+        self._running().nesting.check()
         assert self._pumps is not None
         self._pumps.drain(timeout)
 
@@ -190,8 +195,9 @@ class App(Declarations):
         `InvalidOption` for an unknown procedure, `SchemaMismatch`, and `ApplicationStopped`.
         """
         running, engine = self._running(), self._engine
+        running.nesting.check()
         assert engine is not None
-        if procedure not in self._shapes:
+        if not isinstance(procedure, str) or procedure not in self._shapes:
             known = sorted(self._shapes)
             raise InvalidOption(
                 f"application {self.name!r} has no border procedure {procedure!r:.100}; batches go to one of {known}"
@@ -210,22 +216,16 @@ class App(Declarations):
         table = to_table(rows, shape, f"procedure {procedure!r}")
         assert self._pumps is not None
         self._pumps.wait_for_room()
-        given = to_bytes(rows, table)
+        given = to_bytes(rows, table, f"procedure {procedure!r}")
         return running.submit(BatchRequest(procedure, batch_id, table, given), len(given))
 
     def call_async(self, name: str, *arguments: Any) -> "Future[Any]":
         """The same as `call`, for a future."""
         running = self._running()
-        if name not in self._definitions.calls:
+        if not isinstance(name, str) or name not in self._definitions.calls:
             known = sorted(self._definitions.calls)
             raise InvalidOption(f"application {self.name!r} has no call procedure {name!r:.100}; there are {known}")
-        try:
-            packed = msgspec.msgpack.encode(arguments)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise InvalidOption(
-                f"call procedure {name!r}: its arguments cannot be recorded: {error}; expected None, booleans, "
-                "numbers, strings, bytes, lists and dicts of them"
-            ) from error
+        packed = pack_arguments(name, arguments)
         return running.submit(CallRequest(name, packed), len(packed))
 
     def call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
@@ -286,7 +286,7 @@ class App(Declarations):
             "application": self.name,
             "layer": "procedures",
             "state": state,
-            "failure": str(failure or ""),
+            "failure": clean_text(str(failure or "")),
             "recovery": self._recovery,
             "waiting": 0 if runner is None else runner.waiting,
             **({} if runner is None else self.stats()),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.applications.draws import Draws
 from tussock.compute.applications.errors import NotDeterministic, ProcedureError
@@ -100,7 +101,7 @@ class Batches:
         try:
             groups = partition.groups(running.rows)
         except SchemaMismatch as mismatch:
-            return _failure_by(border.name, batch_id, mismatch)
+            return self._failure_by(border.name, batch_id, mismatch)
         for group in groups:
             error = self.run_group(running, group, now)
             if error is not None:
@@ -135,6 +136,7 @@ class Batches:
         )
         self.insertions.begin_step()
         error = self._guarded(procedure, running.batch_id, lambda: self._run(running, procedure, tx))
+        tx.end()
         if error is None:
             self.trace.append((procedure.name, running.batch_id))
             running.steps += 1
@@ -149,7 +151,8 @@ class Batches:
         else:
             self._delta.undo()
             self._state.undo()
-            for _ in range(running.steps):
+            # A batch of many keys may have pushed out all that was before it, and its own first steps.
+            for _ in range(min(running.steps, len(self.trace))):
                 self.trace.pop()
             reply = Reply(running.batch_id, pack_value(None), error.procedure, error.cause)
         self._state.answered(running.border.name, reply)
@@ -165,10 +168,12 @@ class Batches:
 
         def run() -> None:
             value = call.run(tx, *arguments)
+            tx.check_returned()
             replied, has_replied = tx.replied
             replies.append(pack_value(replied if has_replied else value))
 
         error = self._guarded(call, None, run)
+        tx.end()
         if error is not None:
             self._delta.undo()
             return pack_value(None), None, error
@@ -182,6 +187,7 @@ class Batches:
             returned = procedure.run(tx, running.rows)
         else:
             returned = procedure.run(tx, *self._state.take(procedure, running.batch_id))
+        tx.check_returned()
         if returned is not None:
             if len(procedure.emits) != 1:
                 raise InvalidOption(
@@ -200,23 +206,30 @@ class Batches:
         """Run a user's code; what it raised, as an error that says where."""
         try:
             self._deadline.run(run)
-        except NotDeterministic:
-            raise
+        except NotDeterministic as error:
+            # What is drawn in a replay raises it; of others it is the procedure's own.
+            if self.is_replay and self._partition is None:
+                raise
+            return self._failure_by(procedure.name, batch_id, error)
         except (ObjectStoreUnavailable, MetaUnavailable) as error:
             if self.is_replay:
                 raise
-            return _failure_by(procedure.name, batch_id, error)
+            return self._failure_by(procedure.name, batch_id, error)
         except Overdue:
             return failure(procedure.name, batch_id, f"it did not return within {self._deadline.seconds:g} s")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its batch's result
-            return _failure_by(procedure.name, batch_id, error)
+        except BaseException as error:  # noqa: BLE001 - whatever a program raises is its batch's result
+            return self._failure_by(procedure.name, batch_id, error)
         return None
 
-
-def _failure_by(procedure: str, batch_id: int | None, error: BaseException) -> ProcedureError:
-    raised = failure(procedure, batch_id, f"{type(error).__name__}: {error}"[:CAUSE_MAX])
-    raised.__cause__ = error
-    return raised
+    def _failure_by(self, procedure: str, batch_id: int | None, error: BaseException) -> ProcedureError:
+        try:
+            # The text is the program's, too, and may never come.
+            cause = self._deadline.run(lambda: cause_of(error))
+        except Overdue:
+            cause = type(error).__name__
+        raised = failure(procedure, batch_id, cause[:CAUSE_MAX])
+        raised.__cause__ = error
+        return raised
 
 
 def failure(procedure: str, batch_id: int | None, cause: str) -> ProcedureError:

@@ -8,7 +8,7 @@ from uuid import UUID
 from tussock.compute.applications.draws import Draws
 from tussock.compute.procedures.definitions import Stream
 from tussock.compute.procedures.partitions.group_draws import GroupDraws
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, StoreClosed
 
 __all__ = ["Effects", "ProcedureContext"]
 
@@ -27,6 +27,9 @@ class Effects(Protocol):
 
     def has_triggers(self, table: str) -> bool:
         """Whether somebody wants to know of writes to the table."""
+
+
+Wrote = Callable[["ProcedureContext", str, Any], None]
 
 
 class ProcedureContext:
@@ -56,15 +59,16 @@ class ProcedureContext:
 
     def table(self, name: Any) -> Any:
         """A table of the application, by its name or as `App.table` returned it, as in `StateStore.transaction`."""
+        self.check_open()
         name = getattr(name, "name", name)
         table = self._effects.open_table(name)
         is_closed = self._writes is not None and name not in self._writes
-        if is_closed or self._effects.has_triggers(name):
-            return _WatchedTable(self, name, table, None if is_closed else self._effects.wrote)
-        return table
+        wrote = self._effects.wrote if self._effects.has_triggers(name) else None
+        return _OpenTable(self, name, table, is_closed=is_closed, wrote=wrote)
 
     def emit(self, stream: Stream | str, rows: Any) -> None:
         """Put tuples into a stream that the procedure is declared to emit; in the order of the calls."""
+        self.check_open()
         name = getattr(stream, "name", stream)
         declared = next((one for one in self._emits if one.name == name), None)
         if declared is None:
@@ -77,18 +81,22 @@ class ProcedureContext:
 
     def reply(self, value: Any) -> None:
         """What the caller gets; of several replies to one batch the last."""
+        self.check_open()
         self._reply, self._has_replied = value, True
 
     def now(self) -> dt.datetime:
         """The time, in UTC; a replay sees the same."""
+        self.check_open()
         return self._draws.now()
 
     def random(self) -> float:
         """A random number from 0 to below 1; a replay sees the same."""
+        self.check_open()
         return self._draws.random()
 
     def uuid(self) -> UUID:
         """A random UUID; a replay sees the same."""
+        self.check_open()
         return self._draws.uuid()
 
     def call_external(self, fn: Callable[[str], Any], key: str) -> Any:
@@ -96,7 +104,28 @@ class ProcedureContext:
 
         `key` goes to the other side, which has to tell a repeated call by it: after a crash the call is made again.
         """
+        self.check_open()
         return self._draws.call_external(fn, key)
+
+    def end(self) -> None:
+        """The procedure has returned, or raised: nothing more can be done by this."""
+        self._is_over = True
+
+    def check_open(self) -> None:
+        """`StoreClosed` after the end."""
+        if self._is_over:
+            raise StoreClosed(
+                f"procedure {self._name!r} has ended, and so has its transaction: tx, and tables of it, are not to be "
+                "kept; nothing was written"
+            )
+
+    def check_returned(self) -> None:
+        """`InvalidOption` if the procedure went on from a call outside that raised."""
+        if self._draws.lost:
+            raise InvalidOption(
+                f"the outside call {self._draws.lost!r:.100} gave no answer, and procedure {self._name!r} went on from "
+                "that, which a replay could not: let it raise, or let the function return what tells of the failure"
+            )
 
     @property
     def replied(self) -> tuple[Any, bool]:
@@ -109,41 +138,51 @@ class ProcedureContext:
         return self._name
 
 
-class _WatchedTable:
-    """A table whose writes are refused, or told to triggers; its reads are the table's."""
+class _OpenTable:
+    """A table for as long as its transaction runs: later writes would be in no record, and gone with the process.
 
-    def __init__(
-        self, tx: ProcedureContext, name: str, table: Any, wrote: Callable[[ProcedureContext, str, Any], None] | None
-    ) -> None:
+    Writes may be refused, or told to triggers; all else is the table's.
+    """
+
+    def __init__(self, tx: ProcedureContext, name: str, table: Any, *, is_closed: bool, wrote: Wrote | None) -> None:
+        """`is_closed`: the procedure may not write to it; `wrote`: where rows are told of."""
         self._tx = tx
         self._name = name
         self._table = table
+        self._is_closed = is_closed
         self._wrote = wrote
 
     def __getattr__(self, name: str) -> Any:
+        self._tx.check_open()
         return getattr(self._table, name)
 
-    def upsert(self, rows: Any) -> None:
+    def get(self, *arguments: Any, **named: Any) -> Any:
+        """As the table's."""
+        self._tx.check_open()
+        return self._table.get(*arguments, **named)
+
+    def upsert(self, rows: Any, *arguments: Any, **named: Any) -> None:
         """As the table's."""
         self._check()
-        self._table.upsert(rows)
+        self._table.upsert(rows, *arguments, **named)
         if self._wrote is not None:
             self._wrote(self._tx, self._name, rows)
 
-    def ingest_batch(self, rows: Any) -> None:
+    def ingest_batch(self, rows: Any, *arguments: Any, **named: Any) -> None:
         """As the table's."""
         self._check()
-        self._table.ingest_batch(rows)
+        self._table.ingest_batch(rows, *arguments, **named)
         if self._wrote is not None:
             self._wrote(self._tx, self._name, rows)
 
-    def delete(self, keys: Any) -> None:
+    def delete(self, *arguments: Any, **named: Any) -> None:
         """As the table's."""
         self._check()
-        self._table.delete(keys)
+        self._table.delete(*arguments, **named)
 
     def _check(self) -> None:
-        if self._wrote is None:
+        self._tx.check_open()
+        if self._is_closed:
             raise InvalidOption(
                 f"procedure {self._tx.name!r} writes to table {self._name!r}, which is not among its writes=: add it"
             )

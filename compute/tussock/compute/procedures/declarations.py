@@ -52,6 +52,7 @@ class Declarations:
                 f"application {self.name!r}: table {name!r}: primary_key is {primary_key!r:.100}; expected a list of "
                 "column names"
             )
+        self._definitions.check_table(name)
         if name in self._store.tables():
             self._check_same(name, schema, primary_key)
         elif schema is None:
@@ -167,6 +168,16 @@ class Declarations:
 
     def _specs(self) -> dict[str, TableSpec]:
         return {name: self._store.table(name).spec for name in self._definitions.tables}
+
+    def _check_tables(self) -> None:
+        """`TableNotFound` for a table that was dropped since it was declared: a replay would run without it."""
+        there = set(self._store.tables())
+        for name in sorted(self._definitions.tables - there):
+            raise TableNotFound(
+                f"application {self.name!r}: table {name!r} was dropped since it was declared. Bring it back from a "
+                "backup: the input log may have batches that need its rows",
+                name,
+            )
 
     def _check_declaring(self) -> None:
         if self.is_running:

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import InputFeed
+from tussock.compute.applications.progress import APPLICATIONS
 from tussock.compute.procedures.borders.output import Output
+from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
@@ -16,6 +18,9 @@ __all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream"
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_LETTERS = re.compile(r"[A-Za-z0-9_]+")
+_OWN_TABLES = ("replies", "streams", "dead_letters")
+"""Of each application, behind its name and a dot; `state.py` creates them."""
 WINDOW_ROWS_MAX = 1_000_000
 DEFINITIONS_MAX = 1000
 """Of each kind in one application."""
@@ -119,6 +124,12 @@ class Definitions:
     ) -> Window:
         """A window; `InvalidOption` for sizes that cannot be."""
         self._check_new(name, "window")
+        self.check_not_ours(f"{self.application}.{name}", f"window {name!r}")
+        if f"{self.application}.{name}" in {*self.tables, *(one.table for one in self.outputs.values())}:
+            raise InvalidOption(
+                f"window {name!r} is kept in table {self.application + '.' + name!r}, which the application has "
+                "declared for itself: give the window another name"
+            )
         stream = self.find_stream(on)
         if stream is None:
             raise InvalidOption(f"window {name!r}: on={on!r:.100}; {self._expected_streams()}")
@@ -153,6 +164,7 @@ class Definitions:
     ) -> None:
         """A procedure; `InvalidOption` unless it is either a border or consumes something."""
         self._check_new(name, "procedure")
+        check_function(run, f"procedure {name!r}")
         taken = self._streams(consumes, f"procedure {name!r}: consumes")
         given = self._streams(emits, f"procedure {name!r}: emits")
         if border and taken:
@@ -176,8 +188,15 @@ class Definitions:
         )
 
     def add_trigger(self, run: Callable[..., Any], on: object) -> None:
-        """A trigger on something that was declared, or on what has that name; a table comes first."""
+        """A trigger on something that was declared, or on what has that name; it has its function's name, and a number.
+
+        Of the name of a table and a stream the table is meant.
+        """
+        check_function(run, "a trigger")
         of = getattr(run, "__name__", type(run).__name__)
+        letters = "".join(_LETTERS.findall(getattr(run, "__name__", "")))[:80]
+        name = f"trigger_{letters}_{len(self.triggers)}"
+        self._check_new(name, "trigger")
         if isinstance(on, str) and on in self.tables:
             at: Stream | Window | str | None = on
         else:
@@ -188,8 +207,6 @@ class Definitions:
                 f"of this application, or its name; there are streams {sorted(self.streams)}, windows "
                 f"{sorted(self.windows)} and tables {sorted(self.tables)}"
             )
-        name = f"{of}_{len(self.triggers)}"
-        self._check_new(name, "trigger")
         self.triggers[name] = Trigger(name, run, at)
 
     def find_stream(self, given: object) -> Stream | None:
@@ -203,6 +220,7 @@ class Definitions:
     def add_call(self, name: str, run: Callable[..., Any], writes: object) -> None:
         """A call procedure."""
         self._check_new(name, "call procedure")
+        check_function(run, f"call procedure {name!r}")
         self.calls[name] = CallProcedure(name, run, self._tables(writes, f"call procedure {name!r}"))
 
     def add_feed(self, procedure: str, feed: Any, name: object) -> None:
@@ -247,8 +265,28 @@ class Definitions:
                 f"stream {stream.name!r}: table {output.table!r} is used by the application already; an output has a "
                 "table that nothing else writes"
             )
+        if output.topic is None:
+            self.check_table(output.table)
         output.check(stream.name, stream.schema)
         self.outputs[stream.name] = output
+
+    def check_table(self, name: str) -> None:
+        """`InvalidOption` for a table of the engine: what it keeps there, nobody else may write."""
+        self.check_not_ours(name, f"table {name!r:.120}")
+        windows = {f"{self.application}.{window}" for window in self.windows}
+        if name in windows | {one.table for one in self.outputs.values()}:
+            raise InvalidOption(
+                f"application {self.application!r}: table {name!r} is that of a window or an output of it; read it "
+                "from the store, and give what procedures write another name"
+            )
+
+    def check_not_ours(self, table: str, what: str) -> None:
+        """`InvalidOption` if all applications keep something in a table of that name."""
+        if table == APPLICATIONS or table in {f"{self.application}.{one}" for one in _OWN_TABLES}:
+            raise InvalidOption(
+                f"application {self.application!r}: {what}: in table {table!r} the engine keeps what it has to know; "
+                "expected another name"
+            )
 
     def _check_new(self, name: object, kind: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

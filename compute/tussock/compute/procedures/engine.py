@@ -14,7 +14,15 @@ from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.procedures.batches import Batches, RunningBatch, failure
 from tussock.compute.procedures.borders.fed_inputs import FedInputs, is_fed
-from tussock.compute.procedures.borders.requests import Ask, BatchRequest, CallRequest, Halt, MoveRequest, SentRequest
+from tussock.compute.procedures.borders.requests import (
+    BATCH_ID_MAX,
+    Ask,
+    BatchRequest,
+    CallRequest,
+    Halt,
+    MoveRequest,
+    SentRequest,
+)
 from tussock.compute.procedures.definitions import Definitions, Procedure, Window
 from tussock.compute.procedures.graph import graph_of
 from tussock.compute.procedures.partitions.partition import Partition
@@ -199,6 +207,9 @@ class Engine:
             self.inputs.arrived(request.fed)
         if batch_id <= last:
             return self._repeated(border.name, batch_id, last)
+        if batch_id > BATCH_ID_MAX:
+            # Nothing of it may be recorded: no table could keep it, so no commit would ever succeed again.
+            return Outcome(error=_no_id_left(border.name))
         running = self._batches.begin(RunningBatch(border, batch_id, request.table, request.given))
         self._asked = border.name, batch_id, request.given
         if self._strong:
@@ -372,6 +383,13 @@ def _failed(record: Record) -> Reply:
 
 def _named(record: Record) -> str:
     return f"procedure {record.name!r}, batch {record.batch_id}"
+
+
+def _no_id_left(procedure: str) -> InvalidBatch:
+    return InvalidBatch(
+        f"procedure {procedure!r}: the batch before has the id {BATCH_ID_MAX}, the largest that there is, so no id is "
+        "left; nothing was done. Give the batches to another border procedure"
+    )
 
 
 def _unknown(kind: str, name: str) -> NotDeterministic:

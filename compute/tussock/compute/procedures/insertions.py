@@ -13,6 +13,7 @@ from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
 from tussock.compute.procedures.windows import VisibleTuples
+from tussock.statestore.base.arguments import check_ended
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.transaction import Transaction
@@ -143,6 +144,7 @@ class Insertions:
             raise InvalidOption(f"triggers have set off each other {TRIGGER_DEPTH_MAX} deep")
         tx.depth += 1
         try:
-            run(tx, rows)
+            returned = run(tx, rows)
+            check_ended(returned, "a trigger", is_used=False)
         finally:
             tx.depth -= 1

@@ -29,6 +29,7 @@ REPLIES_SCHEMA = pa.schema(
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_FLAT = (bool, int, float, str, bytes)
 _NOTHING = b"P" + _encode(None)
 
 
@@ -44,7 +45,10 @@ def pack_value(value: Any) -> bytes:
     else:
         try:
             data = b"P" + _encode(value)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            if not isinstance(value, _FLAT):
+                # Some values can be written that cannot be read, and nobody could be given such a reply.
+                _decode(data[1:])
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError) as error:
             raise InvalidOption(
                 f"a reply is {value!r:.100}: {error}; expected None, booleans, numbers, strings, bytes, times, lists "
                 "and dicts of them, or an Arrow table"

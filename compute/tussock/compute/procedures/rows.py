@@ -7,10 +7,11 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
+from tussock.statestore.rows.packed_columns import check_unpacked
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["TupleShape", "from_bytes", "is_plain", "to_bytes", "to_table"]
+__all__ = ["TupleShape", "arrow_rows", "from_bytes", "is_plain", "plain_rows", "to_bytes", "to_table"]
 
 Row = dict[str, Any]
 
@@ -45,7 +46,10 @@ class TupleShape:
             if table is not None:
                 return table
         try:
-            batch = conform(_arrow(rows, self._what), self.schema, (), self._what)
+            given = _arrow(rows, self._what)
+            if not isinstance(given, list):
+                check_unpacked(given, self.schema, self._what)
+            batch = conform(given, self.schema, (), self._what)
         except SchemaMismatch as error:
             raise SchemaMismatch(str(error).replace(f"table {self._what!r}", self._what)) from error
         return pa.Table.from_arrays(batch.columns, schema=self.schema)
@@ -89,20 +93,43 @@ def to_table(rows: Any, shape: TupleShape | None, what: str) -> pa.Table:
         return given
     if not all(type(row) is dict for row in given):
         raise SchemaMismatch(f"{what}: expected a list of dicts, one for each row")
+    names = list(dict.fromkeys(name for row in given for name in row))
+    if not all(isinstance(name, str) for name in names):
+        wrong = next(name for name in names if not isinstance(name, str))
+        raise SchemaMismatch(f"{what}: a row has the column {wrong!r:.100}; expected names of columns as text")
+    if given and not names:
+        raise SchemaMismatch(f"{what}: {len(given):,} rows without any column; expected [] for a batch without rows")
     try:
-        return pa.Table.from_pylist(given)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        # Of all rows: `Table.from_pylist` takes those of the first one, and drops the rest.
+        return pa.table({name: pa.array([row.get(name) for row in given]) for name in names})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SchemaMismatch(f"{what}: these rows have no common types: {error}") from error
 
 
-def to_bytes(rows: Any, table: pa.Table) -> bytes:
+def to_bytes(rows: Any, table: pa.Table, what: str) -> bytes:
     """What the log keeps of rows that `to_table` took: plain dicts as they are, else Arrow's IPC stream."""
     if type(rows) is list and rows and len(rows) <= _FEW_ROWS and all(is_plain(row) for row in rows):
-        return _AS_DICTS + _encode(rows)
+        return _AS_DICTS + plain_rows(rows, what)
+    return _AS_ARROW + arrow_rows(table, what)
+
+
+def arrow_rows(table: pa.Table, what: str) -> bytes:
+    """Rows as Arrow's IPC stream; `SchemaMismatch` for types that nest deeper than Arrow reads."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return _AS_ARROW + sink.getvalue().to_pybytes()
+    try:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    except pa.ArrowException as error:
+        raise SchemaMismatch(f"{what}: these rows cannot be recorded: {error}") from error
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def plain_rows(rows: list[Row], what: str) -> bytes:
+    """Plain rows as MessagePack; `SchemaMismatch` for text or a name that is no UTF-8."""
+    try:
+        return _encode(rows)
+    except ValueError as error:
+        raise SchemaMismatch(f"{what}: these rows cannot be recorded: {error}") from error
 
 
 def is_plain(row: Any) -> bool:

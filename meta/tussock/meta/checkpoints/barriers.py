@@ -4,7 +4,7 @@ Barriers are those of Chandy and Lamport as Hummock uses them: barrier `n` ends 
 every participant has collected it, what all of them wrote at `p` is committed as one epoch. One barrier is under way
 at a time: the next one is due an interval after the last was sent, and never before that one is resolved.
 
-Each function takes a job and what happened, and answers the job after it and the actions that follow. Nothing here
+Each function takes a job and what happened, and returns the job after it and the actions that follow. Nothing here
 sends, commits or asks the time; `server/handlers/checkpoints.py` does. The caller passes `fresh`, an epoch greater than
 all that were handed out: participants' generations and the job's epochs are made of such.
 

@@ -352,7 +352,7 @@ class PlatformBackend:
             self.refresh()
 
     def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
-        """Wait as the leader asks, answers the milliseconds; a table's time of stalls is one line in the log."""
+        """Wait as the leader asks, returns the milliseconds; a table's time of stalls is one line in the log."""
         if not self._stalled.issuperset(request.tables):
             log.warning("writes are held back", reason=answer.stall_reason, tables=sorted(request.tables))
         self._stalled.update(request.tables)

@@ -1,12 +1,12 @@
 """A version that follows the log by what somebody else reads from it: the entries that a meta service pushes.
 
 Updates may come twice, late, or with a hole between them (two connections, an answer that overtook the stream); the
-version only ever moves forward, entry by entry, or jumps ahead by a snapshot.
+version only ever moves forward, entry by entry, or jumps ahead by a base version.
 """
 
 from collections.abc import Sequence
 
-from tussock.meta.log.format import decode_entry, decode_snapshot, entry_path, snapshot_path
+from tussock.meta.log.format import base_path, decode_base, decode_entry, entry_path
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.version import Version
 
@@ -19,7 +19,7 @@ def follow(version: Version, snapshot_seq: int, snapshot: bytes, first_seq: int,
     Raises `CorruptLog` if the bytes are damaged or do not fit; the version is as it was then.
     """
     if snapshot and snapshot_seq > version.seq:
-        version = decode_snapshot(snapshot_path(snapshot_seq), snapshot_seq, snapshot)
+        version = decode_base(base_path(snapshot_seq), snapshot_seq, snapshot)
     skipped = max(version.seq + 1 - first_seq, 0)
     if first_seq > version.seq + 1:
         return version

@@ -123,7 +123,7 @@ class Assignments:
     def heartbeat(
         self, worker: str, slots: int, rows_read: Mapping[str, int], version: Version, now: float
     ) -> list[str]:
-        """A compactor says that it is there, with its tasks and how far it is; answers those that it has lost.
+        """A compactor says that it is there, with its tasks and how far it is; returns those that it has lost.
 
         An unknown task that the version has under the compactor's name is taken up: there was a change of leader.
         """

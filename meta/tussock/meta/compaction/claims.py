@@ -64,7 +64,7 @@ class Claims:
         lost."""
 
     def claim(self, choose: Choose) -> list[CompactionTask]:
-        """Claim what `choose` names until it answers `None`, in one log entry; no request if that is nothing.
+        """Claim what `choose` names until it returns `None`, in one log entry; no request if that is nothing.
 
         Trivial moves are done in the same entry and not answered. The `watermark` of each task is the one to merge
         with, which may be lower than the one in the version (`watermark.py` says why).

@@ -1,12 +1,12 @@
 """Reading on: the entries that follow a version, several at a time where a request takes long.
 
 As a rule there is none, which is one GET. A reader that fell behind asks for two, four and then eight entries at once,
-and is told when it would do better to begin at a snapshot.
+and is told when it would do better to begin at a base version.
 """
 
 from typing import NamedTuple
 
-from tussock.meta.log.format import snapshot_path
+from tussock.meta.log.format import base_path
 from tussock.meta.log.recovery import ReadEntry, apply_entry, read_entry
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
@@ -15,7 +15,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 __all__ = ["PROBES", "Learned", "is_far_behind", "replay"]
 
 PROBES = 7
-"""Entries that a reader reads before it asks for a snapshot: three rounds, of one, two and four."""
+"""Entries that a reader reads before it asks for a base version: three rounds, of one, two and four."""
 AHEAD_MAX = 8
 SLOW_SECONDS = 0.003
 """A request that takes less is not worth a thread: a folder, memory."""
@@ -57,8 +57,8 @@ def replay(
 
 
 def is_far_behind(bucket: ObjectStore, seq: int) -> bool:
-    """Whether a snapshot is there from which less has to be read than from version `seq`. One LIST."""
-    return next(iter(bucket.list("snapshot/", snapshot_path(seq))), None) is not None
+    """Whether a base version is there from which less has to be read than from version `seq`. One LIST."""
+    return next(iter(bucket.list("snapshot/", base_path(seq))), None) is not None
 
 
 def _fetch(bucket: ObjectStore, system: System, seq: int, count: int) -> list[ReadEntry | None]:

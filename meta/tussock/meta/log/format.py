@@ -1,4 +1,4 @@
-"""Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, snapshots, pins and backups.
+"""Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, base versions, pins and backups.
 
 Frozen, because it is on disk; `docs/version-log.md` lists every byte, and golden files hold it. All integers are
 little-endian: magic (4 bytes), format version (u16), flags (u16, zero), sequence (u64), payload length (u32), payload,
@@ -30,17 +30,18 @@ __all__ = [
     "LeaseRecord",
     "LogEntry",
     "backup_path",
+    "base_path",
     "decode_backup",
+    "decode_base",
     "decode_entry",
     "decode_holder",
     "decode_lease",
     "decode_pin",
-    "decode_snapshot",
     "encode_backup",
+    "encode_base",
     "encode_entry",
     "encode_lease",
     "encode_pin",
-    "encode_snapshot",
     "entry_frame",
     "entry_path",
     "is_backup_path",
@@ -48,7 +49,6 @@ __all__ = [
     "marker_path",
     "pin_path",
     "sequence_of",
-    "snapshot_path",
     "with_ssts",
 ]
 
@@ -135,8 +135,8 @@ _HELD_PIN_DECODER = msgspec.msgpack.Decoder(_HeldPin)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
 
 
-def snapshot_path(seq: int) -> str:
-    """Path of the snapshot that holds all entries up to `seq`."""
+def base_path(seq: int) -> str:
+    """Path of the base version that holds all entries up to `seq`."""
     return f"snapshot/{seq:0{SEQUENCE_DIGITS}d}"
 
 
@@ -168,7 +168,7 @@ def is_backup_path(path: str) -> bool:
 
 
 def sequence_of(path: str) -> int | None:
-    """The sequence in the path of an entry, a snapshot or a marker, the term of a lease; `None` for a foreign name."""
+    """The sequence in the path of an entry, base version or marker, a lease's term; `None` for a foreign name."""
     digits = path.rpartition("/")[2].removesuffix(".delta")
     return int(digits) if len(digits) == SEQUENCE_DIGITS and digits.isascii() and digits.isdigit() else None
 
@@ -209,13 +209,13 @@ def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
     return _decode(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
 
 
-def encode_snapshot(version: Version) -> bytes:
-    """The bytes of a snapshot."""
+def encode_base(version: Version) -> bytes:
+    """The bytes of a base version."""
     return _frame(SNAPSHOT_MAGIC, version.seq, _ENCODER.encode(version))
 
 
-def decode_snapshot(path: str, seq: int, data: bytes) -> Version:
-    """The version in `data`; `CorruptLog` if it is not the intact snapshot of `seq`."""
+def decode_base(path: str, seq: int, data: bytes) -> Version:
+    """The version in `data`; `CorruptLog` if it is not the intact base version of `seq`."""
     version = _decode(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
     if version.seq != seq:
         raise CorruptLog(f"{path}: expected a version of sequence {seq}, found sequence {version.seq} in the payload")
@@ -239,7 +239,7 @@ def decode_pin(path: str, data: bytes) -> PinInfo:
 
 
 def decode_holder(path: str, data: bytes) -> str:
-    """The hash of who holds the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
+    """The hash of the holder of the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
     return _decode(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
 
 

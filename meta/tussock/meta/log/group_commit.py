@@ -80,7 +80,7 @@ class CallQueue:
         self._last_taken = 0
         self._waiting: deque[AnyCall] = deque()
         self.is_appending = False
-        """Whether a caller is at an entry at this moment, or at the snapshot after it."""
+        """Whether a caller is at an entry at this moment, or at the base version after it."""
 
     def __len__(self) -> int:
         """How many calls wait for a next entry at this moment."""
@@ -173,7 +173,7 @@ def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Draft:
     for call in calls:
         try:
             wanted, result = call.decide(after)
-            wanted, brought = _carrying(wanted, call.payloads, version.seq + 1, end)
+            wanted, brought = _place_payloads(wanted, call.payloads, version.seq + 1, end)
             after = extend(after, wanted, term=call.term) if wanted else after
         except TussockError as error:
             refused.append((call, error))
@@ -188,7 +188,7 @@ def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Draft:
     return Draft(after, tuple(deltas), ssts, accepted, refused)
 
 
-def _carrying(
+def _place_payloads(
     deltas: Sequence[Delta], payloads: Mapping[str, bytes], seq: int, start: int
 ) -> tuple[Sequence[Delta], list[bytes]]:
     """The deltas with the payloads of their commits placed in entry `seq` from `start` on, and those payloads."""

@@ -33,13 +33,13 @@ its wall clock, therefore counts without another listing. `docs/decisions/0013` 
 assumes of clocks: that they run at about the same rate, not that they agree.
 
 Reading. `refresh` probes v+1, v+2, ... until one is not there, several at a time (`catch_up.py`); then it looks
-for a snapshot to begin at. A reader that lagged behind a truncation would take a deleted entry for the tail, so it
-lists the markers when it has not for ten seconds, and loads from a snapshot if one is above it. What it read counts,
-and listeners hear of it, only then. Nobody polls: no call, no request.
+for a base version to begin at. A reader that lagged behind a truncation would take a deleted entry for the tail, so it
+lists the markers when it has not for ten seconds, and loads from a base version if one is above it. What it read
+counts, and listeners hear of it, only then. Nobody polls: no call, no request.
 
-Recovery. The newest readable snapshot, then entries until one is missing, then a listing: a marker above the snapshot,
-or an entry after the missing one, means that entries are lost, which is tried again (a truncation or an append may be
-running) and then reported.
+Recovery. The newest readable base version, then entries until one is missing, then a listing: a marker above the base
+version, or an entry after the missing one, means that entries are lost, which is tried again (a truncation or an append
+may be running) and then reported.
 
 The idea is SlateDB's (numbered manifests by create-if-absent, a boundary for truncation); deltas in place of whole
 manifests, and markers in place of an overwritten boundary object, are ours.
@@ -53,11 +53,11 @@ from msgspec.structs import replace
 from tussock.meta.log.append_errors import failed_creation, interruption, lost_race, standstill, unknown_outcome
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
-from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
+from tussock.meta.log.format import LogEntry, base_path, encode_base, encode_entry, entry_path, with_ssts
 from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.outcomes import Outcomes
-from tussock.meta.log.recovery import beyond, look_for_remains, newest_snapshot, read_entry, truncation_boundary
+from tussock.meta.log.recovery import beyond, look_for_remains, newest_base, read_entry, truncation_boundary
 from tussock.meta.log.turns import Turns
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
@@ -66,17 +66,17 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
 
-__all__ = ["SNAPSHOT_EVERY", "Listener", "VersionLog"]
+__all__ = ["BASE_EVERY", "Listener", "VersionLog"]
 
 log = get_logger("tussock.meta")
 
-SNAPSHOT_EVERY = 64
+BASE_EVERY = 64
 APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
 
 Result = TypeVar("Result")
 Listener = Callable[[bytes | None, Version], None]
-"""Called with the frame of each entry and the version after it; after a jump by a snapshot with `None`."""
+"""Called with the frame of each entry and the version after it; after a jump by a base version with `None`."""
 
 
 class VersionLog:
@@ -88,7 +88,7 @@ class VersionLog:
         system: System,
         *,
         owner: str,
-        snapshot_every: int = SNAPSHOT_EVERY,
+        base_every: int = BASE_EVERY,
         linger_seconds: float = 0.0,
         follows_copies: bool = False,
     ) -> None:
@@ -98,14 +98,14 @@ class VersionLog:
             bucket: where the log is.
             system: clocks, entropy and locks.
             owner: written into each entry, for people.
-            snapshot_every: entries between two snapshots; fewer make opening faster and appends dearer.
+            base_every: entries between two base versions; fewer make opening faster and appends dearer.
             linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
             follows_copies: SSTs may lie in the place before its first entry, which will name them. Else a place with
                 SSTs or backups and without a log has lost its log, and is read and written by nobody.
         """
         self.clock = BucketClock(bucket, system, owner)  # No entry may be far ahead of it.
         self._bucket, self._system, self._owner = bucket, system, owner
-        self._snapshot_every = snapshot_every
+        self._base_every = base_every
         self._is_wary = not follows_copies
         self._queue = CallQueue(system, linger_seconds)
         # Held while the version may change, requests included. Reading the known version takes no lock.
@@ -197,7 +197,7 @@ class VersionLog:
 
         Args:
             decide: pure but for clocks; called in any caller's thread, with the log locked. It must not append.
-            key: names the call; repeated after an unknown outcome, it answers what the first would have. Calls that
+            key: names the call; repeated after an unknown outcome, it returns what the first would have. Calls that
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
             payloads: by id, small SSTs that the entry brings along if the deltas commit them.
@@ -308,7 +308,7 @@ class VersionLog:
         # This call itself answers its callers, here and now.
         self._outcomes.close(entry.id)
         self._learn([Learned(entry.id, frame, after, self._owner)])
-        if after.seq % self._snapshot_every == 0:
+        if after.seq % self._base_every == 0:
             self._snapshot_due = after
         return True
 
@@ -343,7 +343,7 @@ class VersionLog:
         """Recover from the bucket alone; see the module's docstring."""
         remains = ""
         for _ in range(LOAD_ATTEMPTS_MAX):
-            start, problems = newest_snapshot(self._bucket, self.clock.heard)
+            start, problems = newest_base(self._bucket, self.clock.heard)
             began = Moment.now(self._system)
             learned = self._replay(start)
             version = learned[-1].version if learned else start
@@ -370,8 +370,9 @@ class VersionLog:
             )
         raise CorruptLog(
             f"{self._bucket.url}: log/boundary says that entries up to {boundary} were removed, but the newest "
-            f"readable snapshot holds only those up to {start.seq} ({'; '.join(problems) or 'no newer one is there'}); "
-            f"restore a snapshot of {boundary} or later"
+            f"readable base version holds only those up to {start.seq} "
+            f"({'; '.join(problems) or 'no newer one is there'}); "
+            f"restore a base version of {boundary} or later"
         )
 
     def _replay(self, version: Version) -> list[Learned]:
@@ -393,7 +394,7 @@ class VersionLog:
             due, self._snapshot_due = self._snapshot_due, None
         try:
             if due is not None:
-                self._bucket.create(snapshot_path(due.seq), encode_snapshot(due))
+                self._bucket.create(base_path(due.seq), encode_base(due))
         except ObjectStoreUnavailable as error:
-            # The append has happened, whatever becomes of this. Without snapshots nothing of the log is ever removed.
-            log.warning("a snapshot of the log was not written, the next one makes up for it", error=str(error))
+            # The append has happened, whatever becomes of this. Without base versions nothing of the log ever goes.
+            log.warning("a base version was not written, the next one makes up for it", error=str(error))

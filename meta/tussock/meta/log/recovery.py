@@ -1,4 +1,4 @@
-"""Reading the version log from the bucket: markers, entries, and the newest snapshot that can be read.
+"""Reading the version log from the bucket: markers, entries, and the newest base version that can be read.
 
 Functions on an `ObjectStore`; what they find is cached by nobody but the `VersionLog` that asks.
 """
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import (
     LogEntry,
+    decode_base,
     decode_entry,
-    decode_snapshot,
     entry_frame,
     entry_path,
     is_backup_path,
@@ -26,7 +26,7 @@ __all__ = [
     "apply_entry",
     "beyond",
     "look_for_remains",
-    "newest_snapshot",
+    "newest_base",
     "read_entry",
     "truncation_boundary",
 ]
@@ -113,12 +113,12 @@ def apply_entry(version: Version, entry: LogEntry) -> Version:
         raise CorruptLog(f"{path}: intact, but it does not apply to the version of {version.seq}: {error}") from error
 
 
-def newest_snapshot(bucket: ObjectStore, on_time: Callable[[int], None] = lambda _: None) -> tuple[Version, list[str]]:
-    """The newest snapshot that can be read (an empty version if none can), and what is wrong with newer ones.
+def newest_base(bucket: ObjectStore, on_time: Callable[[int], None] = lambda _: None) -> tuple[Version, list[str]]:
+    """The newest base version that can be read (an empty version if none can), and what is wrong with newer ones.
 
     `on_time` hears of the bucket's times.
 
-    A damaged snapshot is no loss as long as an older one and the entries after that are there; truncation keeps two.
+    A damaged base version is no loss while an older one and the entries after it are there; truncation keeps two.
     """
     problems: list[str] = []
     listed = []
@@ -129,7 +129,7 @@ def newest_snapshot(bucket: ObjectStore, on_time: Callable[[int], None] = lambda
         if seq is None:
             continue
         try:
-            return decode_snapshot(path, seq, bucket.get(path)), problems
+            return decode_base(path, seq, bucket.get(path)), problems
         except (CorruptLog, ObjectNotFound) as error:
             problems.append(str(error))
     return Version(), problems

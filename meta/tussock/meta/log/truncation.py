@@ -1,7 +1,7 @@
-"""Shortening the log: which entries, snapshots and markers nobody will read again, and their removal.
+"""Shortening the log: which entries, base versions and markers nobody will read again, and their removal.
 
-Two snapshots are kept, both read before anything else is given up, so that damage to one loses nothing. The marker is
-created before the first delete: a crash between leaves garbage only. `log.py` says why markers are needed at all.
+Two base versions are kept, both read before anything else is given up, so that damage to one loses nothing. The marker
+is created before the first delete: a crash between leaves garbage only. `log.py` says why markers are needed at all.
 
 An entry below the boundary in which an SST lies that somebody may still read stays, as an object that is no part of
 the log any more. It goes with a later vacuum, once nobody needs it.
@@ -10,7 +10,7 @@ the log any more. It goes with a later vacuum, once nobody needs it.
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from tussock.meta.log.format import decode_snapshot, marker_path, sequence_of
+from tussock.meta.log.format import decode_base, marker_path, sequence_of
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
@@ -34,7 +34,7 @@ class Truncation(NamedTuple):
 def plan_truncation(
     bucket: ObjectStore, now_ms: int, grace_ms: int, needed: AbstractSet[int], known_seq: int
 ) -> Truncation:
-    """Find what can go: entries covered by two readable snapshots and older than the grace period. Changes nothing.
+    """Find what can go: entries covered by two readable base versions and older than the grace period. Changes nothing.
 
     Args:
         bucket: where the log is.
@@ -44,8 +44,8 @@ def plan_truncation(
         known_seq: the version by which that was judged. Another vacuum's marker may be above it, and entries that are
             later than that version may bring SSTs of which it does not know.
     """
-    snapshots = [(seq, info) for info in bucket.list("snapshot/") if (seq := sequence_of(info.path)) is not None]
-    covered = _covered_by_snapshots(bucket, dict(snapshots))
+    bases = [(seq, info) for info in bucket.list("snapshot/") if (seq := sequence_of(info.path)) is not None]
+    covered = _covered_by_bases(bucket, dict(bases))
     markers: list[tuple[int, ObjectInfo]] = []
     entries: list[tuple[int, ObjectInfo]] = []
     for info in bucket.list("log/"):
@@ -62,7 +62,7 @@ def plan_truncation(
         boundary = max(boundary, seq)
     judged = min(boundary, known_seq)
     garbage = [(info, "log entry below the boundary") for seq, info in entries if seq <= judged and seq not in needed]
-    garbage += [(info, "snapshot below the boundary") for seq, info in snapshots if seq < boundary]
+    garbage += [(info, "base version below the boundary") for seq, info in bases if seq < boundary]
     garbage += [(info, "superseded marker") for seq, info in markers if seq < boundary]
     return Truncation(boundary, boundary > marked, garbage)
 
@@ -74,12 +74,12 @@ def truncate(bucket: ObjectStore, plan: Truncation) -> None:
     bucket.delete([info.path for info, _ in plan.garbage])
 
 
-def _covered_by_snapshots(bucket: ObjectStore, infos: dict[int, ObjectInfo]) -> int:
-    """The sequence of the second newest snapshot that can be read; 0 if there are not two."""
+def _covered_by_bases(bucket: ObjectStore, infos: dict[int, ObjectInfo]) -> int:
+    """The sequence of the second newest base version that can be read; 0 if there are not two."""
     readable = 0
     for seq in sorted(infos, reverse=True):
         try:
-            decode_snapshot(infos[seq].path, seq, bucket.get(infos[seq].path))
+            decode_base(infos[seq].path, seq, bucket.get(infos[seq].path))
         except (CorruptLog, ObjectNotFound):
             continue
         readable += 1

@@ -104,7 +104,7 @@ class Backups:
     ) -> BackupInfo:
         """Make a backup of the newest version; no SST is copied.
 
-        Repeated after `ObjectStoreUnavailable`, it goes on or answers what the first call made.
+        Repeated after `ObjectStoreUnavailable`, it goes on or returns what the first call made.
 
         Args:
             name: letters, digits, `.`, `_` and `-`.
@@ -214,7 +214,7 @@ class Backups:
         return Held(version, counts, entries, sources, since)
 
     def _begin(self, name: str, backup_id: str, comment: str, holder: str, base: str) -> BackupInfo:
-        """Announce the backup, or find that it was; answers it as the log has it."""
+        """Announce the backup, or find that it was; returns it as the log has it."""
 
         def decide(version: Version) -> tuple[list[Delta], str]:
             known = version.backups.get(name)

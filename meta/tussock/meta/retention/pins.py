@@ -185,7 +185,7 @@ class PinKeeper:
         raise SnapshotExpired(f"the newest committed epoch expired {PIN_ATTEMPTS_MAX} times while it was being pinned")
 
     def adopt(self, info: PinInfo, holder: str) -> Pin:
-        """Hold a pin that another process took, under its id, for who was its holder there.
+        """Hold a pin that another process took, under its id, for its holder there.
 
         Nothing of `info` is believed but its id, and `seq` where the object has none: it can only make it hold less.
 

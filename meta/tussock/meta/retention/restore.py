@@ -166,7 +166,7 @@ def check_place(target: ObjectStore, wanted: Collection[str]) -> Mapping[str, in
 
 
 def begin_store(target_log: VersionLog, url: str, begin: BeginStore) -> Origin:
-    """Append the first entry, or find that this very store was begun before; answers its origin.
+    """Append the first entry, or find that this very store was begun before; returns its origin.
 
     Raises `StoreNotEmpty` if another one is there.
     """

@@ -104,7 +104,7 @@ class Vacuum:
     def run(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
         """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket.
 
-        `in_flight` answers ids that the horizon must not pass: of uploads that this process knows to be under way. It
+        `in_flight` returns ids that the horizon must not pass: of uploads that this process knows to be under way. It
         is asked after the bucket was listed, so that it knows of every upload that the listing shows.
         """
         # Before the log is read: a backup whose object is listed is in the version, or over.

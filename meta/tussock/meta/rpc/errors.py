@@ -92,8 +92,9 @@ def encode_error(error: TussockError) -> bytes:
 
 def clip(text: str, bytes_max: int) -> str:
     """The text, or the beginning of it that has `most` bytes, less a few for the sign that it goes on."""
-    data = text.encode(errors="replace")
-    return text if len(data) <= bytes_max else data[: bytes_max - 4].decode(errors="ignore") + " ..."
+    # A message has to be UTF-8, which half of a surrogate pair is not.
+    data = text.encode(errors="backslashreplace")
+    return data.decode() if len(data) <= bytes_max else data[: bytes_max - 4].decode(errors="ignore") + " ..."
 
 
 def decode_error(data: bytes) -> TussockError:

@@ -105,7 +105,7 @@ def judge(
 
     Args:
         newest: the largest term that is known, in the bucket or from the log; 0 if there is none.
-        seen: that lease, for who holds none; `None` if there is none.
+        seen: that lease, for a replica that holds none; `None` if there is none.
         held: what this replica holds.
         tried: a lease that this replica tried to take, with an unknown outcome.
         now: the monotonic clock, from before the bucket was asked: what it said may have been true until then only.

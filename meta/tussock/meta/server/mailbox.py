@@ -22,7 +22,7 @@ class Mailbox:
     """Versions and a bounded queue of serialized events. Safe to share between threads."""
 
     def __init__(self, news: Callable[[int], News], seq: int) -> None:
-        """The subscriber has the version of `seq`; `news` answers what leads on from one."""
+        """The subscriber has the version of `seq`; `news` returns what leads on from one."""
         self._lock = threading.Lock()
         self._news = news
         self._seq = seq

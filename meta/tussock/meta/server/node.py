@@ -50,7 +50,7 @@ class MetaNode:
         self.requests = requests
         self._system = system
         self.meta = MetaStore(
-            requests.for_caller("meta"),
+            requests.for_purpose("meta"),
             system,
             retention_seconds=options.retention_seconds,
             gc_grace_seconds=options.gc_grace_seconds,
@@ -61,7 +61,7 @@ class MetaNode:
         )
         self.meta.log.clock.max_ahead_ms = options.max_clock_ahead_seconds * 1000
         self._lease = LeaderLease(
-            requests.for_caller("lease"),
+            requests.for_purpose("lease"),
             system,
             self.meta.log,
             address=options.address,
@@ -83,7 +83,7 @@ class MetaNode:
         """While this replica leads."""
         self._context = Context(
             meta=self.meta,
-            bucket=requests.for_caller("verify"),
+            bucket=requests.for_purpose("verify"),
             system=system,
             options=options,
             nudge=self._nudge,

@@ -73,7 +73,7 @@ async def _serve(settings: MetaSettings) -> None:
         credentials=_grpc_tls(settings, system),
         message_bytes_max=settings.limits.message_bytes,
     )
-    address = _advertised(settings, server.bind(settings.listen))
+    address = _address_for_clients(settings, server.bind(settings.listen))
     store_options = _bucket_options(settings)
     open_other = functools.partial(open_source, system=system, options=store_options)
     requests = RequestCounts(open_other(settings.store), open_other)
@@ -167,7 +167,7 @@ def _grpc_tls(settings: MetaSettings, system: System) -> grpc.ServerCredentials 
     return server_credentials(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
 
 
-def _advertised(settings: MetaSettings, port: int) -> str:
+def _address_for_clients(settings: MetaSettings, port: int) -> str:
     """Where clients reach this replica: as told, else where it listens, with a host that means something elsewhere."""
     if settings.advertise:
         return settings.advertise

@@ -1,4 +1,4 @@
-"""How many tables and writers a store keeps: every version has them all, in memory and in each snapshot.
+"""How many tables and writers a store keeps: every version has them all, in memory and in each base version.
 
 Asked where a new one is to be added, by a service and by embedded processes alike. What is there already stays usable.
 """

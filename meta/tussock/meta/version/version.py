@@ -152,7 +152,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         """The newest epoch committed at or before `now_ms - retention_ms`; 0 if none is that old.
 
         Time comes from the timeline, since epochs may be small numbers that a user chose. A thinned timeline
-        answers an older epoch than the exact one, which only keeps more.
+        gives an older epoch than the exact one, which only keeps more.
         """
         count = bisect_right(self.timeline, now_ms - retention_ms, key=lambda sample: sample[0])
         return self.timeline[count - 1][1] if count else 0

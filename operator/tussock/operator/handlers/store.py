@@ -60,12 +60,12 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_due=certificates is not None and certificates.due,
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
-        emptied=_emptied(world, store, rivals) if empties else None,
+        emptied=_empty_bucket(world, store, rivals) if empties else None,
     )
     return Observed(facts, children, others)
 
 
-def _emptied(world: World, store: StoreResource, rivals: tuple[str, ...]) -> EmptiedFact | None:
+def _empty_bucket(world: World, store: StoreResource, rivals: tuple[str, ...]) -> EmptiedFact | None:
     """Clean up in the bucket. While another store has the place, nothing there is touched but a marker of our own."""
     if not rivals:
         return emptied_fact(world, store)

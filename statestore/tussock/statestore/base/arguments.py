@@ -3,6 +3,7 @@
 Nothing here needs Arrow: the operator, whose image has none, opens buckets with these.
 """
 
+import inspect
 import math
 from collections.abc import Mapping
 
@@ -10,8 +11,10 @@ from tussock.statestore.errors import InvalidOption
 
 __all__ = [
     "WRITER_LENGTH_MAX",
+    "check_ended",
     "check_expected",
     "check_flag",
+    "check_function",
     "check_limits",
     "check_name",
     "check_seconds",
@@ -51,6 +54,30 @@ def check_flag(value: object, name: str) -> None:
     """`InvalidOption` unless this is true or false."""
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} is {value!r:.100}; expected True or False")
+
+
+def check_function(fn: object, what: str) -> None:
+    """`InvalidOption` unless this can be called, and has run when its call returns: no coroutine, no generator."""
+    if not callable(fn):
+        raise InvalidOption(f"{what} is {fn!r:.100}; expected a function")
+    for one in (fn, vars(type(fn)).get("__call__")):
+        if inspect.iscoroutinefunction(one) or inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise InvalidOption(
+                f"{what} is {fn!r:.100}, a coroutine or generator, of which nothing runs when it is called; expected "
+                "a plain function"
+            )
+
+
+def check_ended(returned: object, what: str, *, is_used: bool = True) -> None:
+    """`InvalidOption` for a coroutine, which a plain function may return, too: what it would do is not done.
+
+    So is a generator, unless what was returned `is_used`: rows of a table come as one.
+    """
+    if inspect.iscoroutine(returned) or (inspect.isgenerator(returned) and not is_used):
+        returned.close()
+        raise InvalidOption(
+            f"{what} returned a {type(returned).__name__}, of which nothing has run; expected a function"
+        )
 
 
 def check_expected(expect: object) -> None:

@@ -25,7 +25,7 @@ class Pending(Generic[T]):
         self._closed = closed
 
     def result(self) -> T:
-        """Wait for what it answers; raises what it raised, `StoreClosed` if the store was closed before it began."""
+        """Wait for what it returns; raises what it raised, `StoreClosed` if the store was closed before it began."""
         try:
             return self._future.result()
         except CancelledError as error:

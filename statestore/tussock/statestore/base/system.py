@@ -35,7 +35,7 @@ class Condition(Lock, Protocol):
         """Give the lock back until notified, or for `timeout` seconds; `False` if the time was up."""
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `predicate()` holds; answers it as it is at the end."""
+        """Wait until `predicate()` holds; returns it as it is at the end."""
 
     def notify_all(self) -> None:
         """Wake all who wait."""

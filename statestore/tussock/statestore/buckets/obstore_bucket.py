@@ -38,7 +38,7 @@ class ObstoreBucket:
     """A bucket, or a prefix in one, behind obstore; safe for many threads."""
 
     def __init__(self, current: Callable[[], LibraryStore], url: str, system: System, *, endpoint: str = "") -> None:
-        """`current` is asked for each request, and answers another store when credentials were replaced.
+        """`current` is called for each request, and returns another store when credentials were replaced.
 
         `url` names the bucket, and `endpoint` the server where it is not implied, in messages.
         """

@@ -1,4 +1,4 @@
-"""Counts of requests to the bucket and of their bytes, by caller.
+"""Counts of requests to the bucket and of their bytes, by purpose.
 
 A bucket costs money by the request, and an idle store must make none; so each part of the store (reads, scans,
 flushes, compaction, vacuum, the log) gets its own view of the one bucket, and all views count into one table. A view
@@ -30,33 +30,33 @@ class RequestCounts:
         self._lock = threading.Lock()
         self._table: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def for_caller(self, caller: str) -> ObjectStore:
-        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name."""
-        return _CountedBucket(self._bucket, caller, self)
+    def for_purpose(self, purpose: str) -> ObjectStore:
+        """The bucket as it is used for one purpose, such as `read`; every call on it is counted under that name."""
+        return _CountedBucket(self._bucket, purpose, self)
 
-    def opener(self, caller: str) -> Callable[[str], ObjectStore]:
-        """What opens other buckets for `caller`, for SSTs that lie in the store that this one was cloned from."""
-        return lambda url: _CountedBucket(self._open_other(url), caller, self)
+    def opener(self, purpose: str) -> Callable[[str], ObjectStore]:
+        """What opens other buckets for `purpose`, for SSTs that lie in the store that this one was cloned from."""
+        return lambda url: _CountedBucket(self._open_other(url), purpose, self)
 
     def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """Per caller and operation (requests, bytes sent or received) since the start; failed calls have no bytes."""
+        """Per purpose and operation (requests, bytes sent or received) since the start; failed calls have no bytes."""
         with self._lock:
-            return {caller: dict(operations) for caller, operations in self._table.items()}
+            return {purpose: dict(operations) for purpose, operations in self._table.items()}
 
-    def add(self, caller: str, operation: str, requests: int, size: int) -> None:
+    def add(self, purpose: str, operation: str, requests: int, size: int) -> None:
         """Count `requests` that moved `size` bytes in all."""
         with self._lock:
-            operations = self._table.setdefault(caller, {})
+            operations = self._table.setdefault(purpose, {})
             before = operations.get(operation, (0, 0))
             operations[operation] = (before[0] + requests, before[1] + size)
 
 
 class _CountedBucket:
-    """A bucket that counts what one caller does with it. A call counts before it is made, its bytes after."""
+    """A bucket that counts what is done with it for one purpose. A call counts before it is made, its bytes after."""
 
-    def __init__(self, bucket: ObjectStore, caller: str, table: RequestCounts) -> None:
+    def __init__(self, bucket: ObjectStore, purpose: str, table: RequestCounts) -> None:
         self._bucket = bucket
-        self._caller = caller
+        self._purpose = purpose
         self._table = table
 
     @property
@@ -108,7 +108,7 @@ class _CountedBucket:
         self._bucket.close()
 
     def _count(self, operation: str) -> None:
-        self._table.add(self._caller, operation, 1, 0)
+        self._table.add(self._purpose, operation, 1, 0)
 
     def _count_bytes(self, operation: str, size: int) -> None:
-        self._table.add(self._caller, operation, 0, size)
+        self._table.add(self._purpose, operation, 0, size)

@@ -252,7 +252,7 @@ def react(state: Participant, event: BarrierEvent) -> Participant:
     """The coordinator has told something; only while the participant can hear it."""
     seen = max(state.seen, event.barrier)
     if event.what == "started":
-        return _placed(replace(state, seen=seen), event)
+        return _place(replace(state, seen=seen), event)
     if event.generation != state.generation:
         return state  # for one of this name before or after it
     state = replace(state, seen=seen)
@@ -274,7 +274,7 @@ def _then(state: Participant, todo: Todo) -> Participant:
     return replace(state, todos=(*state.todos, todo))
 
 
-def _placed(state: Participant, event: BarrierEvent) -> Participant:
+def _place(state: Participant, event: BarrierEvent) -> Participant:
     # Where it is to write: if a barrier is under way that it has not seen, that one follows.
     where = event.epoch or event.next_epoch
     if not state.generation:

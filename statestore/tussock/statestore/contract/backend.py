@@ -221,13 +221,13 @@ class Backend(Protocol):
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch; returns the epoch that holds.
 
-        A repeated (writer, batch) is a no-op that answers the first one's epoch. Raises `Conflict` if `expect` no
+        A repeated (writer, batch) is a no-op that returns the first one's epoch. Raises `Conflict` if `expect` no
         longer holds, `TableNotFound` if a table was dropped meanwhile, `Fenced` if a newer generation of the writer
         was opened or its batch is another one's, `CorruptObject` never.
         """
 
     def open_writer(self, name: str) -> int:
-        """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
+        """Take a writer's name over; returns its new generation, beside which older ones can commit nothing."""
 
     def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
         """The epoch that holds this (writer, batch) in the newest version known here, if it is committed.
@@ -248,7 +248,7 @@ class Backend(Protocol):
         """Merge the whole table into one sorted run at its bottom level, and return when that is done."""
 
     def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
-        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones.
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` returns, and those with larger ones.
 
         They are what the client has uploaded and may yet commit.
         """
@@ -259,7 +259,7 @@ class Backend(Protocol):
     def create_backup(self, name: str, comment: str = "") -> BackupInfo:
         """Keep the newest version under a name, copying no SST; `BackupExists` if the name is taken.
 
-        After `ObjectStoreUnavailable` this object answers a repetition right.
+        After `ObjectStoreUnavailable` this object recognises a repetition.
         """
 
     def list_backups(self) -> list[BackupInfo]:

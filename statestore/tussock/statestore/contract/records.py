@@ -73,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadedRun(Run, frozen=True, kw_only=True, omit_defaults=True):
-    """A sorted run as `upload` answers it: with the table that it is for, so that no other one takes it."""
+    """A sorted run as `upload` returns it: with the table that it is for, so that no other one takes it."""
 
     table_id: int = 0
     """0: not told, in what a release before this one uploaded."""

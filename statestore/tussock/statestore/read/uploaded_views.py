@@ -14,9 +14,9 @@ __all__ = ["UploadedViews", "check_runs"]
 
 
 def check_runs(runs: object, table: int, name: str) -> None:
-    """`InvalidOption` unless these are runs that `upload` answered; `InvalidBatch` if it did so for another table."""
+    """`InvalidOption` unless these are runs that `upload` returned; `InvalidBatch` if it did so for another table."""
     if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
-        raise InvalidOption(f"table {name!r}: the uploaded runs are {runs!r:.100}; expected what upload() answered")
+        raise InvalidOption(f"table {name!r}: the uploaded runs are {runs!r:.100}; expected what upload() returned")
     for run in runs:
         if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, table):
             raise InvalidBatch(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.hashing import hash_key
 from tussock.statestore.format.meta import LoadedMeta
-from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.reader import CachedOnly, InSegment, Sstables
 
 __all__ = ["FoundRow", "RunIndex", "find", "find_from"]

@@ -20,7 +20,7 @@ from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.byte_order import first_places
 from tussock.statestore.rows.rows import Rows, fixed_view, key_order
-from tussock.statestore.sst.cached import CachedBlock, CachedSegment
+from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 from tussock.statestore.sst.lookup import RunIndex, find, find_from
 from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Sstables
 

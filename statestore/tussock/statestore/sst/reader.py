@@ -27,7 +27,7 @@ from tussock.statestore.format.block import decode_block
 from tussock.statestore.format.meta import LoadedMeta, decode_meta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cache import ByteCache
-from tussock.statestore.sst.cached import CachedBlock, CachedSegment
+from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 
 __all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 

@@ -37,7 +37,7 @@ class EncodedSst:
     """An SST in memory, ready to be uploaded under an id that is minted then."""
 
     def __init__(self, parts: list[bytes], describe: Callable[[str], tuple[SstInfo, bytes]]) -> None:
-        """`describe` answers for an id what a version holds of the SST, and its meta."""
+        """`describe` returns for an id what a version holds of the SST, and its meta."""
         self.data_bytes = sum(map(len, parts))
         self._parts = parts
         self._describe = describe

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from tussock.statestore.base.arguments import check_ended, check_function
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import Conflict, InvalidOption
 from tussock.statestore.transactions.transaction import Transaction
@@ -21,15 +22,18 @@ def transact(begin: Callable[[], Transaction], fn: Callable[[Transaction], T], a
     """What `fn(tx)` returned in the attempt that committed; the last attempt's `Conflict` if none did.
 
     The pauses between attempts double, and their lengths are random, so that transactions that met do not meet again.
-    Raises `InvalidOption` for an impossible number of attempts.
+    Raises `InvalidOption` for an impossible number of attempts, and for what is no plain function.
     """
     if type(attempts) is not int or not 1 <= attempts <= ATTEMPTS_MAX:
         raise InvalidOption(f"attempts is {attempts!r:.100}; expected 1 to {ATTEMPTS_MAX}")
+    check_function(fn, "the function of a transaction")
     pause = PAUSE_SECONDS
     for left in reversed(range(attempts)):
         try:
             with begin() as tx:
-                return fn(tx)
+                returned = fn(tx)
+                check_ended(returned, "the function of a transaction")
+                return returned
         except Conflict:
             if not left:
                 raise

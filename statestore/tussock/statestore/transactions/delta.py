@@ -151,7 +151,17 @@ class Delta:
 
     def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest, tables: list[int]) -> int:
         expect = {table: since for table, since in self._since.items() if table in tables}
-        epoch = self._commit(commit, replace(request, expect=expect))
+        try:
+            epoch = self._commit(commit, replace(request, expect=expect))
+        except TableNotFound as error:
+            gone = [access.name for table, access in self._accesses.items() if table in error.args[1:]]
+            if not gone:
+                raise
+            raise TableNotFound(
+                f"table {gone[0]!r} was dropped while {request.writer!r} had rows for it, which are not stored; what "
+                "else it has written since its last commit is not, either",
+                gone[0],
+            ) from error
         self._since.update(dict.fromkeys(expect, epoch))
         return epoch
 

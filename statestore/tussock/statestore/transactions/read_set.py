@@ -129,9 +129,9 @@ class NotedReads:
     ) -> list[Iterator[Rows]]:
         """A scan of each range; what of it is noted follows how far it is read."""
         scans = self._reads.scans(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
-        return [self._noting(scan, bounds, limit, reverse) for scan, bounds in zip(scans, ranges, strict=True)]
+        return [self._note_rows(scan, bounds, limit, reverse) for scan, bounds in zip(scans, ranges, strict=True)]
 
-    def _noting(self, scan: Iterator[Rows], bounds: Range, limit: int | None, reverse: bool) -> Iterator[Rows]:
+    def _note_rows(self, scan: Iterator[Rows], bounds: Range, limit: int | None, reverse: bool) -> Iterator[Rows]:
         start, end = bounds
         left = limit
         for rows in scan:

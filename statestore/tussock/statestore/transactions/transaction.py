@@ -137,7 +137,7 @@ class Transaction:
     def add_uploaded(self, name: str, runs: Sequence[Run]) -> None:
         """Make rows that other processes have uploaded a part of the transaction, over what it has written before.
 
-        `runs`: what `upload` answered, newest first. Their keys conflict with later commits, whatever the isolation.
+        `runs`: what `upload` returned, newest first. Their keys conflict with later commits, whatever the isolation.
         Raises `InvalidBatch` for runs of another table, and `InvalidOption` for anything else.
         """
         table = self.table(name).spec.id
@@ -242,7 +242,7 @@ class Transaction:
                 if known is not None:
                     return known
                 for one in depends:
-                    for noted in self._noted(one):
+                    for noted in self._read_sets(one):
                         self._check_overlap(one.access, noted, version)
                 expect = dict.fromkeys(expect, version.max_committed_epoch)
         raise Conflict(
@@ -260,10 +260,10 @@ class Transaction:
         """The tables that have to be as they were, each with what is looked at where it is not."""
         opened = list(self._tables.values())
         if self._isolation == "snapshot":
-            opened = [_Dependency(one.access, self._written(one.access)) for one in opened]
+            opened = [_Dependency(one.access, self._keys_written(one.access)) for one in opened]
         return [one for one in opened if one.noted or one.access.table in self._uploaded]
 
-    def _noted(self, one: "_Dependency") -> Iterator[ReadSet]:
+    def _read_sets(self, one: "_Dependency") -> Iterator[ReadSet]:
         """What of the table must not have been committed to since; the keys of uploads are read for it, bit by bit."""
         yield one.noted
         if one.access.table in self._uploaded:
@@ -273,7 +273,7 @@ class Transaction:
                     uploaded.note_keys(keys)
                     yield uploaded
 
-    def _written(self, access: BufferedAccess) -> ReadSet:
+    def _keys_written(self, access: BufferedAccess) -> ReadSet:
         keys = ReadSet()
         for run in self._writes.buffer.runs(access.table):
             for rows in self._writes.rows_of(access.table, run):

@@ -17,7 +17,7 @@ from tussock.statestore.base.system import Lock, System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup import RunIndex
 
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
@@ -176,7 +176,7 @@ class SharedBuffer:
     def seal(self, epoch: int) -> EpochBuffer:
         """Close an epoch for writing and answer its runs; `EpochTooOld` if it was committed or given up before.
 
-        Sealing a sealed epoch again answers the same: that is how a failed commit is repeated. Raises
+        Sealing a sealed epoch again returns the same: that is how a failed commit is repeated. Raises
         `EpochOutOfOrder` if an older epoch of this client still has rows for one of its tables: committed later,
         these would win over the newer ones.
         """

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.rows.rows import Rows, key_order, repeats
 from tussock.statestore.rows.wider_types import as_type
-from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup_many import Hits
 
 __all__ = ["commit_order", "in_batches", "sorted_newest", "sorted_runs", "take_hits"]

@@ -23,7 +23,7 @@ class Uploader:
     """Puts SSTs into a bucket; safe to use from several threads."""
 
     def __init__(self, bucket: ObjectStore, system: System, horizon: Callable[[], str] = lambda: "") -> None:
-        """`horizon` answers the newest garbage horizon known: ids are minted above it, whatever the clock says."""
+        """`horizon` returns the newest garbage horizon known: ids are minted above it, whatever the clock says."""
         self._bucket = bucket
         self._system = system
         self._horizon = horizon

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from tussock.compute.applications.errors import ProcedureError
 from tussock.compute.applications.feeds.feed import FedBatch, Source
+from tussock.compute.applications.log_writer import failure_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WaitTimeout
@@ -93,10 +94,10 @@ class Feeder:
                         log.warning("a feed waits for its source", feed=self._name, error=str(error))
                     self._waits = str(error)
                     self._system.sleep(RETRY_SECONDS)
-        except Exception as error:  # noqa: BLE001 - the application ends with it
+        except BaseException as error:  # noqa: BLE001 - the application ends with it
             # What is refused at the end is read again at the next start.
             if not self._is_stopping:
-                self._taker.halt(error)
+                self._taker.halt(failure_of(error))
         finally:
             self._is_over = True
             self._refuse()

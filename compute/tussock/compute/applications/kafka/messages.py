@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
+from tussock.statestore.rows.packed_columns import check_unpacked
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["KafkaMessage", "MessageDecoder"]
@@ -58,7 +60,7 @@ class MessageDecoder:
         for message in messages:
             try:
                 given = self._rows_of(message)
-            except Exception as error:  # noqa: BLE001 - of a user's function, too
+            except BaseException as error:  # noqa: BLE001 - of a user's function, too
                 bad.append(self._bad(message, error))
                 continue
             rows.append(given)
@@ -103,6 +105,7 @@ class MessageDecoder:
         with pa.ipc.open_stream(pa.py_buffer(message.value)) as reader:
             table = reader.read_all()
         table.validate(full=True)
+        check_unpacked(table, self.given, f"topic {self._topic}")
         batch = conform(table, self.given, (), f"topic {self._topic}")
         return pa.Table.from_arrays(batch.columns, schema=self.given)
 
@@ -113,8 +116,8 @@ class MessageDecoder:
             raise SchemaMismatch(f"decode() returned {found!r:.100}; expected a dict, a list of dicts, or None")
         return rows
 
-    def _bad(self, message: KafkaMessage, error: Exception) -> BadMessage:
-        cause = f"{type(error).__name__}: {error}"[:_CAUSE_MAX]
+    def _bad(self, message: KafkaMessage, error: BaseException) -> BadMessage:
+        cause = cause_of(error)[:_CAUSE_MAX]
         origin = f"{self._topic}/{message.partition}/{message.offset:020d}"
         return BadMessage(origin, message.value or b"", cause)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tussock.compute.applications.errors import OutputLost
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.kafka.library import QuietLog, kafka_library
+from tussock.compute.applications.log_writer import failure_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, TussockError
@@ -113,8 +114,8 @@ class KafkaSender:
                     self._step()
                 except self._kafka.KafkaException as error:
                     self._give_up_producer(error)
-        except Exception as error:  # noqa: BLE001 - the application ends with it
-            self._outbox.halt(error)
+        except BaseException as error:  # noqa: BLE001 - the application ends with it
+            self._outbox.halt(failure_of(error))
         finally:
             self._close()
 

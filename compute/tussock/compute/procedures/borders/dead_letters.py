@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import clean_text
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["DEAD_LETTERS_SCHEMA", "DeadLetters"]
@@ -38,8 +39,8 @@ class DeadLetters:
                 "number": self.count,
                 "feed": feed,
                 "batch_id": batch_id,
-                "origin": origin,
-                "cause": cause,
+                "origin": clean_text(origin),
+                "cause": clean_text(cause),
                 "data": data,
             }
         )

@@ -3,11 +3,17 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import check_nesting
 from tussock.compute.applications.feeds.feed import FedBatch
+from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Ask", "BatchRequest", "CallRequest", "Halt", "MoveRequest", "SentRequest"]
+__all__ = ["BATCH_ID_MAX", "Ask", "BatchRequest", "CallRequest", "Halt", "MoveRequest", "SentRequest", "pack_arguments"]
+
+BATCH_ID_MAX = (1 << 63) - 1
+"""Tables keep ids as signed numbers of 64 bits."""
 
 
 class BatchRequest(NamedTuple):
@@ -39,6 +45,20 @@ class Halt(NamedTuple):
     """What works beside the application has failed, and so has the application."""
 
     error: Exception
+
+
+def pack_arguments(name: str, arguments: tuple[Any, ...]) -> bytes:
+    """Arguments of a call, for the log and the wire; `InvalidOption` if they cannot be read from there again."""
+    try:
+        packed = msgspec.msgpack.encode(arguments)
+        msgspec.msgpack.decode(packed)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError) as error:
+        raise InvalidOption(
+            f"call procedure {name!r:.120}: its arguments cannot be recorded: {error}; expected None, booleans, "
+            "numbers, strings, bytes, lists and dicts of them"
+        ) from error
+    check_nesting(arguments, f"call procedure {name!r:.120}: its arguments")
+    return packed
 
 
 class CallRequest(NamedTuple):

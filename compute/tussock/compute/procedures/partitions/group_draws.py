@@ -22,6 +22,8 @@ class GroupDraws:
         self._seed = f"{application}\0{batch_id}\0".encode() + key
         self._number = 0
         self._now = now
+        self.lost = ""
+        """As of `Draws`; there are no calls outside."""
 
     def now(self) -> dt.datetime:
         """The time of the batch, in UTC."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.errors import ProcedureError
 from tussock.compute.procedures.batches import Batches, RunningBatch, failure
@@ -94,7 +95,7 @@ class PartitionedRun:
         try:
             groups = self._partition.groups(self._shape.table(rows))
         except SchemaMismatch as mismatch:
-            return b"", failure(self._border.name, self._batch_id, f"SchemaMismatch: {mismatch}")
+            return b"", failure(self._border.name, self._batch_id, cause_of(mismatch))
         running = RunningBatch(self._border, self._batch_id, rows, b"")
         for group in groups:
             error = self._batches.run_group(running, group, self._now)

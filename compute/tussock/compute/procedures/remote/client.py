@@ -1,24 +1,22 @@
 """`Client`: the calls of an `App` that another process serves."""
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds
-from tussock.compute.procedures.app import BATCH_ID_MAX, TRACE_MAX
+from tussock.compute.applications.arguments import check_seconds, check_text
+from tussock.compute.procedures.app import TRACE_MAX
+from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, pack_arguments
 from tussock.compute.procedures.definitions import Window
-from tussock.compute.procedures.rows import TupleShape, is_plain, to_table
+from tussock.compute.procedures.rows import TupleShape, arrow_rows, is_plain, plain_rows, to_table
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection
 from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
-from tussock.compute.service.rpc.values import arrow_bytes
 from tussock.meta.client.addresses import addresses_in
 from tussock.statestore.base.identity import access_from
 from tussock.statestore.base.system import RealSystem
@@ -27,7 +25,6 @@ from tussock.statestore.errors import InvalidOption
 __all__ = ["Client"]
 
 OUTSTANDING_MAX = 9000
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Client:
@@ -51,9 +48,12 @@ class Client:
         For `deadline` seconds a request that has not begun is tried again; with `outstanding` requests under way the
         next one waits. Raises `InvalidOption`.
         """
-        if not isinstance(address, str) or "," in address:
-            raise InvalidOption(f"the application's address is {address!r:.200}; expected HOST:PORT")
-        addresses_in(address)
+        try:
+            if not isinstance(address, str) or len(addresses_in(address)) > 1:
+                raise InvalidOption("there is one address")
+        except InvalidOption:
+            shown = "***" if isinstance(address, str) and "@" in address else address
+            raise InvalidOption(f"the application's address is {shown!r:.200}; expected HOST:PORT") from None
         check_seconds(deadline, f"client of {address}: deadline", none=False)
         if type(outstanding) is not int or not 1 <= outstanding <= OUTSTANDING_MAX:
             raise InvalidOption(f"outstanding is {outstanding!r:.100}; expected 1 to {OUTSTANDING_MAX:,}")
@@ -80,11 +80,11 @@ class Client:
         """
         if batch_id is not None and (type(batch_id) is not int or not 1 <= batch_id <= BATCH_ID_MAX):
             raise InvalidOption(f"procedure {procedure!r}: batch_id {batch_id!r:.100}; expected 1 to 2**63-1, or None")
-        submit = pb.Submit(procedure=procedure, batch_id=batch_id or 0)
+        submit = pb.Submit(procedure=check_text(procedure, "the border procedure"), batch_id=batch_id or 0)
         if type(rows) is list and all(type(row) is dict and is_plain(row) for row in rows):
-            submit.plain = _encode(rows)
+            submit.plain = plain_rows(rows, f"procedure {procedure!r}")
         if not submit.plain or len(submit.plain) > PLAIN_BYTES_MAX:
-            submit.arrow = arrow_bytes(self._table(procedure, rows, timeout))
+            submit.arrow = arrow_rows(self._table(procedure, rows, timeout), f"procedure {procedure!r}")
         request = pb.Request(submit=submit, deadline_ms=begin_ms(timeout))
         return self.ask(request, is_repeatable=batch_id is not None)
 
@@ -110,9 +110,7 @@ class Client:
 
     def window_rows(self, name: str | Window, *, staged: bool = False) -> pa.Table:
         """The visible tuples of a window, by its name or as declared, oldest first; or those that wait for a slide."""
-        window = name.name if isinstance(name, Window) else name
-        if not isinstance(window, str):
-            raise InvalidOption(f"window {name!r:.100}: expected a window, or its name")
+        window = check_text(name.name if isinstance(name, Window) else name, "the window")
         return self._look(pb.Request(window_rows=pb.WindowRows(window=window, staged=staged)))
 
     def stats(self) -> dict[str, int]:
@@ -134,7 +132,10 @@ class Client:
         self._look(pb.Request(resume=pb.Resume()))
 
     def drain(self) -> None:
-        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin."""
+        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin.
+
+        It ends the node, and waits for no feed; `App.drain` waits for the feeds, and ends nothing.
+        """
         self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
@@ -164,15 +165,8 @@ class Client:
         # After an exception nobody waits for what else is under way.
         self.close(None if kind is None else 0)
 
-    def _call(self, name: str, arguments: Sequence[Any], timeout: float | None) -> "Future[Any]":
-        try:
-            packed = _encode(arguments)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise InvalidOption(
-                f"call procedure {name!r}: its arguments cannot be sent: {error}; expected None, booleans, numbers, "
-                "strings, bytes, lists and dicts of them"
-            ) from error
-        call = pb.Call(name=name, arguments=packed)
+    def _call(self, name: str, arguments: tuple[Any, ...], timeout: float | None) -> "Future[Any]":
+        call = pb.Call(name=name, arguments=pack_arguments(check_text(name, "the call procedure"), arguments))
         return self.ask(pb.Request(call=call, deadline_ms=begin_ms(timeout)), is_repeatable=False)
 
     def _look(self, request: pb.Request) -> Any:

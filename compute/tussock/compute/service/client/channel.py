@@ -14,10 +14,10 @@ from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["ApplicationChannel"]
+__all__ = ["OPTIONS", "ApplicationChannel"]
 
 CONNECT_MS = 2000
-_OPTIONS = [
+OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     # A node that restarts is to be found again within moments, not after gRPC's usual seconds.
@@ -69,7 +69,7 @@ class ApplicationChannel:
 
     def _make(self) -> grpc.Channel:
         if self._credentials is None:
-            return grpc.insecure_channel(self.address, _OPTIONS)
+            return grpc.insecure_channel(self.address, OPTIONS)
         # gRPC's manual has this option for tests, but it still checks the chain, and the name given here.
         named = [("grpc.ssl_target_name_override", self._server_name)] if self._server_name else []
-        return grpc.secure_channel(self.address, self._credentials, [*_OPTIONS, *named])
+        return grpc.secure_channel(self.address, self._credentials, [*OPTIONS, *named])

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.errors import ApplicationStopped, Full, OutcomeUnknown, ServiceUnavailable
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.replies import await_reply
@@ -17,10 +18,13 @@ from tussock.compute.service.client.window import PendingRequest, SendWindow
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.values import reply_value
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import MessageTooLarge, TussockError
 
 __all__ = ["ApplicationConnection"]
+
+log = get_logger("tussock.compute.applications.client")
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 1.0
 """Between two attempts to connect."""
@@ -254,6 +258,9 @@ def _give(pending: PendingRequest, found: Any) -> None:
             pending.future.set_result(found)
     except InvalidStateError:
         pass  # it was cancelled before it was sent
+    except BaseException as error:
+        # Others wait for this thread, too.
+        log.error("a callback of a reply raised", error=cause_of(error), exc_info=error)
 
 
 def _wait_seconds_of(error: pb.Error) -> float:

@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError, Future
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from tussock.compute.applications.arguments import clean_text
 from tussock.compute.applications.errors import ApplicationStopped, ServiceUnavailable
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, message_of
@@ -147,7 +148,12 @@ class ApplicationNode:
     def note_failure(self, kind: str, error: TussockError) -> None:
         """Show an error on the page."""
         self.failures.append(
-            {"ms": self.system.now_ms(), "kind": kind, "error": type(error).__name__, "text": str(error)[:500]}
+            {
+                "ms": self.system.now_ms(),
+                "kind": kind,
+                "error": type(error).__name__,
+                "text": clean_text(str(error)[:500]),
+            }
         )
 
     def _set_error(self, reply: pb.Reply, kind: str, error: TussockError) -> str:

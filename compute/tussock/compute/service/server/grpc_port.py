@@ -43,6 +43,8 @@ log = get_logger("tussock.application")
 CONNECTIONS_MAX = 4096
 CONNECTION_CALLS_MAX = 256
 IDLE_SECONDS = 300
+PING_MS_MIN = 4_000
+"""Between two pings of a client; one that sends more is cut off."""
 KNOWN_SECONDS = 1.0
 """For how long a caller stays known in a conversation: then tokens and revoked certificates are looked at again."""
 BODY_SECONDS_MAX = 30.0
@@ -80,6 +82,9 @@ class GrpcPort:
                 ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
                 ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
                 ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+                # A client that waits long, in a pause, pings every 10 s to see whether the node is there; by itself
+                # gRPC would hang up on it, and the outcome of its call be unknown.
+                ("grpc.http2.min_ping_interval_without_data_ms", PING_MS_MIN),
                 # Else gRPC reads ahead, megabytes a call that nobody has admitted.
                 ("grpc.http2.bdp_probe", 0),
             ],

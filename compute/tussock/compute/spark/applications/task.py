@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext, cloudpickle
 
 from tussock.compute.procedures.partitions.program import PartitionedProgram, PartitionedRun
-from tussock.compute.spark.batches.spent import Meter, TimeSpent
+from tussock.compute.spark.batches.task_times import Meter, TimeSpent
 from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.state.arrivals import convert_arrivals
 from tussock.compute.spark.state.plan import TaskPlan

@@ -12,7 +12,7 @@ import msgspec
 from tussock.compute.spark.batches.commits import note_commit
 from tussock.compute.spark.batches.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.batches.notes import leave_note, notes_folder, read_note
-from tussock.compute.spark.batches.spent import TimeSpent
+from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import UploadedRun, stored_bytes

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tussock.compute.spark.batches.batch_work import BatchWork, batch_work
-from tussock.compute.spark.batches.spent import TimeSpent
+from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["TussockListener", "metrics_text"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.spark.batches.spent import TimeSpent
+from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tussock.compute.spark.batches.batch_work import is_committed, noted_commit
 from tussock.compute.spark.batches.identity import MicroBatch, transaction_batch
-from tussock.compute.spark.batches.spent import TimeSpent
+from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.compute.spark.options.options import UPLOADS_OPTION, WritePlan
 from tussock.compute.spark.reads.connections import address_of, opened_store
 from tussock.compute.spark.reads.staged_uploads import leave_uploads

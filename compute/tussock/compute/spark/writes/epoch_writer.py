@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import micro_batch
-from tussock.compute.spark.batches.spent import TimeSpent
+from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, WritePlan
 from tussock.compute.spark.options.schemas import column_named
 from tussock.compute.spark.reads.connections import address_of, opened_store

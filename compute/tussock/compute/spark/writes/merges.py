@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tussock.compute.spark.batches.spent import Meter
+from tussock.compute.spark.batches.task_times import Meter
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable

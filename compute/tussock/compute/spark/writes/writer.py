@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import MicroBatch, sink_batch
-from tussock.compute.spark.batches.spent import Meter, TimeSpent
+from tussock.compute.spark.batches.task_times import Meter, TimeSpent
 from tussock.compute.spark.options.evolution import check_known, schema_changes
 from tussock.compute.spark.options.options import WriteOptions
 from tussock.compute.spark.options.schemas import check_writable, storable_batch

@@ -108,7 +108,7 @@ class Authenticator:
 def authorize(caller: Caller, method: Method) -> None:
     """Raise `AccessDenied` unless one of the caller's roles may call the method."""
     if not caller.roles & method.roles:
-        has, needed = _named(caller.roles, "and"), _named(method.roles, "or")
+        has, needed = _list_roles(caller.roles, "and"), _list_roles(method.roles, "or")
         raise AccessDenied(
             f"{caller.identity!r} has {has}, and {method.name} needs {needed}",
             caller.identity,
@@ -121,7 +121,7 @@ def _secret(authorization: str | None) -> str:
     return (authorization or "")[len(_SCHEME) :].strip()
 
 
-def _named(roles: Role, between: str) -> str:
+def _list_roles(roles: Role, between: str) -> str:
     names = [str(role.name).lower() for role in roles]
     if not names:
         return "no role"

@@ -98,9 +98,11 @@ class Checkpoints(Part):
 
     def uploads_in_flight(self) -> list[str]:
         """Ids of the SSTs that barriers under way have collected: vacuum has to spare them, dead or alive who wrote."""
-        return [sst.id for tables in self._collected() for runs in tables.values() for run in runs for sst in run.ssts]
+        return [
+            sst.id for tables in self._barrier_runs() for runs in tables.values() for run in runs for sst in run.ssts
+        ]
 
-    def _collected(self) -> list[Mapping[int, tuple[Run, ...]]]:
+    def _barrier_runs(self) -> list[Mapping[int, tuple[Run, ...]]]:
         """What participants have brought for barriers under way."""
         flights = [job.flight for job in self._jobs.values() if job.flight is not None]
         return [tables for flight in flights for tables in flight.parts.values()]
@@ -149,7 +151,7 @@ class Checkpoints(Part):
         with self._lock:
             self._sessions.get(message.session_id)
             job = self._job(message.job, message.participant)
-            collected = sum(map(_weight, self._collected())) + _weight(tables)
+            collected = sum(map(_weight, self._barrier_runs())) + _weight(tables)
             if collected > COLLECTED_BYTES_MAX:
                 raise LimitReached(
                     f"job {message.job!r}: with what participant {message.participant!r} brings, barriers under way "

@@ -49,7 +49,7 @@ def _gauge(name: str, help_text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"tussock_meta_{name}", help_text, value=value)
 
 
-def _labelled(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
+def _gauge_family(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(f"tussock_meta_{name}", help_text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -66,7 +66,7 @@ def _replica(status: ServiceStatus) -> Iterable[Metric]:
     kinds = {"error": 0.0, "warning": 0.0}
     for problem in status.problems:
         kinds[problem.severity] += 1
-    yield _labelled("problems", "Problems that the console shows.", "severity", kinds)
+    yield _gauge_family("problems", "Problems that the console shows.", "severity", kinds)
 
 
 def _version(status: ServiceStatus) -> Iterable[Metric]:
@@ -115,7 +115,7 @@ def _tables(tables: Iterable[TableStatus]) -> Iterable[Metric]:
         ("stalled", "1 while writers of a table have to wait for compaction."),
     ):
         values = {name: float(getattr(line, field)) for name, line in lines.items()}
-        yield _labelled(f"table_{field}", help_text, "table", values)
+        yield _gauge_family(f"table_{field}", help_text, "table", values)
 
 
 def _compaction(status: ServiceStatus) -> Iterable[Metric]:
@@ -123,7 +123,7 @@ def _compaction(status: ServiceStatus) -> Iterable[Metric]:
     kinds: dict[str, float] = {}
     for task in compaction.tasks:
         kinds[task.kind] = kinds.get(task.kind, 0) + 1
-    yield _labelled("compaction_tasks", "Compaction tasks that are claimed.", "kind", kinds)
+    yield _gauge_family("compaction_tasks", "Compaction tasks that are claimed.", "kind", kinds)
     yield _gauge(
         "compaction_tasks_bytes", "Input of the claimed compaction tasks.", sum(one.bytes for one in compaction.tasks)
     )
@@ -135,14 +135,14 @@ def _holders(status: ServiceStatus) -> Iterable[Metric]:
     kinds = {"client": 0.0, "compactor": 0.0}
     for session in status.sessions:
         kinds[session.kind] += 1
-    yield _labelled("sessions", "Open sessions.", "kind", kinds)
+    yield _gauge_family("sessions", "Open sessions.", "kind", kinds)
     yield _gauge("pins", "Pins.", len(status.pins))
     oldest = min((pin.created_ms for pin in status.pins), default=0)
     yield _gauge("oldest_pin_timestamp_seconds", "When the oldest pin was made; 0 for none.", oldest / 1000)
     states: dict[str, float] = {}
     for job in status.checkpoints:
         states[job.state] = states.get(job.state, 0) + 1
-    yield _labelled("checkpoint_jobs", "Jobs whose participants commit together.", "state", states)
+    yield _gauge_family("checkpoint_jobs", "Jobs whose participants commit together.", "state", states)
     ages = [job.barrier_age_ms for job in status.checkpoints]
     yield _gauge("checkpoint_barrier_age_seconds", "Age of the oldest barrier under way.", max(ages, default=0) / 1000)
 

@@ -1,8 +1,8 @@
 """The gate that every call goes through: it gets an id, its caller is known and may do this, and its end is told.
 
 One line is logged a call, when it has ended, at a level that says whether somebody should look: `debug` if it was
-answered or sent to another replica, `info` if the caller made a mistake, `warning` if it was refused for who made it
-or the store is in trouble, `error` if the service itself failed. Nothing else logs the same failure again.
+answered or sent to another replica, `info` if the caller made a mistake, `warning` if the caller was refused or the
+store is in trouble, `error` if the service itself failed. Nothing else logs the same failure again.
 """
 
 import contextlib

@@ -49,7 +49,7 @@ IDLE_SECONDS = 300
 LARGE_BYTES = 512 << 10
 LARGE_AT_ONCE = 4
 LARGE_SECONDS_MAX = 30.0
-"""Snapshots of a version that are on their way to clients at the same time, and how long one holds its place."""
+"""Base versions that are on their way to clients at the same time, and how long one holds its place."""
 HEALTH_SECONDS = 0.5
 PUSH_SECONDS_MIN = 0.02
 """Between two messages to one subscriber; the first after a pause goes at once."""

@@ -28,7 +28,7 @@ class HttpConnections:
 
     def __init__(self, app: web.Application) -> None:
         """Not listening yet; `app` must not have been started."""
-        app.middlewares.append(self._watched)
+        app.middlewares.append(self._watch_request)
         logger = logging.getLogger("tussock.meta.http")
         logger.filters[:] = [_Unreadable()]
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS_MAX, logger=logger)
@@ -69,7 +69,7 @@ class HttpConnections:
         return handler
 
     @web.middleware
-    async def _watched(
+    async def _watch_request(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         self._busy.add(request.protocol)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from tussock.compute.spark.batches.spent import Meter
+from tussock.compute.spark.batches.task_times import Meter
 from tussock.compute.spark.reads.connections import same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.compute.spark.state.arrivals import convert_arrivals

@@ -1,0 +1,1 @@
+"""Functions of many requests at a time, over Arrow columns."""

@@ -1,0 +1,174 @@
+"""What a batch function sees: some requests that share no entity, as Arrow columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.compute.functions.entities.entities import Entities
+from tussock.compute.functions.entities.forms import StateForm
+from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.program.context import Entity
+from tussock.statestore import SchemaMismatch
+from tussock.statestore.tables.typed_input import conform
+
+__all__ = ["FunctionBatch", "Overlay"]
+
+
+class Overlay:
+    """What the rounds of one request have written so far, over the entities."""
+
+    def __init__(self, entities: Entities) -> None:
+        self._entities = entities
+        self.writes: dict[Entity, Any] = {}
+
+    def read(self, entity: Entity) -> Any:
+        """The stored form of a state, or `None`."""
+        return self.writes[entity] if entity in self.writes else self._entities.read(entity)
+
+    def form(self, operator: int) -> StateForm:
+        """How states of an operator are stored."""
+        return self._entities.form(operator)
+
+
+class FunctionBatch:
+    """Valid until the function returns. Row by row, all its arrays belong together."""
+
+    def __init__(self, overlay: Overlay, columns: pa.Table, entities: Mapping[str | None, Sequence[Entity]]) -> None:
+        """`entities`: those of the rows under `None`, and those that columns name under the columns' names."""
+        self._overlay = overlay
+        self._columns = columns
+        self._entities = entities
+        self._states: dict[str | None, list[Any]] = {}
+        self._puts: list[tuple[str | None, list[Any]]] = []
+        self.errors: list[str | None] = [None] * columns.num_rows
+
+    @property
+    def num_rows(self) -> int:
+        """Requests."""
+        return self._columns.num_rows
+
+    @property
+    def keys(self) -> pa.Array:
+        """The key of each request's entity."""
+        return pa.array([key for _, key in self._entities[None]], self._form(None).operator.key_type)
+
+    def __getitem__(self, column: str) -> pa.Array:
+        """A column that the caller gave."""
+        if column not in self._columns.column_names:
+            raise FunctionFault(f"the batch has no column {column!r:.100}; it has {self._columns.column_names[:20]}")
+        return _one_chunk(self._columns.column(column))
+
+    def exists(self, *, of: str | None = None) -> pa.Array:
+        """Whether the entities are there; `of`: those that a column names."""
+        return pa.array([state is not None for state in self._stored(of)], pa.bool_())
+
+    def state(self, column: str, *, of: str | None = None) -> pa.Array:
+        """A column of the entities' states, null where there is none; `of`: of those that a column names."""
+        form = self._form(of)
+        at = self._place(form, column)
+        assert form.schema is not None
+        return pa.array([None if one is None else one[at] for one in self._stored(of)], form.schema.field(column).type)
+
+    def put(self, columns: Mapping[str, Any], *, of: str | None = None) -> None:
+        """Replace columns of the entities' states; the other columns stay, and are null where there was no entity.
+
+        `columns`: arrays by name. Rows that are aborted put nothing. If a request names one entity twice, the later
+        `put` holds. Raises `FunctionFault` for columns or values that the schema lacks.
+        """
+        form, old = self._form(of), self._stored(of)
+        places = [self._place(form, name) for name in columns]
+        fresh = [self._values(form, name, values) for name, values in columns.items()]
+        if len(places) == len(form.names):
+            ordered = [values for _, values in sorted(zip(places, fresh, strict=True), key=lambda pair: pair[0])]
+            self._puts.append((of, list(zip(*ordered, strict=True))))
+            return
+        states = []
+        for row, state in enumerate(old):
+            values = [None] * len(form.names) if state is None else list(state)
+            for place, column in zip(places, fresh, strict=True):
+                values[place] = column[row]
+            states.append(tuple(values))
+        assert form.schema is not None
+        is_new = any(state is None and error is None for state, error in zip(old, self.errors, strict=True))
+        for place, field in enumerate(form.schema):
+            if is_new and not field.nullable and place not in places:
+                raise FunctionFault(f"operator {form.operator.name!r}: a new entity has no column {field.name!r}")
+        self._puts.append((of, states))
+
+    def delete(self, *, of: str | None = None) -> None:
+        """Let the entities of all rows that are not aborted be gone."""
+        self._puts.append((of, [None] * self.num_rows))
+
+    def abort(self, where: Any, message: str) -> None:
+        """End requests with nothing stored; `where`: booleans, null counts as false. A row's first reason holds."""
+        mask = _boolean(where, self.num_rows)
+        for row, is_aborted in enumerate(mask):
+            if is_aborted and self.errors[row] is None:
+                self.errors[row] = message
+
+    def apply(self) -> None:
+        """Put into the overlay what the rows that are not aborted have put."""
+        writes, errors = self._overlay.writes, self.errors
+        for of, states in self._puts:
+            for entity, state, error in zip(self._entities[of], states, errors, strict=True):
+                if error is None:
+                    writes[entity] = state
+
+    def _stored(self, of: str | None) -> list[Any]:
+        if of not in self._states:
+            if of not in self._entities:
+                raise FunctionFault(f"of={of!r:.100}; the function touches {[name for name in self._entities if name]}")
+            read = self._overlay.read
+            self._states[of] = [read(entity) for entity in self._entities[of]]
+        return self._states[of]
+
+    def _form(self, of: str | None) -> StateForm:
+        if of not in self._entities:
+            raise FunctionFault(f"of={of!r:.100}; the function touches {[name for name in self._entities if name]}")
+        # A round has a row.
+        return self._overlay.form(self._entities[of][0][0])
+
+    def _place(self, form: StateForm, column: str) -> int:
+        if column not in form.names:
+            raise FunctionFault(f"operator {form.operator.name!r} has no column {column!r:.100}; it has {form.names}")
+        return form.names.index(column)
+
+    def _values(self, form: StateForm, name: str, values: Any) -> list[Any]:
+        assert form.schema is not None
+        array = _one_chunk(values) if isinstance(values, pa.ChunkedArray) else values
+        if not isinstance(array, pa.Array):
+            array = pa.array(array)
+        if len(array) != self.num_rows:
+            raise FunctionFault(f"column {name!r} has {len(array)} values for {self.num_rows} rows")
+        field = form.schema.field(name)
+        if array.type != field.type or array.null_count:
+            aborted = pa.array([error is not None for error in self.errors])
+            if array.null_count and not field.nullable:
+                # What an aborted row would have put may be null.
+                array = pc.if_else(pc.and_(aborted, array.is_null()), _any_value(array), array)
+            try:
+                rows = pa.RecordBatch.from_arrays([array], [name])
+                array = conform(rows, pa.schema([field]), (), f"operator {form.operator.name}").column(0)
+            except SchemaMismatch as error:
+                raise FunctionFault(str(error)) from error
+        return array.to_pylist()
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _any_value(array: pa.Array) -> pa.Scalar:
+    valid = array.drop_null()
+    return valid[0] if len(valid) else pa.scalar(0).cast(array.type, safe=False)
+
+
+def _boolean(where: Any, rows: int) -> list[bool]:
+    mask = _one_chunk(where) if isinstance(where, pa.ChunkedArray) else where
+    if not isinstance(mask, pa.Array):
+        mask = pa.array(mask)
+    if mask.type != pa.bool_() or len(mask) != rows:
+        raise FunctionFault(f"abort takes {rows} booleans, found {len(mask)} values of type {mask.type}")
+    return mask.fill_null(False).to_pylist()

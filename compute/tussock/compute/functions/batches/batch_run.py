@@ -1,0 +1,97 @@
+"""Runs a batch function on all requests of one caller, in rounds of requests that share no entity."""
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tussock.compute.applications.deadline import Deadline, Overdue
+from tussock.compute.functions.batches.batch import FunctionBatch, Overlay
+from tussock.compute.functions.batches.columns_request import ColumnsRequest
+from tussock.compute.functions.batches.rounds import rounds
+from tussock.compute.functions.entities.entities import Entities
+from tussock.compute.functions.epochs.digest import encode_facts
+from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted, text_of
+from tussock.compute.functions.program.context import Entity
+from tussock.compute.functions.program.operators import Function
+
+__all__ = ["EndedBatch", "run_batch", "run_guarded"]
+
+
+class EndedBatch(NamedTuple):
+    """What became of a batch."""
+
+    writes: dict[Entity, Any]
+    replies: pa.Table
+    """`reply` and `error`, for each request."""
+    digest: int
+    rounds: int
+    aborted: int
+
+
+def run_guarded(entities: Entities, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
+    """The same as `run_batch`; what the function raised, as the error that its caller gets. Raises `StateUnread`."""
+    try:
+        return deadline.run(lambda: run_batch(entities, request))
+    except StateUnread:
+        raise
+    except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
+        text = "the batch function did not return in time" if isinstance(error, Overdue) else text_of(error)
+        function = request.function
+        aborted = TransactionAborted(text, type(error).__name__, function.operator, "", function.name)
+        aborted.__cause__ = error
+        return aborted
+
+
+def run_batch(entities: Entities, request: ColumnsRequest) -> EndedBatch:
+    """Run the function in rounds; nothing is applied. Raises what the function raises, and `FunctionFault`."""
+    overlay = Overlay(entities)
+    codes, keys = _codes(request.entities)
+    replies: list[Any] = [None] * request.columns.num_rows
+    errors: list[str | None] = [None] * request.columns.num_rows
+    kinds: set[pa.DataType] = set()
+    count = 0
+    for rows in rounds(codes, keys):
+        count += 1
+        is_all = len(rows) == len(replies)
+        part = request.columns if is_all else request.columns.take(pa.array(rows))
+        picked = rows.tolist()
+        own = {of: ones if is_all else [ones[at] for at in picked] for of, ones in request.entities.items()}
+        batch = FunctionBatch(overlay, part, own)
+        returned = _reply_array(request.function, request.function.code(batch), len(picked))
+        batch.apply()
+        kinds.add(returned.type)
+        for at, reply, error in zip(picked, returned.to_pylist(), batch.errors, strict=True):
+            replies[at] = reply if error is None else None
+            errors[at] = error
+    table = pa.table({"reply": _replies(replies, kinds), "error": pa.array(errors, pa.string())})
+    digest = zlib.crc32(encode_facts([list(overlay.writes.items()), replies, errors]))
+    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None))
+
+
+def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:
+    """Numbers of the entities that each row touches."""
+    numbers: dict[Entity, int] = {}
+    columns = [[numbers.setdefault(one, len(numbers)) for one in ones] for ones in entities.values()]
+    return np.array(columns, np.int64).T, len(numbers)
+
+
+def _reply_array(function: Function, returned: Any, rows: int) -> pa.Array:
+    if returned is None:
+        return pa.nulls(rows)
+    array = returned.combine_chunks() if isinstance(returned, pa.ChunkedArray) else returned
+    if not isinstance(array, pa.Array):
+        array = pa.array(array)
+    if len(array) != rows:
+        raise FunctionFault(
+            f"function {function.operator}.{function.name} returned {len(array)} replies for {rows} requests"
+        )
+    return array
+
+
+def _replies(replies: list[Any], kinds: set[pa.DataType]) -> pa.Array:
+    given = {kind for kind in kinds if kind != pa.null()}
+    if len(given) > 1:
+        raise FunctionFault(f"the replies of a batch function are of several types: {sorted(map(str, given))}")
+    return pa.array(replies, *given) if given else pa.nulls(len(replies))

@@ -1,0 +1,400 @@
+"""The functions of a program as a `Program` of the runner: epochs of requests in, records out, and records again."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tussock.compute.applications.deadline import Deadline
+from tussock.compute.applications.errors import NotDeterministic
+from tussock.compute.applications.program import Host, Outcome
+from tussock.compute.applications.records import Record, RecordKind
+from tussock.compute.functions.batches.batch_run import EndedBatch, run_guarded
+from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
+from tussock.compute.functions.entities.entities import Entities
+from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
+from tussock.compute.functions.epochs.conflicts import Conflicts
+from tussock.compute.functions.epochs.digest import digest_of
+from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
+from tussock.compute.functions.epochs.graph import run_graph
+from tussock.compute.functions.epochs.request_records import (
+    FunctionProgress,
+    WaitingRecord,
+    names_of,
+    pack_request,
+    unpack_request,
+)
+from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
+from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
+from tussock.compute.functions.errors import StateUnread, TransactionAborted
+from tussock.compute.functions.figures import Figures
+from tussock.compute.functions.program.context import Entity, GraphRun, Invocation
+from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.program.draws import OVERDUE, TransactionDraws
+from tussock.compute.functions.program.values import pack, unpack
+from tussock.statestore import TussockError
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["Answer", "FunctionEngine", "Look", "NextColumns", "NextEpoch"]
+
+log = get_logger("tussock.compute.functions")
+
+RETRY_SECONDS = 0.5
+
+
+class NextEpoch(NamedTuple):
+    """A request of the runner: run an epoch of what waits."""
+
+    take: Callable[[], Sequence[FunctionRequest]]
+    """Called when its turn has come."""
+    ended: Callable[[bool], None]
+    """Called when it has run, with whether transactions wait for the next one."""
+
+
+class NextColumns(NamedTuple):
+    """A request of the runner: run a batch function."""
+
+    request: ColumnsRequest
+
+
+class Look(NamedTuple):
+    """A request of the runner: look at something between two epochs."""
+
+    look: Callable[[], Any]
+
+
+class Answer(NamedTuple):
+    """What a caller gets."""
+
+    reply: "Future[Any] | None"
+    value: Any
+    aborted: TransactionAborted | None
+
+
+class FunctionEngine:
+    """The functions of one program; a `Program`."""
+
+    def __init__(
+        self,
+        program: str,
+        operators: Operators,
+        *,
+        conflicts: Conflicts,
+        lock_phase: bool,
+        timeout: float,
+        cache_bytes: int,
+        keep_replies_ms: int,
+    ) -> None:
+        """`timeout`: seconds that the run of a transaction may take."""
+        self._program = program
+        self._operators = operators
+        self._conflicts = conflicts
+        self._lock_phase = lock_phase
+        self._timeout = timeout
+        self._cache_bytes = cache_bytes
+        self._keep_replies_ms = keep_replies_ms
+        self._deadline: Deadline | None = None
+        self._is_replay = False
+        self._intent: Record | None = None
+        """Of a replay, an epoch that asked outside and whose record has not come."""
+        self._running: list[FunctionTransaction] = []
+        self._requests: list[FunctionRequest] = []
+        """Of the epoch that runs, those that are new in it."""
+        self.figures = Figures()
+
+    # --- As a program ------------------------------------------------------------------------------------------------
+
+    def load(self, delta: Delta, state: bytes, host: Host) -> None:
+        """Begin on these tables."""
+        self._host = host
+        self.system = delta.system
+        self._entities = Entities(self._operators, delta, self._cache_bytes)
+        self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
+        known = msgspec.msgpack.decode(state, type=FunctionProgress) if state else FunctionProgress(0, [0], [])
+        self.epoch = known.epoch
+        count = len(known.given)
+        self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
+        self.deferred = [self._restored(one) for one in known.deferred]
+        self._deadline = Deadline(delta.system, self._timeout, self._give_up)
+
+    def unload(self) -> None:
+        """Nothing runs any more."""
+        if self._deadline is not None:
+            self._deadline.stop()
+
+    def persist(self) -> bytes:
+        """For a commit."""
+        self._entities.persist()
+        self._replies.persist(self.system.now_ms())
+        deferred = [
+            WaitingRecord(one.tid, pack_request(one.request), {} if one.draws is None else one.draws.kept)
+            for one in self.deferred
+        ]
+        return msgspec.msgpack.encode(FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred))
+
+    def run(self, what: Any, seq: int) -> Outcome:
+        """An epoch, or a look."""
+        if type(what) is NextEpoch:
+            return self._run_next(what, seq)
+        if type(what) is NextColumns:
+            return self._run_columns(what.request, seq)
+        assert isinstance(what, Look)
+        try:
+            return Outcome(value=what.look())
+        except TussockError as error:
+            return Outcome(error=error)
+
+    def replay(self, record: Record) -> None:
+        """Run an epoch again that was recorded, held to its result."""
+        if record.kind == RecordKind.INTENT:
+            self._intent = record
+            return
+        if record.kind != RecordKind.EPOCH:
+            raise NotDeterministic(
+                f"record {record.seq} of the input log is of kind {record.kind}, which functions do not write: another "
+                f"application has been called {self._program!r}"
+            )
+        self._intent = None
+        if record.name:
+            self._replay_columns(record)
+            return
+        self._is_replay = True
+        try:
+            ended, again = self._run_epoch(self._unpacked(record.given), record.seq, record.drawn)
+        finally:
+            self._is_replay = False
+        if again.digest != record.digest or self.epoch != record.batch_id:
+            raise NotDeterministic(
+                f"record {record.seq} of the input log: epoch {record.batch_id} of program {self._program!r} had "
+                f"another result when it ran first ({names_of(ended.ended)}): functions have to depend on their "
+                "arguments, their entities and what ctx gives, and may not change between a crash and the next start"
+            )
+        self._answered(ended)
+
+    def resume(self, seq: int) -> Sequence[Outcome]:
+        """After the replay: the epoch that was about to ask outside."""
+        intent, self._intent = self._intent, None
+        if intent is None:
+            return ()
+        ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn)
+        self._answered(ended)
+        return (Outcome((record,)),)
+
+    # --- For users to look at ----------------------------------------------------------------------------------------
+
+    def query(self, operator: str, key: Any) -> dict[str, Any] | None:
+        """The newest state of an entity; between two epochs."""
+        number = self._operators.number(operator)
+        self._operators.check_key(number, key)
+        stored = self._entities.read((number, key))
+        return None if stored is None else self._entities.decode((number, key), stored)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this run; in any thread."""
+        return {
+            "epoch": self.epoch,
+            "tid": max(one.given for one in self._sequencers) * len(self._sequencers),
+            "deferred": len(self.deferred),
+            "dirty": self._entities.dirty,
+            "store_reads": self._entities.misses,
+            **self.figures.stats(),
+        }
+
+    # --- An epoch ----------------------------------------------------------------------------------------------------
+
+    def _run_next(self, what: NextEpoch, seq: int) -> Outcome:
+        requests, answers = self._sorted_out(what.take())
+        records: list[Record] = []
+        if requests or self.deferred:
+            ended, record = self._run_epoch(requests, seq)
+            records.append(record)
+            answers += self._answered(ended)
+        what.ended(bool(self.deferred))
+        return Outcome(records, value=answers)
+
+    def _sorted_out(self, requests: Sequence[FunctionRequest]) -> tuple[list[FunctionRequest], list[Answer]]:
+        """Those to run, and the replies to those that were answered before."""
+        ids = [one.request_id for one in requests if one.request_id is not None]
+        if not ids:
+            return list(requests), []
+        known = self._known_replies(ids)
+        # A former run may have left a transaction to its next epoch, which is this one, and its caller asks again.
+        deferred = {one.request.request_id: one.request for one in self.deferred if one.request.reply is None}
+        fresh, answers = [], []
+        for one in requests:
+            request_id = one.request_id or ""
+            if request_id in known:
+                answers.append(Answer(one.reply, known[request_id].value, known[request_id].aborted))
+            elif request_id and request_id in deferred:
+                deferred[request_id].reply = one.reply
+            else:
+                fresh.append(one)
+        return fresh, answers
+
+    def _known_replies(self, request_ids: Sequence[str]) -> dict[str, KeptReply]:
+        while True:
+            try:
+                return self._replies.find_many(request_ids)
+            except TussockError as error:
+                self._wait_for_store(error)
+
+    def _run_epoch(
+        self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any] = ()
+    ) -> tuple[EndedEpoch, Record]:
+        self.epoch += 1
+        self._seq = seq
+        self._requests = requests
+        numbers = self._sequencers[0].take(len(requests))
+        transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
+        self._running = transactions
+        self._take_draws(transactions, drawn)
+        self._prefetch([one.request.target.entity for one in transactions])
+        ended = run_epoch(self._entities, transactions, self._execute, self._conflicts, lock_phase=self._lock_phase)
+        self.deferred = ended.deferred
+        rebalance(self._sequencers)
+        self._running = []
+        self.figures.note(self.epoch, ended, self._operators)
+        digest = digest_of(ended.ended, [one.tid for one in ended.deferred])
+        given = pack([pack_request(one) for one in requests])
+        return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, self._fresh_draws(transactions), digest)
+
+    def _execute(self, one: FunctionTransaction) -> GraphRun:
+        if one.draws is not None and OVERDUE in one.draws.kept:
+            return _overdue(one, one.draws.kept[OVERDUE])
+        while True:
+            try:
+                run = self._run_once(one)
+                break
+            except StateUnread as error:
+                self._wait_for_store(error.cause)
+        if run.aborted is not None and run.aborted.kind == "Overdue":
+            self._draws(one).add(OVERDUE, list(run.aborted.args))
+        return run
+
+    def _run_once(self, one: FunctionTransaction) -> GraphRun:
+        if one.draws is not None:
+            one.draws.begin()
+        assert self._deadline is not None
+        return self._deadline.run(lambda: run_graph(self._entities, lambda: self._draws(one), one.request.target))
+
+    def _prefetch(self, entities: Sequence[Entity]) -> None:
+        while True:
+            try:
+                self._entities.prefetch(entities)
+                return
+            except TussockError as error:
+                self._wait_for_store(error)
+
+    def _wait_for_store(self, error: Exception) -> None:
+        """An outage of the store is no result of a function: all wait. Raises what will not pass."""
+        if not isinstance(error, ObjectStoreUnavailable | MetaUnavailable):
+            raise error
+        log.warning("functions wait for the store", program=self._program, error=str(error))
+        self.system.sleep(RETRY_SECONDS)
+
+    def _draws(self, one: FunctionTransaction) -> TransactionDraws:
+        if one.draws is None:
+            one.draws = TransactionDraws(self.system, self._before_call)
+        one.draws.is_replay = self._is_replay
+        return one.draws
+
+    def _before_call(self) -> None:
+        """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
+        given = pack([pack_request(one) for one in self._requests])
+        drawn = [[one.tid, name, value] for one in self._running if one.draws for name, value in one.draws.fresh]
+        self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self.epoch, given, drawn, None))
+
+    def _take_draws(self, transactions: Sequence[FunctionTransaction], drawn: Sequence[Any]) -> None:
+        if not drawn:
+            return
+        by_tid = {one.tid: one for one in transactions}
+        for tid, name, value in drawn:
+            one = by_tid.get(tid)
+            if one is None:
+                raise NotDeterministic(f"the input log has draws of transaction {tid}, which is not in its epoch")
+            if self._is_replay:
+                self._draws(one).keep(name, value)
+            else:
+                self._draws(one).add(name, value)
+
+    def _fresh_draws(self, transactions: Sequence[FunctionTransaction]) -> list[Any]:
+        found = []
+        for one in transactions:
+            if one.draws is not None and one.draws.fresh:
+                found += [[one.tid, name, value] for name, value in one.draws.fresh]
+                one.draws.fresh = []
+        return found
+
+    def _answered(self, ended: EndedEpoch) -> list[Answer]:
+        """The replies, kept where the request has an id."""
+        answers = []
+        now_ms = self.system.now_ms()
+        for one in ended.ended:
+            run, request = one.run, one.request
+            assert run is not None
+            if request.request_id is not None:
+                self._replies.add(request.request_id, now_ms, run.value, run.aborted)
+            answers.append(Answer(request.reply, run.value, run.aborted))
+        return answers
+
+    # --- Batches -----------------------------------------------------------------------------------------------------
+
+    def _run_columns(self, request: ColumnsRequest, seq: int) -> Outcome:
+        """Alone in its epoch. One whose function raises leaves nothing, and no record."""
+        ended = self._columns_through(request)
+        if isinstance(ended, TransactionAborted):
+            return Outcome(error=ended)
+        record = Record(seq, RecordKind.EPOCH, request.name, self.epoch, to_bytes(request), [], ended.digest)
+        return Outcome((record,), value=ended.replies)
+
+    def _replay_columns(self, record: Record) -> None:
+        ended = self._columns_through(from_bytes(self._operators, record.name, record.given))
+        if isinstance(ended, TransactionAborted) or (ended.digest, self.epoch) != (record.digest, record.batch_id):
+            raise NotDeterministic(
+                f"record {record.seq} of the input log: batch function {record.name} had another result when it ran "
+                "first: it has to depend on its batch only, and may not change between a crash and the next start"
+            )
+
+    def _columns_through(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
+        self._prefetch([one for ones in request.entities.values() for one in ones])
+        assert self._deadline is not None
+        while True:
+            try:
+                ended = run_guarded(self._entities, request, self._deadline)
+                break
+            except StateUnread as error:
+                self._wait_for_store(error.cause)
+        if not isinstance(ended, TransactionAborted):
+            self.epoch += 1
+            self._sequencers[0].take(request.columns.num_rows)
+            rebalance(self._sequencers)
+            self._entities.apply(ended.writes)
+            self.figures.note_batch(ended)
+        return ended
+
+    # --- Within ------------------------------------------------------------------------------------------------------
+
+    def _unpacked(self, given: bytes) -> list[FunctionRequest]:
+        return [unpack_request(self._operators, self._program, one) for one in unpack(given)]
+
+    def _restored(self, waiting: WaitingRecord) -> FunctionTransaction:
+        one = FunctionTransaction(waiting.tid, unpack_request(self._operators, self._program, waiting.request))
+        for name, value in waiting.draws.items():
+            self._draws(one).keep(name, value)
+        return one
+
+    def _give_up(self) -> None:
+        self._host.give_up(
+            f"program {self._program!r}: a function did not return within {self._timeout:g} s, and cannot be stopped: "
+            "it waits in a library; the next start runs its epoch again"
+        )
+
+
+def _overdue(one: FunctionTransaction, facts: Sequence[Any]) -> GraphRun:
+    run = GraphRun()
+    run.invocations.append(Invocation(one.request.target, 1, -1, is_awaited=False))
+    run.aborted = TransactionAborted(*facts)
+    return run

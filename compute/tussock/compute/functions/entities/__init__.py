@@ -1,0 +1,1 @@
+"""What is kept: the state of entities, and replies to requests."""

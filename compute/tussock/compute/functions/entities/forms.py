@@ -1,0 +1,117 @@
+"""How the states of one operator are stored: as bytes of JSON, or as a tuple of the values of its columns."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.program.operators import Operator
+from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
+from tussock.statestore import SchemaMismatch
+from tussock.statestore.rows.row_codec import RowCodec
+from tussock.statestore.tables.typed_input import conform
+
+__all__ = ["ENTITY_BYTES", "KEY", "STATE", "VALUE_BYTES", "StateForm", "table_schema"]
+
+KEY, STATE = "key", "state"
+ENTITY_BYTES = 200
+"""What Python takes for a key and its place."""
+VALUE_BYTES = 32
+_ADVICE = "give the operator a schema for types that JSON lacks"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def table_schema(operator: Operator) -> pa.Schema:
+    """Of the table that has the entities: the key, and the columns of the state, or all of it as JSON."""
+    key = pa.field(KEY, operator.key_type, nullable=False)
+    if operator.schema is None:
+        return pa.schema([key, pa.field(STATE, pa.string(), nullable=False)])
+    return pa.schema([key, *operator.schema])
+
+
+class StateForm:
+    """How the states of one operator are stored."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.schema = operator.schema
+        self.names: tuple[str, ...] = ()
+        if operator.schema is not None:
+            self.names = tuple(operator.schema.names)
+            self._codec = RowCodec.of(operator.schema, ())
+            self._is_flat = not any(pa.types.is_nested(field.type) for field in operator.schema)
+            self.nbytes = ENTITY_BYTES + VALUE_BYTES * len(self.names)
+
+    def encode(self, state: Any, key: Key) -> Any:
+        """A dict as bytes of JSON, or as a tuple of the columns' values."""
+        if type(state) is not dict:
+            raise FunctionFault(f"{self._of(key)} is {state!r:.100}; expected a dict")
+        return self._encode_dict(state, key) if self.schema is None else self._encode_row(state, key)
+
+    def decode(self, stored: Any) -> dict[str, Any]:
+        """A dict that nobody else has."""
+        if self.schema is None:
+            return _decode(stored)
+        row = dict(zip(self.names, stored, strict=True))
+        return row if self._is_flat else copy.deepcopy(row)
+
+    def of_row(self, row: Mapping[str, Any]) -> Any:
+        """The stored form of a row of the table."""
+        return row[STATE].encode() if self.schema is None else tuple([row[name] for name in self.names])
+
+    def table(self, states: Mapping[Key, Any]) -> pa.Table:
+        """Rows of the table."""
+        keys = pa.array(states.keys(), self.operator.key_type)
+        if self.schema is None:
+            columns = [pa.array(states.values(), pa.binary()).cast(pa.string())]
+        else:
+            values = zip(*states.values(), strict=True)
+            columns = [pa.array(one, field.type) for one, field in zip(values, self.schema, strict=True)]
+        return pa.Table.from_arrays([keys, *columns], schema=table_schema(self.operator))
+
+    def _of(self, key: Key) -> str:
+        return f"the state of {self.operator.name} {key!r:.100}"
+
+    def _encode_dict(self, state: dict[str, Any], key: Key) -> bytes:
+        try:
+            data = _encode(state)
+            is_same = _decode(data) == state
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise FunctionFault(f"{self._of(key)} cannot be kept as JSON: {error}; {_ADVICE}") from error
+        if not is_same:
+            _check_json(state, _decode(data), self._of(key))
+        if len(data) > VALUE_BYTES_MAX:
+            raise FunctionFault(f"{self._of(key)} takes {len(data):,} bytes; at most 1 MiB fit")
+        return data
+
+    def _encode_row(self, state: dict[str, Any], key: Key) -> tuple[Any, ...]:
+        assert self.schema is not None
+        row = None if self._codec is None else self._codec.row(state)
+        if row is None:
+            try:
+                row = conform([state], self.schema, (), self._of(key)).to_pylist()[0]
+            except SchemaMismatch as error:
+                raise FunctionFault(f"{self._of(key)} does not fit its schema: {error}") from error
+        for value in row.values():
+            if (type(value) is str or type(value) is bytes) and len(value) > VALUE_BYTES_MAX:
+                raise FunctionFault(f"{self._of(key)} has a value of {len(value):,} bytes; at most 1 MiB fit")
+        return tuple(row.values())
+
+
+def _check_json(value: Any, kept: Any, what: str) -> None:
+    """Tuples are lists afterwards; whatever else comes back as something else is refused."""
+    kind = type(value)
+    if kind is dict:
+        if any(type(name) is not str for name in value):
+            raise FunctionFault(f"{what} has a dict with keys that are no strings")
+        for name, item in value.items():
+            _check_json(item, kept[name], what)
+    elif kind is list or kind is tuple:
+        for item, other in zip(value, kept, strict=True):
+            _check_json(item, other, what)
+    elif value != kept or type(kept) is not kind:
+        raise FunctionFault(f"{what} has {value!r:.100}, which JSON does not keep as it is; {_ADVICE}")

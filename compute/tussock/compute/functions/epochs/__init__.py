@@ -1,0 +1,1 @@
+"""How transactions run: numbers, call graphs, conflicts, and the phases of an epoch."""

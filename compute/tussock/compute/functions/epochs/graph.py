@@ -1,0 +1,169 @@
+"""Runs one transaction: the function that the request names, and all that it calls, on one state.
+
+Functions of one process run in one loop, one at a time. A function that awaits another one is put aside until that one
+has returned. Calls that nobody awaits run when their caller has returned, in the order in which they were made. So a
+run depends on the request, the state and what was drawn, and on nothing else.
+"""
+
+from collections import deque
+from contextlib import suppress
+from types import CoroutineType
+from typing import Any
+
+from tussock.compute.applications.deadline import Overdue
+from tussock.compute.applications.errors import NotDeterministic
+from tussock.compute.functions.epochs.acks import ROOT, Acks
+from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted, text_of
+from tussock.compute.functions.program.context import (
+    Awaited,
+    Draw,
+    EntityAccess,
+    FunctionContext,
+    GraphRun,
+    Invocation,
+    Target,
+)
+from tussock.compute.functions.program.values import copy_of
+
+__all__ = ["CALLS_MAX", "run_graph"]
+
+CALLS_MAX = 10_000
+"""Of one transaction."""
+
+
+def run_graph(access: EntityAccess, draw: Draw, root: Target) -> GraphRun:
+    """Run a transaction to its end; nothing of it is stored. What its functions raise is in the run's `aborted`.
+
+    Raises `StateUnread`, and in a replay `NotDeterministic`.
+    """
+    graph = _Graph(access, draw)
+    try:
+        graph.run_through(Invocation(root, ROOT, -1, is_awaited=False))
+        while graph.waiting:
+            graph.run_through(graph.waiting.popleft())
+        assert graph.acks.is_complete, "no share of a transaction is lost"
+    except (NotDeterministic, StateUnread):
+        graph.end()
+        raise
+    except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
+        graph.abort(error)
+    return graph.run
+
+
+class _Frame:
+    """An invocation that has begun and not returned."""
+
+    __slots__ = ("at", "context", "coroutine", "share", "target")
+
+    def __init__(self, target: Target, context: FunctionContext, share: int, at: int) -> None:
+        self.target = target
+        self.context = context
+        self.share = share
+        self.at = at
+        self.coroutine: CoroutineType[Any, Any, Any] | None = None
+
+
+class _Graph:
+    """The call graph of one run, while it grows."""
+
+    __slots__ = ("_access", "_draw", "_frames", "acks", "run", "waiting")
+
+    def __init__(self, access: EntityAccess, draw: Draw) -> None:
+        self._access = access
+        self._draw = draw
+        self._frames: list[_Frame] = []
+        """Of what runs the last, before it what awaits it."""
+        self.acks = Acks()
+        self.run = GraphRun()
+        self.waiting: deque[Invocation] = deque()
+        """Calls that nobody awaits."""
+
+    def run_through(self, invocation: Invocation) -> None:
+        """Run a function, and all that it awaits, until it has returned."""
+        frames = self._frames
+        begun: Invocation | None = invocation
+        value: Any = None
+        while True:
+            if begun is not None:
+                frame = self._open(begun)
+                value = frame.target.function.code(frame.context, *frame.target.arguments)
+                if type(value) is not CoroutineType:
+                    value, begun = self._close(value), None
+                    if not frames:
+                        return
+                    continue
+                frame.coroutine, value, begun = value, None, None
+            frame = frames[-1]
+            assert frame.coroutine is not None
+            try:
+                asked = frame.coroutine.send(value)
+            except StopIteration as stop:
+                value = self._close(stop.value)
+                if not frames:
+                    return
+                continue
+            begun = self._awaited(frame, asked)
+
+    def abort(self, error: BaseException) -> None:
+        """What a function raised ends the transaction."""
+        if not self._frames:
+            # It came between two functions: the machine's end, not a user's error.
+            raise error
+        function, entity, _ = self._frames[-1].target
+        text = text_of(error)
+        if isinstance(error, Overdue):
+            text = f"function {function.operator}.{function.name} did not return in time, and was stopped"
+        aborted = TransactionAborted(text, type(error).__name__, function.operator, entity[1], function.name)
+        aborted.__cause__ = error
+        self.end()
+        self.run.aborted, self.run.value = aborted, None
+        self.run.writes = {}
+
+    def end(self) -> None:
+        """No function goes on."""
+        for frame in reversed(self._frames):
+            frame.context.end()
+            if frame.coroutine is not None:
+                with suppress(BaseException):
+                    frame.coroutine.close()
+
+    def _open(self, invocation: Invocation) -> _Frame:
+        run, target = self.run, invocation.target
+        frame = _Frame(
+            target,
+            FunctionContext(self._access, self._draw, run, target.entity),
+            invocation.share,
+            len(run.invocations),
+        )
+        self._frames.append(frame)
+        run.invocations.append(invocation)
+        if len(run.invocations) > CALLS_MAX:
+            raise FunctionFault(f"a transaction makes at most {CALLS_MAX:,} calls")
+        return frame
+
+    def _close(self, value: Any) -> Any:
+        """A function has returned: its share goes to those that it has called, or comes back."""
+        frame = self._frames[-1]
+        if value is not None:
+            function = frame.target.function
+            value = copy_of(value, f"what function {function.operator}.{function.name} returned")
+        frame.context.end()
+        calls = frame.context.calls
+        if calls:
+            share = frame.share * len(calls)
+            self.waiting.extend([Invocation(target, share, frame.at, False) for target in calls])
+        else:
+            self.acks.add(frame.share)
+        if frame.at == 0:
+            self.run.value = value
+        self._frames.pop()
+        return value
+
+    def _awaited(self, frame: _Frame, asked: Any) -> Invocation:
+        if type(asked) is not Awaited:
+            raise FunctionFault(
+                f"a function awaited {type(asked).__name__}; it can await what ctx.call() gives, and nothing else, as "
+                "the same has to happen when the transaction runs again"
+            )
+        frame.share *= 2
+        return Invocation(asked.target, frame.share, frame.at, True)

@@ -1,0 +1,38 @@
+"""A request on its way: from its number to its reply, over as many runs as it takes."""
+
+from concurrent.futures import Future
+from typing import Any
+
+from tussock.compute.functions.program.context import GraphRun, Target
+from tussock.compute.functions.program.draws import TransactionDraws
+
+__all__ = ["FunctionRequest", "FunctionTransaction"]
+
+
+class FunctionRequest:
+    """What a caller has asked for, checked."""
+
+    __slots__ = ("began", "reply", "request_id", "target")
+
+    def __init__(self, target: Target, request_id: str | None, reply: "Future[Any] | None", began: float) -> None:
+        """`reply`: nobody waits for that of a replay."""
+        self.target = target
+        self.request_id = request_id
+        self.reply = reply
+        self.began = began
+
+
+class FunctionTransaction:
+    """A request with its number."""
+
+    __slots__ = ("draws", "is_lock_free", "request", "run", "runs", "tid")
+
+    def __init__(self, tid: int, request: FunctionRequest) -> None:
+        self.tid = tid
+        self.request = request
+        self.draws: TransactionDraws | None = None
+        """`None`: it has drawn nothing."""
+        self.run: GraphRun | None = None
+        """The newest run."""
+        self.runs = 0
+        self.is_lock_free = True

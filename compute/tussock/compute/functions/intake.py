@@ -1,0 +1,90 @@
+"""Requests that wait for their epoch: filled by callers, emptied by the thread that runs epochs."""
+
+from collections import deque
+from collections.abc import Callable
+
+from tussock.compute.applications.errors import ApplicationStopped, Full
+from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.statestore.base.system import System
+
+__all__ = ["RequestIntake"]
+
+WAITING_MAX = 50_000
+"""Requests; a caller that sends more waits."""
+WAIT_SECONDS = 60.0
+
+
+class RequestIntake:
+    """A queue that gives what belongs into one epoch."""
+
+    def __init__(self, system: System, epoch_seconds: float, epoch_max: int, begin: Callable[[], None]) -> None:
+        """`begin` asks for an epoch; called when requests come and none was asked for."""
+        self._system = system
+        self._epoch_seconds = epoch_seconds
+        self._epoch_max = epoch_max
+        self._begin = begin
+        self._changed = system.condition()
+        self._requests: deque[FunctionRequest] = deque()
+        self._is_asked = False
+        self._is_awaited = False
+        self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are in no epoch yet."""
+        return len(self._requests)
+
+    def put(self, request: FunctionRequest) -> None:
+        """Let a request wait for its epoch; `Full` if there is no room for a minute."""
+        with self._changed:
+            if len(self._requests) >= WAITING_MAX and not self._changed.wait_for(
+                lambda: len(self._requests) < WAITING_MAX, WAIT_SECONDS
+            ):
+                raise Full(f"{WAITING_MAX:,} requests wait already; this one did not begin", 1000)
+            if self._is_closed:
+                raise ApplicationStopped("the program is being stopped; this request did not begin")
+            self._requests.append(request)
+            if self._is_awaited and len(self._requests) >= self._epoch_max:
+                self._changed.notify_all()
+            is_first, self._is_asked = not self._is_asked, True
+        if is_first:
+            self._begin()
+
+    def take(self) -> list[FunctionRequest]:
+        """An epoch's requests: as many as it may have, or those that came until the first has waited long enough."""
+        with self._changed:
+            requests, most = self._requests, self._epoch_max
+            if requests and len(requests) < most:
+                left = requests[0].began + self._epoch_seconds - self._system.monotonic()
+                if left > 0:
+                    self._is_awaited = True
+                    self._changed.wait_for(lambda: len(requests) >= most, left)
+                    self._is_awaited = False
+            taken = [requests.popleft() for _ in range(min(most, len(requests)))]
+            if len(requests) + len(taken) >= WAITING_MAX:
+                self._changed.notify_all()
+            return taken
+
+    def ended(self, *, has_deferred: bool) -> bool:
+        """An epoch has run: whether another one has to follow at once."""
+        with self._changed:
+            self._is_asked = bool(self._requests) or has_deferred
+            return self._is_asked
+
+    def close(self) -> None:
+        """Take no more requests."""
+        with self._changed:
+            self._is_closed = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no epoch is asked for."""
+        return not self._is_asked
+
+    def drain(self) -> list[FunctionRequest]:
+        """Take out all that nobody will run any more."""
+        with self._changed:
+            left = list(self._requests)
+            self._requests.clear()
+            self._changed.notify_all()
+        return left

@@ -1,0 +1,164 @@
+"""What a function sees: its entity, and the ways to call others and to ask outside."""
+
+import datetime as dt
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from tussock.compute.functions.errors import FunctionFault, TransactionAborted
+from tussock.compute.functions.program.draws import TransactionDraws
+from tussock.compute.functions.program.operators import Function
+from tussock.compute.functions.program.values import Key
+
+__all__ = ["Awaited", "Draw", "Entity", "EntityAccess", "FunctionContext", "GraphRun", "Invocation", "Target"]
+
+Entity = tuple[int, Key]
+"""Operator, by its number in the program, and key."""
+Draw = Callable[[], TransactionDraws]
+
+
+class EntityAccess(Protocol):
+    """The entities as the transactions of this moment find them."""
+
+    def read(self, entity: Entity) -> Any:
+        """The stored form of an entity's state, or `None`."""
+
+    def encode(self, entity: Entity, state: Any) -> Any:
+        """The stored form of a state; `FunctionFault` if the operator cannot keep it."""
+
+    def decode(self, entity: Entity, stored: Any) -> dict[str, Any]:
+        """A copy of a state, for the caller to change."""
+
+    def target(self, operator: str, key: Key, function: str, arguments: tuple[Any, ...]) -> "Target":
+        """What is to run; `FunctionFault` if there is no such function, or it does not take these."""
+
+
+class Target(NamedTuple):
+    """A function, the entity that it runs on, and what it is given."""
+
+    function: Function
+    entity: Entity
+    arguments: tuple[Any, ...]
+
+
+class Invocation(NamedTuple):
+    """One function on one entity, in a call graph."""
+
+    target: Target
+    share: int
+    """One part of that many of the root's share, as it began."""
+    caller: int
+    """Its place among the invocations of the run; of the root -1."""
+    is_awaited: bool
+
+
+class GraphRun:
+    """What one run of a transaction read, wrote, called and answered."""
+
+    __slots__ = ("aborted", "invocations", "reads", "value", "writes")
+
+    def __init__(self) -> None:
+        self.reads: set[Entity] = set()
+        """Entities whose state was looked at, those too that were not there."""
+        self.writes: dict[Entity, Any] = {}
+        """Stored forms; `None` deletes."""
+        self.invocations: list[Invocation] = []
+        self.value: Any = None
+        self.aborted: TransactionAborted | None = None
+
+
+class FunctionContext:
+    """Valid until the function returns."""
+
+    __slots__ = ("_access", "_draw", "_entity", "_run", "calls")
+
+    def __init__(self, access: EntityAccess, draw: Draw, run: GraphRun, entity: Entity) -> None:
+        self._access = access
+        self._draw = draw
+        self._run: GraphRun | None = run
+        self._entity = entity
+        self.calls: list[Target] = []
+        """What runs when this one has returned."""
+
+    @property
+    def key(self) -> Key:
+        """The key of the entity."""
+        return self._entity[1]
+
+    def get(self) -> dict[str, Any] | None:
+        """The entity's state, with what this transaction has put; `None` where there is none. Yours to change."""
+        run, entity = self._live(), self._entity
+        if entity in run.writes:
+            stored = run.writes[entity]
+        else:
+            run.reads.add(entity)
+            stored = self._access.read(entity)
+        return None if stored is None else self._access.decode(entity, stored)
+
+    def put(self, state: dict[str, Any]) -> None:
+        """Replace the entity's state; `FunctionFault` if it is no dict that the operator can keep."""
+        run = self._live()
+        run.writes[self._entity] = self._access.encode(self._entity, state)
+
+    def delete(self) -> None:
+        """Let the entity be gone; if it is not there, nothing happens."""
+        self._live().writes[self._entity] = None
+
+    def call_async(self, operator: str, key: Key, function: str, *arguments: Any) -> None:
+        """Let another function run, too, when this one has returned; the transaction ends when all have.
+
+        Raises `FunctionFault` if there is no such function, or it does not take these arguments.
+        """
+        self._live()
+        self.calls.append(self._access.target(operator, key, function, arguments))
+
+    def call(self, operator: str, key: Key, function: str, *arguments: Any) -> "Awaited":
+        """`await` it: runs another function now, and returns what that one returned. Raises as `call_async`."""
+        self._live()
+        return Awaited(self._access.target(operator, key, function, arguments))
+
+    def now(self) -> dt.datetime:
+        """The time in UTC, in milliseconds: the same again if this transaction runs again."""
+        return self._drawn().now()
+
+    def random(self) -> float:
+        """A number from 0 to below 1: the same again if this transaction runs again."""
+        return self._drawn().random()
+
+    def uuid(self) -> UUID:
+        """A random UUID (version 4): the same again if this transaction runs again."""
+        return self._drawn().uuid()
+
+    def call_external(self, key: str, fn: Callable[[str], Any]) -> Any:
+        """What `fn(key)` answered, a plain value; a transaction asks once for each key.
+
+        The request and the key are durable before `fn` is called, and its answer is before the transaction's reply.
+        After a crash between the two it is called once more, with the same key, by which the other side can tell.
+        All transactions wait meanwhile. Raises `InvalidOption` for what cannot be recorded.
+        """
+        return self._drawn().call_external(fn, key)
+
+    def end(self) -> None:
+        """The function has returned."""
+        self._run = None
+
+    def _live(self) -> GraphRun:
+        if self._run is None:
+            raise FunctionFault("the function has returned, and its context with it")
+        return self._run
+
+    def _drawn(self) -> TransactionDraws:
+        self._live()
+        return self._draw()
+
+
+class Awaited:
+    """A call, for `await`."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def __await__(self) -> Generator["Awaited", Any, Any]:
+        return (yield self)

@@ -1,0 +1,53 @@
+"""The operators of a program, by name and by number."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.program.context import Target
+from tussock.compute.functions.program.operators import Function, Operator
+from tussock.compute.functions.program.values import Key, check_key
+from tussock.statestore import InvalidOption
+
+__all__ = ["Operators"]
+
+
+class Operators:
+    """A program's."""
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        """`InvalidOption` if there are none, or two of one name."""
+        names = [operator.name for operator in operators if isinstance(operator, Operator)]
+        if not names or len(set(names)) != len(operators):
+            raise InvalidOption(f"operators are {operators!r:.200}; expected a list of operators, each with its name")
+        self.all = tuple(operators)
+        self._numbers = {name: at for at, name in enumerate(names)}
+
+    def target(self, operator: str, key: Key, function: str, arguments: tuple[Any, ...]) -> Target:
+        """What a call runs; `FunctionFault` if there is no such function, or it does not take these arguments."""
+        number, found = self.function(operator, function)
+        if found.is_batch:
+            raise FunctionFault(f"function {operator}.{function} takes batches: call it by send_many")
+        self.check_key(number, key)
+        return Target(found, (number, key), found.arguments(arguments))
+
+    def function(self, operator: str, function: str) -> tuple[int, Function]:
+        """The number of an operator, and its function; `FunctionFault` if there is none."""
+        number = self.number(operator)
+        found = self.all[number].functions.get(function) if type(function) is str else None
+        if found is None:
+            known = sorted(self.all[number].functions)[:20]
+            raise FunctionFault(f"operator {operator!r} has no function {function!r:.100}; it has {known}")
+        return number, found
+
+    def number(self, operator: str) -> int:
+        """The place of an operator; `FunctionFault` if there is none of this name."""
+        number = self._numbers.get(operator) if type(operator) is str else None
+        if number is None:
+            raise FunctionFault(f"there is no operator {operator!r:.100}; there are {list(self._numbers)[:20]}")
+        return number
+
+    def check_key(self, number: int, key: Any) -> None:
+        """`FunctionFault` unless an entity of the operator can have this key."""
+        operator = self.all[number]
+        check_key(key, operator.name, operator.key_class)

@@ -1,0 +1,56 @@
+"""What a transaction drew from outside, so that it has the same again when it runs again.
+
+Of each kind the draws of a run are counted. The first run that asks for the third random number draws it, and later
+runs of the transaction get that one, in the lock phase, in a later epoch, and after a crash.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tussock.compute.applications.draws import Draws
+from tussock.compute.applications.errors import NotDeterministic
+from tussock.statestore.base.system import System
+
+__all__ = ["OVERDUE", "TransactionDraws"]
+
+OVERDUE = "overdue"
+"""Under this name a transaction keeps by what it was stopped: that depends on the machine, and is not tried again."""
+
+
+class TransactionDraws(Draws):
+    """The draws of one transaction, over all of its runs."""
+
+    def __init__(self, system: System, before_call: Callable[[], None]) -> None:
+        """`before_call` makes durable what led to a call outside."""
+        super().__init__(system, before_call)
+        self.kept: dict[str, Any] = {}
+        """All that was drawn, by kind and number."""
+        self.fresh: list[tuple[str, Any]] = []
+        """What no record has yet."""
+        self.is_replay = False
+        """Whether all that is asked for has to be known."""
+        self._counts: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """A run begins."""
+        self._counts.clear()
+
+    def keep(self, name: str, value: Any) -> None:
+        """Take a draw from a record."""
+        self.kept[name] = value
+
+    def add(self, name: str, value: Any) -> None:
+        """Keep something for the record."""
+        self.kept[name] = value
+        self.fresh.append((name, value))
+
+    def _draw(self, what: str, ask: Callable[[], Any]) -> Any:
+        count = self._counts.get(what, 0)
+        self._counts[what] = count + 1
+        # The answer to a key is the same, however often it is asked.
+        name = what if what.startswith("call ") else f"{what} {count}"
+        if name not in self.kept:
+            if self.is_replay:
+                raise NotDeterministic(f"the replay asked for {name!r}, which the first run had not asked for")
+            self.add(name, ask())
+        return self.kept[name]

@@ -1,0 +1,312 @@
+"""Runs a program of functions in this process, on a store."""
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from tussock.compute.applications.arguments import check_seconds
+from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.log_writer import give
+from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.runner import Runner
+from tussock.compute.functions.batches.columns_request import columns_request
+from tussock.compute.functions.batches.reply_table import together
+from tussock.compute.functions.engine import FunctionEngine, Look, NextColumns, NextEpoch
+from tussock.compute.functions.entities.bulk_load import load_entities
+from tussock.compute.functions.entities.entities import create_tables
+from tussock.compute.functions.entities.replies import create_replies_table
+from tussock.compute.functions.epochs.conflicts import Conflicts
+from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.intake import RequestIntake
+from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.program.operators import Operator
+from tussock.compute.functions.program.values import Key
+from tussock.statestore import InvalidOption, StateStore
+
+__all__ = ["Runtime"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+EPOCH_MS_MAX = 60_000
+EPOCH_TRANSACTIONS_MAX = 100_000
+REQUEST_ID_MAX = 200
+
+
+class Runtime:
+    """One program: give it operators, then start it, or use it in a `with` block. Callers may be in any thread."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        name: str,
+        operators: Sequence[Operator],
+        *,
+        epoch_ms: float = 1,
+        epoch_max: int = 1000,
+        checkpoint: float = 1.0,
+        conflicts: Conflicts = "serializable",
+        lock_phase: bool = True,
+        group_commit: float | None = 0.010,
+        timeout: float = 30.0,
+        keep_replies: float = 3600.0,
+        cache_bytes: int = 256 << 20,
+        input: str | None = None,  # noqa: A002 - the public API's name
+    ) -> None:
+        """An epoch ends `epoch_ms` milliseconds after its first request came, or with `epoch_max` transactions.
+
+        Replies leave once the epoch's record is durable, at most `group_commit` seconds after it ran; `None`: each
+        record alone. State is committed every `checkpoint` seconds. `conflicts` says between what transactions of an
+        epoch: "serializable", "reorder" or "snapshot"; with `lock_phase=False` losers wait for the next epoch. A
+        transaction that runs for `timeout` seconds is aborted. Replies to requests with an id are kept for
+        `keep_replies` seconds. `cache_bytes`: of entities in memory, about. `input`: the URL of another place for the
+        input log than the store's bucket. Raises `InvalidOption`.
+        """
+        what = f"program {name!r:.120}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidOption(
+                f"{what} is no name; expected at most 100 letters, digits, '_' and '-', beginning with a letter"
+            )
+        if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, int | float) or not 0 <= epoch_ms <= EPOCH_MS_MAX:
+            raise InvalidOption(f"{what}: epoch_ms={epoch_ms!r:.100}; expected milliseconds from 0 to {EPOCH_MS_MAX:,}")
+        if type(epoch_max) is not int or not 1 <= epoch_max <= EPOCH_TRANSACTIONS_MAX:
+            raise InvalidOption(f"{what}: epoch_max={epoch_max!r:.100}; expected 1 to {EPOCH_TRANSACTIONS_MAX:,}")
+        if conflicts not in ("serializable", "reorder", "snapshot"):
+            raise InvalidOption(
+                f"{what}: conflicts={conflicts!r:.100}; expected 'serializable', 'reorder' or 'snapshot'"
+            )
+        check_seconds(group_commit, f"{what}: group_commit", none=True)
+        check_seconds(checkpoint, f"{what}: checkpoint", none=False)
+        check_seconds(timeout, f"{what}: timeout", none=False)
+        check_seconds(keep_replies, f"{what}: keep_replies", none=False)
+        if not timeout:
+            raise InvalidOption(f"{what}: timeout={timeout!r}; expected more than 0 s")
+        if type(cache_bytes) is not int or cache_bytes < 1 << 20:
+            raise InvalidOption(f"{what}: cache_bytes={cache_bytes!r:.100}; expected at least 1 MiB")
+        if input is not None and not isinstance(input, str):
+            raise InvalidOption(f"{what}: input={input!r:.100}; expected the URL of a place, or None")
+        self.name = name
+        self._store = store
+        self._operators = Operators(list(operators))
+        self._epoch_seconds = epoch_ms / 1000
+        self._epoch_max = epoch_max
+        self._checkpoint = checkpoint
+        self._conflicts = conflicts
+        self._lock_phase = lock_phase
+        self._group_commit = group_commit
+        self._timeout = timeout
+        self._keep_replies = keep_replies
+        self._cache_bytes = cache_bytes
+        self._input = input
+        self._engine: FunctionEngine | None = None
+        self._runner: Runner | None = None
+        self._intake: RequestIntake | None = None
+
+    # --- Running -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
+
+        Raises `NotDeterministic`, `CorruptLog`, `SchemaMismatch`, and what opening the store's tables raises.
+        """
+        if self._runner is not None:
+            raise InvalidOption(f"program {self.name!r} runs already")
+        create_tables(self._store, self._operators.all)
+        create_replies_table(self._store, self.name)
+        engine = FunctionEngine(
+            self.name,
+            self._operators,
+            conflicts=self._conflicts,
+            lock_phase=self._lock_phase,
+            timeout=self._timeout,
+            cache_bytes=self._cache_bytes,
+            keep_replies_ms=int(self._keep_replies * 1000),
+        )
+        runner = Runner(
+            self._store,
+            self.name,
+            engine,
+            group_commit=self._group_commit,
+            checkpoint=self._checkpoint,
+            place=self._input,
+        )
+        runner.start()
+        self._engine, self._runner = engine, runner
+        self._system = engine.system
+        self._same_ids: dict[str, Future[Any]] = {}
+        """Of requests that have no reply yet."""
+        self._outstanding: set[Future[Any]] = set()
+        self._intake = RequestIntake(self._system, self._epoch_seconds, self._epoch_max, self._begin_epoch)
+        if engine.deferred:
+            self._begin_epoch()
+
+    def stop(self) -> None:
+        """Run what was sent, commit, and end; raises what the program has failed with. Again: nothing."""
+        runner, intake = self._runner, self._intake
+        if runner is None or intake is None:
+            return
+        intake.close()
+        if runner.failure is None and runner.is_paused:
+            runner.resume()
+        while runner.failure is None and not intake.is_idle:
+            self._system.sleep(0.001)
+        self._runner = self._intake = None
+        try:
+            runner.stop()
+        finally:
+            self._refuse(runner.failure or self._stopped())
+
+    def __enter__(self) -> "Runtime":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def load(self, operator: str, rows: Any) -> int:
+        """Store many entities before the start; returns the epoch that holds them.
+
+        `rows`: Arrow data, a frame or a list of dicts with the column `key` and those of the state; each row replaces
+        its entity. Raises `InvalidOption` while the program runs, `SchemaMismatch` for other columns.
+        """
+        if self._runner is not None:
+            raise InvalidOption(f"program {self.name!r} runs: load entities before its start, or send requests")
+        number = self._operators.number(operator)
+        return load_entities(self._store, self._operators.all[number], rows)
+
+    # --- Callers -----------------------------------------------------------------------------------------------------
+
+    def send(
+        self, operator: str, key: Key, function: str, *arguments: Any, request_id: str | None = None
+    ) -> "Future[Any]":
+        """Ask for a transaction: a function on an entity, and all that it calls.
+
+        The future gets what the function returned, once that is durable, or `TransactionAborted` with the text of what
+        one of the functions raised. A request with an id that came before gets its first reply, and does not run again.
+        Raises `FunctionFault` for a function, key or arguments that cannot be, `InvalidOption` for an id that is no
+        string of 1 to 200 characters, and `ApplicationStopped`.
+        """
+        runner, intake = self._running()
+        target = self._operators.target(operator, key, function, arguments)
+        reply: Future[Any] = Future()
+        if request_id is not None:
+            if not isinstance(request_id, str) or not 0 < len(request_id) <= REQUEST_ID_MAX:
+                raise InvalidOption(
+                    f"request_id={request_id!r:.100}; expected a string of 1 to {REQUEST_ID_MAX} characters"
+                )
+            first = self._same_ids.setdefault(request_id, reply)
+            if first is not reply:
+                return first
+            reply.add_done_callback(lambda _: self._same_ids.pop(request_id, None))
+        self._outstanding.add(reply)
+        intake.put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
+        if runner.failure is not None:
+            self._refuse(runner.failure)
+        return reply
+
+    def send_many(self, operator: str, function: str, keys: Any, columns: Any = None) -> pa.Table:
+        """Ask for a transaction for each of many keys, and wait; returns their replies, in the order of the keys.
+
+        `keys`: an Arrow array or a list; `columns`: Arrow data or a dict of columns, one row a key. A batch function
+        gets them as columns, up to a million at a time, alone in its epoch. Any other function gets, for each key, the
+        values of the row as its arguments. The table has `reply`, null where the request was aborted, and `error`, the
+        text then, else null. Raises `FunctionFault`, `ApplicationStopped`, and `TransactionAborted` if the batch
+        function itself raised; then nothing is stored.
+        """
+        replies: pa.Table = self.send_many_async(operator, function, keys, columns).result()
+        return replies
+
+    def send_many_async(self, operator: str, function: str, keys: Any, columns: Any = None) -> "Future[Any]":
+        """The same as `send_many`, for a future of the table."""
+        runner, _ = self._running()
+        number, found = self._operators.function(operator, function)
+        if not found.is_batch:
+            rows = zip(*(pa.table(columns).to_pydict().values() if columns is not None else ()), strict=True)
+            names = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+            arguments = list(rows) if columns is not None else [()] * len(names)
+            if len(arguments) != len(names):
+                raise FunctionFault(f"{len(names)} keys, and columns of {len(arguments)} rows")
+            sent = zip(names, arguments, strict=True)
+            return together([self.send(operator, key, function, *one) for key, one in sent])
+        request = columns_request(self._operators, number, found, keys, columns)
+        return runner.submit(NextColumns(request), request.columns.nbytes + 1)
+
+    def query(self, operator: str, key: Key) -> dict[str, Any] | None:
+        """The newest state of an entity in memory, between two epochs; `None` where there is none."""
+        runner, _ = self._running()
+        engine = self._engine
+        assert engine is not None
+        state: dict[str, Any] | None = runner.submit(Look(lambda: engine.query(operator, key)), is_look=True).result()
+        return state
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of this run, as JSON can say them; in any thread."""
+        runner, intake = self._running()
+        assert self._engine is not None
+        counts = {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
+        return {**counts, "waiting": intake.waiting, **self._engine.stats()}
+
+    def call_graph(self, request_id: str | None = None, *, tid: int | None = None) -> dict[str, Any] | None:
+        """One of the newest thousand transactions, by its request's id or its number; `None` for another one.
+
+        `tid`, `request_id`, `epoch`, `phase` (`lock-free`, `lock` or `aborted`), `runs`, `error`, and `calls`: for each
+        function `operator`, `key`, `function`, `caller` (its place in this list, -1 for the request itself), `share` of
+        the transaction as a fraction, and `is_awaited`. Of a program that has ended, what its last run knows.
+        """
+        if self._engine is None:
+            raise self._stopped()
+        if (request_id is None) == (tid is None):
+            raise InvalidOption("call_graph takes the id of a request, or the number of a transaction")
+        return self._engine.figures.find(request_id=request_id, tid=tid)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the running program has failed with; `None` while nothing has."""
+        return None if self._runner is None else self._runner.failure
+
+    # --- Within ------------------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self) -> None:
+        runner, intake = self._runner, self._intake
+        if runner is None or intake is None:
+            return
+        reply: Future[Any] = Future()
+        reply.add_done_callback(self._give)
+        runner.submit_next(NextEpoch(intake.take, self._follow), reply)
+
+    def _follow(self, has_deferred: bool) -> None:
+        """An epoch has run; its replies leave when they are durable, and the next epoch does not wait for that."""
+        intake = self._intake
+        # Where the log has failed, a stop does not wait for the epoch that runs.
+        if intake is not None and intake.ended(has_deferred=has_deferred):
+            self._begin_epoch()
+
+    def _give(self, epoch: "Future[Any]") -> None:
+        error = epoch.exception()
+        if error is not None:
+            self._refuse(error)
+            return
+        for reply, value, aborted in epoch.result():
+            if reply is not None:
+                self._outstanding.discard(reply)
+                give(reply, Outcome(value=value, error=aborted))
+
+    def _refuse(self, error: BaseException) -> None:
+        """Nobody will answer those that wait."""
+        assert isinstance(error, Exception)
+        while self._outstanding:
+            give(self._outstanding.pop(), Outcome(error=error))
+
+    def _running(self) -> tuple[Runner, RequestIntake]:
+        if self._runner is None or self._intake is None:
+            raise self._stopped()
+        self._runner.check_running()
+        return self._runner, self._intake
+
+    def _stopped(self) -> ApplicationStopped:
+        return ApplicationStopped(f"program {self.name!r} is not running; start it, or use it in a `with` block")
