@@ -222,7 +222,7 @@ def test_the_log_of_another_application(left: Left) -> None:
 @pytest.mark.parametrize("obstacle", ["folder", "link"])
 def test_what_takes_the_next_number_and_is_no_object_is_named(tmp_path: Path, obstacle: str) -> None:
     """A start tried that number for ever: it could not be created, and no list had it."""
-    left = leave(open_bucket(tmp_path.as_uri()))
+    left = leave(open_bucket(tmp_path.as_uri()), None)
     following = f"{FOLDER}{len(left.objects) + 1:020d}"
     if obstacle == "folder":
         (tmp_path / following).mkdir()

@@ -401,7 +401,7 @@ class Later:
         """Not yet."""
 
 
-@pytest.mark.parametrize("fn", [later, steps, Later(), functools.partial(later), 5, None], ids=repr)
+@pytest.mark.parametrize("fn", [later, steps, Later(), functools.partial(later), 5, None], ids=range(6))
 def test_what_does_not_run_when_it_is_called_is_no_procedure(app: ps.App, fn: Any) -> None:
     """Such triggers did nothing, and their batch was committed."""
     stream = app.stream("own", X)

@@ -7,8 +7,8 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
-from tussock.statestore.rows.packed_columns import check_unpacked
 from tussock.statestore.rows.row_codec import RowCodec
+from tussock.statestore.tables.packed_columns import check_unpacked
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["TupleShape", "arrow_rows", "from_bytes", "is_plain", "plain_rows", "to_bytes", "to_table"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
-from tussock.statestore.rows.packed_columns import check_unpacked
+from tussock.statestore.tables.packed_columns import check_unpacked
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["KafkaMessage", "MessageDecoder"]
