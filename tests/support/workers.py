@@ -39,7 +39,12 @@ LONG_PIECES = {
 """Names of pieces, the longest first, and how the ids of their tests begin; the longest beginning decides."""
 
 
-SHORT_PIECES = ("tests/compute/procedures/", "tests/compute/service/")
+SHORT_PIECES = (
+    "tests/compute/applications/",
+    "tests/compute/functions/",
+    "tests/compute/procedures/",
+    "tests/compute/service/",
+)
 """Folders within those of long pieces whose files share nothing with them."""
 
 

@@ -2,7 +2,9 @@
 
 One object is one group of records, which became durable together:
 
-    magic "TSIN", version (1 byte), length of the body (4 bytes, little-endian), CRC-32 of the body (4 bytes), body
+    magic "TSIN", version (1 byte), length of the body (4 bytes, little-endian), CRC-32 (4 bytes), body
+
+The checksum is that of the body; from version 3 on the byte of the version comes before it.
 
 The body is msgpack: an array of the application's uid, the generation of the runner, and the records.
 """
@@ -21,6 +23,8 @@ __all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group
 MAGIC = b"TSIN"
 VERSION = 3
 """The newest. Version 2 has spans of a feed and the kinds from 6 on, version 3 epochs of functions as well."""
+CHECKED_VERSION = 3
+"""From it on the checksum covers the version."""
 FED = b"F"
 """What `given` begins with where it is a span of a feed: neither rows nor arguments begin so."""
 _HEAD = struct.Struct("<4sBII")
@@ -90,7 +94,12 @@ def encode_group(group: Group) -> bytes:
     body = _encoder.encode(group)
     # A log stays readable for releases that know all that is in it.
     version = max((_version_of(record) for record in group.records), default=1)
-    return _HEAD.pack(MAGIC, version, len(body), zlib.crc32(body)) + body
+    return _HEAD.pack(MAGIC, version, len(body), _checksum(version, body)) + body
+
+
+def _checksum(version: int, body: bytes | memoryview) -> int:
+    """Without the version's byte a flipped bit would make one known version of another."""
+    return zlib.crc32(body, zlib.crc32(bytes([version]))) if version >= CHECKED_VERSION else zlib.crc32(body)
 
 
 def _version_of(record: Record) -> int:
@@ -114,7 +123,7 @@ def decode_group(data: bytes, path: str) -> Group:
     body = memoryview(data)[_HEAD.size :]
     if len(body) != length:
         raise CorruptLog(f"{path}: expected {length} bytes after the head, found {len(body)}: the object is cut off")
-    if zlib.crc32(body) != checksum:
+    if _checksum(version, body) != checksum:
         raise CorruptLog(f"{path}: the checksum does not fit: bytes were changed since they were written")
     try:
         return _decoder.decode(body)
