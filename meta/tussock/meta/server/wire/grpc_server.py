@@ -27,6 +27,7 @@ from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireC
 from tussock.meta.server.wire.health import Health
 from tussock.meta.server.wire.held_refusals import HeldRefusals
 from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
+from tussock.meta.server.wire.large_answers import LARGE_BYTES, LargeAnswers
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
@@ -47,10 +48,6 @@ IDLE_SECONDS = 60
 """A connection without a call for this long is closed; one with a session has its heartbeats."""
 HANDSHAKE_SECONDS = 5
 """For a new connection to speak TLS and HTTP/2. gRPC waits two minutes, and until then it counts among all."""
-LARGE_BYTES = 512 << 10
-LARGE_AT_ONCE = 4
-LARGE_SECONDS_MAX = 30.0
-"""Snapshots of a version that are on their way to clients at the same time, and how long one holds its place."""
 HEALTH_SECONDS = 0.5
 PUSH_SECONDS_MIN = 0.02
 """Between two messages to one subscriber; the first after a pause goes at once."""
@@ -87,7 +84,7 @@ class GrpcServer:
         self._intake = Intake(message_bytes_max)
         self._decoding = asyncio.Lock()
         self._held = HeldRefusals()
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._large = LargeAnswers()
         self._health = Health()
         self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
@@ -157,7 +154,8 @@ class GrpcServer:
                 request = await self._decode(method, body.whole())
                 call.set_session(getattr(request, "session_id", ""))
                 if node.answer_bytes(request) > LARGE_BYTES:
-                    await self._wait_for_place(context)
+                    leave = await self._large.enter()
+                    context.add_done_callback(lambda _: leave())
                 async with lane.turns.turn(call.source):
                     found = await asyncio.get_running_loop().run_in_executor(
                         lane.pool, call.context().run, node.call, method.name, request, caller
@@ -213,8 +211,11 @@ class GrpcServer:
                 async with contextlib.aclosing(events_of(mailbox)) as events:
                     async for event in events:
                         if len(event) > LARGE_BYTES:
-                            async with self._large:
+                            leave = await self._large.enter()
+                            try:
                                 yield event
+                            finally:
+                                leave()
                         else:
                             yield event
                 call.finish()
@@ -248,21 +249,6 @@ class GrpcServer:
             await asyncio.sleep(seconds)
         finally:
             self._held.leave(host)
-
-    async def _wait_for_place(self, context: Context) -> None:
-        """Return when few enough large answers are on their way; this one is, until the call has ended."""
-        await self._large.acquire()
-        left = False
-
-        def leave(_: object = None) -> None:
-            nonlocal left
-            if not left:
-                left = True
-                self._large.release()
-
-        context.add_done_callback(leave)
-        # A client that never reads it does not keep the place for ever.
-        asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
 
     def _arrive(self, method: Method, context: Context) -> WireCall:
         metadata = context.invocation_metadata() or ()
