@@ -81,7 +81,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     if observed.facts.before:
         applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
-    actions += prunes(rendered.manifests, observed.children)
+    actions += prunes(rendered.manifests, observed.children, meta.metadata.uid)
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)
