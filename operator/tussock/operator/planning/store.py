@@ -155,10 +155,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     elif not metas and facts.sections.get("Meta") is not None:
         verdict = progress_verdict(Reason.WAITING_FOR_META, f"The operator is creating Meta {store.name}.")
     else:
-        verdict = _verdict(store, metas, compactors, serving=serving)
-    if facts.before and verdict.reason is Reason.READY:
-        told = turn_message("its object store after that", facts.before)
-        verdict = verdict._replace(message=f"{verdict.message} {told}")
+        verdict = _with_turn(_verdict(store, metas, compactors, serving=serving), facts)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
         # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
@@ -330,6 +327,14 @@ def _verdict(
             reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
             return progress_verdict(reason, told, serving=serving)
     return ready_verdict(f"The store serves at {_endpoint(store, metas)}.")
+
+
+def _with_turn(verdict: Verdict, facts: StoreFacts) -> Verdict:
+    """The verdict, which tells of a ready store what its object store waits for."""
+    if not facts.before or verdict.reason is not Reason.READY:
+        return verdict
+    told = turn_message("its object store after that", facts.before)
+    return verdict._replace(message=f"{verdict.message} {told}")
 
 
 def _waiting_reason(kind: str) -> Reason:

@@ -22,7 +22,7 @@ from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
 from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.auth.certificates import certificate_names
-from tussock.meta.server.wire.health import Health
+from tussock.meta.server.wire.health import HealthService
 from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import (
@@ -72,7 +72,7 @@ class GrpcPort:
         self._hosts: Counter[str] = Counter()
         """Conversations by host."""
         self._draining = asyncio.Event()
-        self._health = Health()
+        self._health = HealthService()
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", node.limits.message_bytes),

@@ -24,7 +24,7 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
 from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
-from tussock.meta.server.wire.health import Health
+from tussock.meta.server.wire.health import HealthService
 from tussock.meta.server.wire.held_refusals import HeldRefusals
 from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
 from tussock.meta.server.wire.large_answers import LARGE_BYTES, LargeAnswers
@@ -85,7 +85,7 @@ class GrpcServer:
         self._decoding = asyncio.Lock()
         self._held = HeldRefusals()
         self._large = LargeAnswers()
-        self._health = Health()
+        self._health = HealthService()
         self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=[

@@ -14,7 +14,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-__all__ = ["HEALTH_SERVICE", "Health"]
+__all__ = ["HEALTH_SERVICE", "HealthService"]
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
 CHECK_SECONDS_MAX = 5.0
@@ -27,7 +27,7 @@ Context = Any
 _Answer = health_pb2.HealthCheckResponse
 
 
-class Health:
+class HealthService:
     """What the services of a server say of themselves. All calls are made in the server's event loop."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Health:
         self._has_ended = True
         self._serving = dict.fromkeys(self._serving, False)
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def handler(self) -> "grpc.GenericRpcHandler[Any, Any]":
         """What a server adds to serve this."""
         return grpc.method_handlers_generic_handler(
             HEALTH_SERVICE,
