@@ -24,7 +24,7 @@ from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
 from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.retention.vacuum import Vacuum
-from tussock.meta.version.bounds import check_new_table, check_new_writer
+from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.tables import CreateTable, DropTable, alter
@@ -169,7 +169,14 @@ class MetaStore:
 
     def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
         """Add columns to a typed table and widen others, whatever others altered meanwhile; see `altering.alter`."""
-        return self.log.append(lambda version: alter(version, name, add, widen))
+
+        def decide(version: Version) -> tuple[list[Delta], TableState]:
+            deltas, state = alter(version, name, add, widen)
+            if deltas:
+                check_altered_table(version, state.spec)
+            return [*deltas], state
+
+        return self.log.append(decide)
 
     def drop_table(self, name: str) -> None:
         """Remove a table and its running compactions; `TableNotFound` if there is none."""

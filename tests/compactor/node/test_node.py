@@ -411,3 +411,22 @@ def test_writers_wait_for_compaction_and_log_why(make: Callable[..., Bench], cap
         eventually(lambda: len(inside.backend(store).refresh().find_table("kv").levels.l0) < 3)
         eventually(lambda: caught_up(commit))
     assert store.table("kv").get(b"a") == b"1"
+
+
+def test_an_error_of_a_compactor_is_kept_and_told_in_short(make: Callable[..., Bench]) -> None:
+    """The leader keeps it for the client that waits; a compactor may send any text."""
+    bench = make()
+    bench.commit(2)
+    bench.node("holder", gated=True)
+    asked = bench.ask()
+    assert bench.gates[0].entered.wait(WAIT_SECONDS)
+    (task,) = bench.tasks().values()
+    holder = inside.connection(bench.nodes[0])
+    fact = pb.Fact(text="x" * 30_000)
+    error = pb.ErrorDetail(kind="ObjectStoreUnavailable", message="x" * 30_000, facts=[fact])
+    holder.call("ReturnTask", pb.ReturnTaskRequest(session_id=holder.session_id, task_id=task.id, error=error))
+    with pytest.raises(TussockError) as raised:
+        asked.wait()
+    assert 400 < len(str(raised.value)) < 1_000
+    assert sum(len(str(part)) for part in raised.value.args) < 2_000
+    bench.gates[0].open.set()

@@ -1,5 +1,6 @@
 """A node in bad company: bytes that are no requests, too large ones, floods. It refuses them, and serves others."""
 
+import asyncio
 import random
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from support.applications.serve_process import ServeProcess
+from support.network.held_calls import hold_checks, hold_watches, seconds_until_closed
 from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.kinds import ASK, CONVERSE, ERROR_METADATA, PROTOCOL_METADATA
+from tussock.compute.service.server.grpc_port import HANDSHAKE_SECONDS
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, TussockError
 
 SECONDS = 60
@@ -232,3 +235,23 @@ def test_the_address_of_an_application_is_told_as_one(address: Any) -> None:
     """It is no meta service."""
     with pytest.raises(InvalidOption, match=r"the application's address is .*; expected HOST:PORT"):
         ps.Client(address)
+
+
+@pytest.mark.parametrize("hold", [hold_watches, hold_checks], ids=["watches", "checks without a request"])
+def test_calls_about_health_keep_no_places(node: ServeProcess, channel: grpc.Channel, hold: Any) -> None:
+    """They need no token: more of them than the node has places end, and others are served."""
+
+    async def body() -> set[str]:
+        ends, channels = await hold(node.address, 4_200, SECONDS)
+        called = pb.Request(number=3, call=pb.Call(name="echo", arguments=msgspec.msgpack.encode([1])))
+        assert (await asyncio.to_thread(ask, channel, called.SerializeToString())).number == 3
+        for one in channels:
+            await one.close()
+        return set(ends)
+
+    assert "held" not in asyncio.run(body())
+
+
+def test_a_silent_connection_is_closed(node: ServeProcess) -> None:
+    """It counts among all connections until it has spoken TLS and HTTP/2."""
+    assert max(seconds_until_closed(node.address, 20, 8 * HANDSHAKE_SECONDS)) < 6 * HANDSHAKE_SECONDS

@@ -162,6 +162,6 @@ async def test_at_the_end_running_passes_end_and_no_more_begin() -> None:
     task.cancel()
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (50, 60.0)])
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (50, 60.0), (5_000, 60.0)])
 def test_pauses_grow_to_a_minute(failures: int, seconds: float) -> None:
     assert backoff_seconds(failures) == seconds

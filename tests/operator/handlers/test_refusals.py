@@ -58,6 +58,7 @@ ADVICE = {
     'services is forbidden: User "op" cannot create resource "services" in API group ""': "operator's role",
     "namespaces is forbidden: unable to create new content in namespace x because it is being terminated": "deleted",
     'Internal error occurred: failed calling webhook "w.example": connection refused': "repair it",
+    'conversion webhook for tussock.dev/v1, Kind=Meta failed: Post "https://x": timeout': "repair it",
     'admission webhook "policy.example" denied the request': "policy",
     'pods "x" is forbidden: violates PodSecurity "restricted:latest"': "policy",
     "only dynamically provisioned pvc can be resized and the storageclass must support resize": "allowVolumeExpansion",

@@ -14,6 +14,7 @@ from tussock.operator.planning.backup import (
     backup_name,
     expired_backups,
     plan_backup,
+    retry_seconds,
 )
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
@@ -30,6 +31,7 @@ class Case:
         self.store: dict[str, Any] | None = store()
         self.held: list[HeldBackup] | None = []
         self.problem = ""
+        self.failures = 0
         self.serves = True
         self.leaving = False
         self.now = NOW
@@ -42,7 +44,7 @@ class Case:
         return plan_backup(parse_backup(self.body), Observed(facts, {}, others), self.now)
 
     def _tend(self) -> BackupsFact:
-        return BackupsFact(None if self.held is None else tuple(self.held), self.problem, self.leaving)
+        return BackupsFact(None if self.held is None else tuple(self.held), self.problem, self.leaving, self.failures)
 
     def work(self, plan: Plan) -> dict[str, Any] | None:
         works = [action for action in plan.actions if isinstance(action, Work)]
@@ -291,6 +293,18 @@ def test_a_failed_backup_is_reported_and_tried_again(listed: bool, is_due: bool)
     case.problem, case.held = "", before
     assert ready_of(case.settle()) == ("True", "False", "Scheduled")
     assert len(case.made) == 2
+
+
+def test_a_backup_that_keeps_failing_is_tried_ever_more_rarely() -> None:
+    """Each attempt is work for the store; the first pause is short, since most failures are."""
+    case = Case()
+    case.problem = "the meta service says no."
+    pauses = []
+    for failures in (1, 2, 3, 4, 5, 6, 7, 5_000):
+        case.failures = failures
+        pauses.append(case.pass_().again_seconds)
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+    assert retry_seconds(None) == 10
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])

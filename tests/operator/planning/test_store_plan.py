@@ -330,6 +330,24 @@ def test_a_managed_object_store_comes_first() -> None:
     assert "StatefulSet" in applied_kinds(again)
 
 
+def test_a_managed_object_store_waits_for_its_turn() -> None:
+    """An upgrade restarts the servers of a few stores at a time; all else of the store is done."""
+    one, facts = store(objectStore={"managed": {}}), replace(GOOD, before=("n/first",))
+    status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
+    server = {"kind": "StatefulSet", "metadata": {"name": "s-minio", "generation": 1}, "spec": {"replicas": 1}}
+    children = {Ref("StatefulSet", "s-minio"): {**server, "status": status}}
+    parts = {**component("Meta", ready_verdict("ok")), **component("Compactor", ready_verdict("ok"))}
+    others = {**own_secret("s-minio"), **parts}
+    waiting = plan(one, facts, others, children)
+    assert "StatefulSet" not in applied_kinds(waiting)
+    assert "Service" in applied_kinds(waiting)
+    assert conditions_of(waiting) == ("Ready", "TFF")
+    told = "An upgrade of the operator changes its object store after that of StateStore n/first."
+    assert told in waiting.status["conditions"][0]["message"]
+    assert waiting.again_seconds == 3.0
+    assert "StatefulSet" in applied_kinds(plan(one, GOOD, others, children))
+
+
 def test_a_managed_object_store_restarts_with_another_secret() -> None:
     """A new one may be drawn after a user deleted the first; meanwhile the server is left alone."""
     one = store(objectStore={"managed": {}})

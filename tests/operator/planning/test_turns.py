@@ -1,13 +1,27 @@
 """An upgrade of the operator changes a few stores at a time; changes by users wait for no turn."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from support.operator.resources import DEFAULTS, store_with
+from tussock.operator.cluster.seen import Seen
+from tussock.operator.handlers.turns import stores_before_server
+from tussock.operator.handlers.world import World
+from tussock.operator.manifests.bucket_access import managed_name
+from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.planning.turns import StoreTurn, is_asked_by_operator, is_changing, predecessors
+from tussock.operator.manifests.store import store_manifests
+from tussock.operator.planning.turns import (
+    PROGRESS_SECONDS,
+    StoreTurn,
+    is_asked_by_operator,
+    is_changing,
+    is_restarting,
+    predecessors,
+)
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.model import Manifest, Ref, ref_of
 from tussock.operator.resources.meta import parse_meta
@@ -110,3 +124,91 @@ def test_only_changes_by_the_upgrade_wait() -> None:
 def test_a_change_without_progress_blocks_no_other(status: dict[str, Any], changing: bool) -> None:
     workload = {"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status}
     assert is_changing(workload) is changing
+
+
+def server_of(name: str, image: str, version: str = "7", generation: int = 1) -> Manifest:
+    """The StatefulSet of a managed object store, as an operator wants it."""
+    store = store_with({"managed": {}}, name)
+    store = replace(store, metadata=replace(store.metadata, generation=generation))
+    made = store_manifests(store, [], DEFAULTS._replace(minio_image=image), version).manifests
+    return next(one for one in made if one["kind"] == "StatefulSet")
+
+
+def test_a_server_waits_only_for_changes_by_the_upgrade() -> None:
+    """A new secret starts it anew at once, since nobody gets in with the former one; so does a changed spec."""
+    wanted = server_of("shop", "next")
+    ref = ref_of(wanted)
+    assert is_asked_by_operator([wanted], {ref: mark(server_of("shop", "former"))})
+    assert not is_asked_by_operator([wanted], {ref: mark(wanted)})
+    assert not is_asked_by_operator([wanted], {ref: mark(server_of("shop", "former", version="6"))})
+    assert not is_asked_by_operator([wanted], {ref: mark(server_of("shop", "former", generation=2))})
+    assert not is_asked_by_operator([wanted], {})
+
+
+NOW = datetime(2026, 11, 24, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "since", "restarting"),
+    [
+        ({}, 0, False),
+        ({"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1}, 0, True),
+        ({"observedGeneration": 2, "updatedReplicas": 0, "readyReplicas": 0}, 5, True),
+        ({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 0}, 5, True),
+        ({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1}, 5, False),
+        ({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 0}, PROGRESS_SECONDS + 1, False),
+    ],
+    ids=["unseen", "just applied", "stopped", "starts", "serves", "stalled"],
+)
+def test_a_server_without_progress_blocks_no_other(status: dict[str, Any], since: float, restarting: bool) -> None:
+    """Nobody waits for a server that has not become ready for minutes."""
+    began = (NOW - timedelta(seconds=since)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    held = {"type": "Progressing", "status": "True", "lastTransitionTime": began}
+    workload = {"metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status}
+    assert is_restarting(workload, {"status": {"conditions": [held]}}, NOW) is restarting
+
+
+def cluster_of(servers: dict[str, Manifest]) -> World:
+    """A cluster of stores with these servers; their secrets have version 7."""
+    seen = Seen()
+    for name, server in servers.items():
+        place = {"name": name, "namespace": "data", "uid": f"uid-of-statestore-{name}", "generation": 1}
+        body = {"kind": "StateStore", "metadata": place, "spec": {"objectStore": {"managed": {}}}}
+        seen.put("StateStore", body)
+        secret = managed_name(store_with({"managed": {}}, name))
+        seen.put("Secret", {"metadata": {**place, "name": secret, "uid": f"{name}-s", "resourceVersion": "7"}})
+        seen.put("StatefulSet", {**server, "metadata": {**server["metadata"], "uid": f"{name}-w"}})
+    made: Any = World
+    world: World = made(
+        **dict.fromkeys(("api", "probes", "wake", "metrics", "identity")),
+        seen=seen,
+        system=Clock(),
+        has_cert_manager=False,
+        defaults=DEFAULTS._replace(minio_image="next"),
+    )
+    return world
+
+
+class Clock:
+    """It stands still."""
+
+    def now_ms(self) -> int:
+        return int(NOW.timestamp() * 1000)
+
+
+def before(world: World, name: str) -> tuple[str, ...]:
+    children = {
+        ref_of(one): one for one in world.seen.all_of("StatefulSet") if one["metadata"]["labels"][STORE_LABEL] == name
+    }
+    return stores_before_server(world, store_with({"managed": {}}, name), children)
+
+
+def test_servers_of_managed_object_stores_take_turns() -> None:
+    """Story: an upgrade with another image of MinIO stopped all managed stores of a cluster at once."""
+    rolled = {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1}
+    former = {name: mark(server_of(name, "former")) for name in "abc"}
+    assert [before(cluster_of(former), name) for name in "abc"] == [(), ("data/a",), ("data/a", "data/b")]
+    starts = {**mark(server_of("a", "next")), "status": {**rolled, "readyReplicas": 0}}
+    assert [before(cluster_of({**former, "a": starts}), name) for name in "bc"] == [("data/a",), ("data/a", "data/b")]
+    serves = {**mark(server_of("a", "next")), "status": rolled}
+    assert [before(cluster_of({**former, "a": serves}), name) for name in "abc"] == [(), (), ("data/b",)]

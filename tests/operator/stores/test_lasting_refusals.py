@@ -118,7 +118,7 @@ def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: 
     own.apply(store_on(minio, own, "s"))
     said = own.await_reason("Meta", "s", "ApplyRefused")
     assert "away.example.org" in said["message"]
-    assert "webhook of the cluster does not answer" in said["message"]
+    assert "webhook of the cluster does not work" in said["message"]
     eventually("the Deployment", lambda: own.get("Deployment", "s-meta"))
     own.delete(kind, own.namespace)
     eventually("the Service", lambda: own.get("Service", "s-meta"))

@@ -1,6 +1,7 @@
 """What a leader keeps for its clients and a version for ever is bounded: past each bound there is a named error."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from tussock.meta.server.handlers import pins as pinning
 from tussock.meta.server.status.document import LISTED_MAX, SessionStatus, shorten
 from tussock.meta.version import bounds
 from tussock.meta.version.version import Version
+from tussock.statestore import connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import (
@@ -232,6 +234,22 @@ def test_the_tables_and_writers_of_a_store_are_bounded(monkeypatch: pytest.Monke
     monkeypatch.setattr(bounds, "TABLES_MAX", 1)
     with pytest.raises(LimitReached, match="keeps 1; drop some"):
         bounds.check_new_table(full, spec("other", 2))
+
+
+def test_an_altered_table_counts_with_its_new_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else a writer adds columns to many small tables; what changes nothing is no more than before."""
+    with connect(tmp_path.as_uri()) as store:
+        schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+        for name in ("a", "b", "gone"):
+            store.create_table(name, schema=schema, primary_key=["k"])
+        store.drop_table("gone")
+        monkeypatch.setattr(bounds, "CATALOG_BYTES_MAX", 3 * schema.serialize().size + 100)
+        with pytest.raises(LimitReached, match=r"table 'a' was not altered: .* keeps [0-9]+; drop some tables"):
+            store.alter_table("a", add={f"c{number}": pa.int64() for number in range(50)})
+        assert store.table("a").schema.names == ["k"]
+        store.alter_table("a", widen={"k": pa.int64()})
+        store.alter_table("b", add={"v": pa.int8()})
+        assert store.table("b").schema.names == ["k", "v"]
 
 
 def test_errors_show_a_refused_request_shortened(meta: GuardedMeta) -> None:

@@ -1,7 +1,7 @@
 """Two thousand hostile calls a second for a minute: the service stays within its memory, and serves other clients.
 
 The test prints how much slower it serves them; figures of a run are in `docs/security.md`. Processor time is short
-then, so they describe the machine as much as the service.
+then, so they describe the machine as much as the service, and are compared only where nothing else was running.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.quiet import QuietWatch
 from support.service.guarded_meta import GuardedMeta
 from tussock.statestore import StateStore
 
@@ -22,6 +23,8 @@ SECONDS = 60
 BASE_SECONDS = 20
 COMMIT_SECONDS_MAX = 30.0
 """A client's deadline: a later commit would have failed."""
+P99_RATIO_MAX = 5
+"""About 3 were measured (`docs/security.md`), before the limits against floods it was 10 and more."""
 
 
 def times_of_commits(store: StateStore, name: str, seconds: float) -> list[float]:
@@ -50,6 +53,7 @@ def at(share: float, sorted_times: list[float]) -> float:
 @pytest.mark.long
 def test_other_clients_are_served_during_a_flood_of_hostile_calls(tmp_path: Path) -> None:
     """The calls of an unthrottled program, with every role, with and without a token."""
+    machine = QuietWatch()
     # Nothing is compacted here, and nobody is to be held back for it.
     never = ("--compaction.l0-stall-runs", "1000000000")
     with GuardedMeta(tmp_path, *never) as meta, meta.connect("writer", deadline=60.0) as store:
@@ -90,3 +94,7 @@ def test_other_clients_are_served_during_a_flood_of_hostile_calls(tmp_path: Path
         assert told["offered"] > 0.9 * CALLS_PER_SECOND * SECONDS, figures
         assert told["ends"]["RESOURCE_EXHAUSTED"] > 1000, figures
         assert loaded[-1] < COMMIT_SECONDS_MAX, figures
+    if complaint := machine.complaint():
+        print(f"the 99th percentiles are not compared: {complaint}")
+    else:
+        assert at(0.99, loaded) < P99_RATIO_MAX * at(0.99, calm), figures

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from support.buckets.minio import MinioServer
 from support.service.meta_process import MetaProcess
+from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, SERVICE
 from tussock.meta.server.wire.grpc_server import LEADER_SERVICE
@@ -34,13 +35,9 @@ def health(process: MetaProcess, service: str) -> int:
         return answer
 
 
-def watch_health(process: MetaProcess, service: str, wanted: int) -> None:
-    """Return once the service has reported that status."""
-    with grpc.insecure_channel(process.address) as channel:
-        asked = health_pb2.HealthCheckRequest(service=service)
-        for answer in health_pb2_grpc.HealthStub(channel).Watch(asked, timeout=60):
-            if answer.status == wanted:
-                return
+def await_health(process: MetaProcess, service: str, wanted: int) -> None:
+    """Return once the service reports that status."""
+    eventually(lambda: health(process, service) == wanted)
 
 
 def get(process: MetaProcess, path: str) -> tuple[int, str]:
@@ -56,7 +53,7 @@ def test_health_shows_the_leader(store_url: str) -> None:
     with MetaProcess(store_url) as first:
         first.wait_until_it_leads()
         with MetaProcess(store_url) as second:
-            watch_health(first, LEADER_SERVICE, SERVING)
+            await_health(first, LEADER_SERVICE, SERVING)
             for process in (first, second):
                 assert health(process, "") == health(process, SERVICE) == SERVING
                 assert get(process, "/healthz")[0] == 200
@@ -66,7 +63,7 @@ def test_health_shows_the_leader(store_url: str) -> None:
                 health(first, "somebody.else")
             assert raised.value.code() == grpc.StatusCode.NOT_FOUND
             first.terminate()
-            watch_health(second, LEADER_SERVICE, SERVING)
+            await_health(second, LEADER_SERVICE, SERVING)
             assert first.wait() == 0
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
@@ -18,6 +19,8 @@ _NAMES = ("", "x", "\0", "../log/1", "pins/../leader", "%s%n", "{}", "kv", "\ud7
 _IDS = ("0" * 16, "0" * 32, "f" * 32, "g" * 32, f"{1:020d}-{1:016x}", f"{2**63}-0")
 _TEXTS = (*_NAMES, *_IDS, "x" * 255, "x" * 256, "x" * 1025, "x" * 100_000, "\U0001f600" * 300)
 _DEPTH_MAX = 5
+_SCHEMAS = {"schema", "add", "widen"}
+"""Fields that hold an Arrow schema: bytes at random are refused before anything looks at a column."""
 
 
 class Hostile:
@@ -77,6 +80,8 @@ class Hostile:
         match field.cpp_type:
             case FieldDescriptor.CPPTYPE_BOOL:
                 return self.random.random() < 0.5
+            case FieldDescriptor.CPPTYPE_STRING if field.name in _SCHEMAS and self.random.random() < 0.5:
+                return self._schema()
             case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
                 return self.random.randbytes(self.random.choice((0, 1, 20, 1000, 70_000)))
             case FieldDescriptor.CPPTYPE_STRING:
@@ -84,3 +89,11 @@ class Hostile:
             case kind:
                 least, most = _INTS[kind]
                 return self.random.choice((0, 1, 2, 7, least, most, most - 1, self.random.randint(least, most)))
+
+    def _schema(self) -> bytes:
+        """A schema, perhaps of thousands of columns and with names twice; a message takes about eight thousand."""
+        columns = self.random.choice((0, 1, 3, 500, 8_000))
+        names = self.random.choice((columns, columns, 7))
+        kind = self.random.choice((pa.int64(), pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.null())))
+        fields = [pa.field(f"x{at % names}", kind, nullable=at > 0) for at in range(columns)]
+        return bytes(pa.schema(fields).serialize().to_pybytes())

@@ -39,6 +39,7 @@ def create(
 ) -> None:
     """Keep the newest version under a name; copies no SST, and takes a moment.
 
+    At a meta service this needs the role admin: a token comes in TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE.
     With --json one document: {name, id, created_at, epoch, seq, ssts, bytes, held_bytes, comment, holder, complete}.
     """
     with _open(store) as opened:
@@ -56,6 +57,7 @@ def create(
 def list_backups(store: Store, as_json: Json = False) -> None:
     """List the backups, what each alone keeps from vacuum, and the holds of clones.
 
+    A token, if a meta service asks for one, comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     With --json one document: {"backups": [...]}, each as `create` returns it.
     """
     with _open(store) as opened:
@@ -133,7 +135,8 @@ def restore(
 def delete(name: Name, store: Store, as_json: Json = False) -> None:
     """Let go of a backup, or of a dead clone's hold; the next vacuum deletes what only it kept.
 
-    A clone that is in use cannot be read any more once its hold is deleted. With --json one document: {"deleted"}.
+    A clone that is in use cannot be read any more once its hold is deleted. At a meta service this needs the role
+    admin: a token comes in TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE. With --json one document: {"deleted"}.
     """
     with _open(store) as opened:
         held = next((one.holder for one in opened.backups() if one.name == name), "")

@@ -1,13 +1,23 @@
 """How many tables and writers a store keeps: every version has them all, in memory and in each base version.
 
-Asked where a new one is to be added, by a service and by embedded processes alike. What is there already stays usable.
+Asked where one is to be added, or a table gets other columns, by a service and by embedded processes alike. What is
+there already stays usable.
 """
+
+from collections.abc import Iterable
 
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import LimitReached
 
-__all__ = ["CATALOG_BYTES_MAX", "TABLES_MAX", "WRITERS_MAX", "check_new_table", "check_new_writer"]
+__all__ = [
+    "CATALOG_BYTES_MAX",
+    "TABLES_MAX",
+    "WRITERS_MAX",
+    "check_altered_table",
+    "check_new_table",
+    "check_new_writer",
+]
 
 TABLES_MAX = 10_000
 """With those that were dropped and that vacuum has not forgotten."""
@@ -18,18 +28,33 @@ WRITERS_MAX = 10_000
 
 def check_new_table(version: Version, spec: TableSpec) -> None:
     """Raise `LimitReached` if there is no room for a table."""
-    specs = [*(state.spec for state in version.tables.values()), *(gone.state.spec for gone in version.gone.values())]
+    specs = _specs(version)
     if len(specs) >= TABLES_MAX:
         raise LimitReached(
             f"table {spec.name!r} was not created: the store has {len(specs)} tables, with those that were dropped "
             f"lately, and keeps {TABLES_MAX}; drop some, and let vacuum run",
             TABLES_MAX,
         )
-    size = sum(len(one.schema or b"") for one in (*specs, spec))
+    _check_bytes([*specs, spec], f"table {spec.name!r} was not created")
+
+
+def check_altered_table(version: Version, spec: TableSpec) -> None:
+    """Raise `LimitReached` if there is no room for the new schema of a table that is there."""
+    others = [one for one in _specs(version) if one.id != spec.id]
+    _check_bytes([*others, spec], f"table {spec.name!r} was not altered")
+
+
+def _specs(version: Version) -> list[TableSpec]:
+    """Those of all tables, with the dropped ones that are not forgotten."""
+    return [*(state.spec for state in version.tables.values()), *(gone.state.spec for gone in version.gone.values())]
+
+
+def _check_bytes(specs: Iterable[TableSpec], refused: str) -> None:
+    size = sum(len(one.schema or b"") for one in specs)
     if size > CATALOG_BYTES_MAX:
         raise LimitReached(
-            f"table {spec.name!r} was not created: the schemas of all tables would have {size} bytes, and a store "
-            f"keeps {CATALOG_BYTES_MAX}; drop some tables, and let vacuum run",
+            f"{refused}: the schemas of all tables would have {size} bytes, and a store keeps {CATALOG_BYTES_MAX}; "
+            "drop some tables, and let vacuum run",
             CATALOG_BYTES_MAX,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.application import apply_child
-from tussock.operator.cluster.errors import ApiError, ApiNotFound
+from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound
 from tussock.operator.cluster.events import event_of
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
@@ -66,9 +66,14 @@ class Actor:
         self._seen.put(body["kind"], answer)
 
     async def _annotate(self, namespace: str, kind: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        known = self._seen.get(kind, namespace, name)
+        if known is None:
+            return
+        # Only that very object: another one may have its name by now.
+        metadata = {"uid": known["metadata"]["uid"], "annotations": dict(annotations)}
         try:
-            answer = await self._api.merge(kind, namespace, name, {"metadata": {"annotations": dict(annotations)}})
-        except ApiNotFound:
+            answer = await self._api.merge(kind, namespace, name, {"metadata": metadata})
+        except (ApiNotFound, ApiConflict):
             # A pod that is gone by now needs no annotation.
             return
         self._seen.put(kind, answer)

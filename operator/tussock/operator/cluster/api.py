@@ -210,6 +210,10 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
         else "the message is left out, because it may repeat a value"
     )
     message = f"{target}: {status or 'failed'}: {said}"
+    if _is_of_webhook(str(answer.get("message", ""))):
+        # With any status, also those of a busy server: some webhook refuses this object or does not work, and
+        # everything else continues without it.
+        return ApiRefused(message, status)
     if status == 404:
         return ApiNotFound(message, status)
     if status == 409:
@@ -217,13 +221,15 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
     if "field not declared in schema" in said:
         # An apply of a field that the server does not know: the server reports that as an internal error, 500.
         return ApiRefused(f"{message}; the cluster's definitions are older than this operator: apply crds/", status)
-    if "failed calling webhook" in said:
-        # Also an error 500, of a healthy server: some webhook does not work, and everything else continues without it.
-        return ApiRefused(message, status)
     # 401 ends when the token is renewed.
     if status == 0 or status in (401, 408, 429) or status >= 500:
         return ApiUnavailable(message, status)
     return ApiRefused(message, status)
+
+
+def _is_of_webhook(said: str) -> bool:
+    """Whether a webhook of the cluster is why a request failed, by what the server itself says of those."""
+    return "webhook" in said and ("failed" in said or "denied the request" in said)
 
 
 async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:

@@ -9,7 +9,7 @@ from tussock.operator.handlers.inquiries import CertificatesUnreadable, certific
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import server_name
-from tussock.operator.planning.backup import RETRY_SECONDS, TEND_BACKUPS, BackupFacts, plan_backup
+from tussock.operator.planning.backup import RETRY_SECONDS, TEND_BACKUPS, BackupFacts, plan_backup, retry_seconds
 from tussock.operator.planning.store import resources_of_store
 from tussock.operator.planning.words.facts import BackupsFact
 from tussock.operator.planning.words.model import Manifest, Observed
@@ -28,7 +28,9 @@ def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed
     meta = _serving_meta(world, store)
     tended: BackupsFact | None = world.probes.latest_fact(key, _subject(backup))
     if store is not None and meta and not backup.is_being_deleted:
-        tended = world.probes.fact(key, _subject(backup), _tend_call(world, store, meta), LIST_SECONDS)
+        # A list in between would hide that making one fails, and so end its pauses.
+        pause = retry_seconds(tended) if tended is not None and tended.failures else 0.0
+        tended = world.probes.fact(key, _subject(backup), _tend_call(world, store, meta), LIST_SECONDS + pause)
     others = world.refs(backup.namespace, "StateStore")
     return Observed(BackupFacts(store, bool(meta), tended), world.seen.children(key), others)
 
@@ -55,10 +57,23 @@ async def _tend(world: World, backup: StateStoreBackup, arguments: Mapping[str, 
     about = _subject(backup)
     key = Key(backup.kind, backup.namespace, backup.name)
     last: BackupsFact | None = world.probes.latest_fact(key, about)
-    pause = RETRY_SECONDS if last is not None and last.problem else 0.0
+    pause = retry_seconds(last) if last is not None and last.problem else 0.0
+    if arguments["leaving"]:
+        pause = min(pause, RETRY_SECONDS)  # its deletion has a deadline
+    failures = last.failures if last is not None else 0
     make = [NewBackup(*wanted) for wanted in arguments["make"]]
     run = _tend_call(world, store, meta, make=make, drop=arguments["drop"], leaving=arguments["leaving"])
-    world.probes.fact(key, about, run, pause)
+    world.probes.fact(key, about, _counting(run, failures), pause)
+
+
+def _counting(run: Callable[[], Awaitable[BackupsFact]], failures: int) -> Callable[[], Awaitable[BackupsFact]]:
+    """The same work, whose result counts the failures in a row."""
+
+    async def counted() -> BackupsFact:
+        found = await run()
+        return found._replace(failures=failures + 1) if found.problem else found
+
+    return counted
 
 
 def _tend_call(world: World, store: StoreResource, meta: str, **wishes: Any) -> Callable[[], Awaitable[BackupsFact]]:

@@ -2,7 +2,7 @@
 
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.inquiries import platform_fact
-from tussock.operator.handlers.turns import stores_before
+from tussock.operator.handlers.turns import stores_before_nodes
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_manifests, meta_name
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
@@ -47,7 +47,7 @@ def settled_metas(world: World, store: StoreResource) -> dict[str, bool]:
 def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFacts]:
     store = store_of(world, meta.namespace, meta.spec.store_ref.name)
     children = world.seen.children(key_of(body))
-    before = stores_before(world, meta, store, children) if store is not None else ()
+    before = stores_before_nodes(world, meta, store, children) if store is not None else ()
     facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name), before)
     return Observed(facts, children, _others(world, meta.namespace, meta.spec.store_ref.name))
 

@@ -8,6 +8,7 @@ from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
 from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact, returned_fact
+from tussock.operator.handlers.turns import stores_before_server
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
@@ -61,6 +62,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
         emptied=_empty_bucket(world, store, rivals) if empties else None,
+        before=() if leaving or store.spec.paused else stores_before_server(world, store, children),
     )
     return Observed(facts, children, others)
 

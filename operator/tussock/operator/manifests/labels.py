@@ -18,6 +18,7 @@ __all__ = [
     "MANAGED_BY",
     "OWNER_KIND_LABEL",
     "OWNER_LABEL",
+    "SPEC_ANNOTATION",
     "STORE_LABEL",
     "Component",
     "Manifest",
@@ -38,6 +39,8 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 STORE_LABEL = "tussock.dev/store"
 OWNER_LABEL = "tussock.dev/owner"
 OWNER_KIND_LABEL = "tussock.dev/owner-kind"
+SPEC_ANNOTATION = "tussock.dev/spec"
+"""On a ConfigMap or workload: the generations of the resources from which it was made (`planning/turns.py`)."""
 CONFIG_HASH = "tussock.dev/config-hash"
 """Annotation of a pod template: another configuration makes other pods."""
 

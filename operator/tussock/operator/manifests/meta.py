@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import meta_access, reader_volume
-from tussock.operator.manifests.labels import CONFIG_HASH, Manifest, digest, metadata, selector
+from tussock.operator.manifests.labels import CONFIG_HASH, SPEC_ANNOTATION, Manifest, digest, metadata, selector
 from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_config, to_toml
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
@@ -18,10 +18,6 @@ __all__ = ["meta_address", "meta_manifests", "meta_name", "web_port"]
 _CONFIG_FOLDER = "/etc/tussock/meta"
 _CONFIG_FILE = "meta.toml"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
-
-
-SPEC_ANNOTATION = "tussock.dev/spec"
-"""On the ConfigMap: the generations of StateStore and Meta from which the nodes were made (`planning/turns.py`)."""
 
 
 def meta_name(meta: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
-from tussock.operator.manifests.labels import Manifest, metadata, secret_data, selector
+from tussock.operator.manifests.labels import SPEC_ANNOTATION, Manifest, metadata, secret_data, selector
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.pod.volumes import claim
 from tussock.operator.manifests.settings import Defaults, minio_image
@@ -84,7 +84,11 @@ def _stateful_set(store: StoreResource, name: str, image: str, template: Manifes
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": metadata(store, name, store.name, "minio", image=image),
+        # Not on the pods: a change of the spec that does not concern the server must not restart it.
+        "metadata": {
+            **metadata(store, name, store.name, "minio", image=image),
+            "annotations": {SPEC_ANNOTATION: str(store.metadata.generation)},
+        },
         "spec": {
             # Two servers on one disk would destroy it; a StatefulSet never runs both.
             "replicas": 1,

@@ -23,11 +23,13 @@ from tussock.operator.resources.backup import Retention, StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired_backups", "plan_backup"]
+__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired_backups", "plan_backup", "retry_seconds"]
 
 TEND_BACKUPS = "tend-backups"
 RETRY_SECONDS = 10.0
 """The interval of new attempts after a failure, and while others are awaited."""
+RETRY_SECONDS_MAX = 300.0
+"""An attempt reads all of a store's version, so what keeps failing is tried ever more rarely."""
 DROPS_MAX = 10
 """Backups deleted in one pass; the others follow."""
 STATUS_BACKUPS_MAX = 500
@@ -50,6 +52,12 @@ class _Due(NamedTuple):
 
     name: str
     scheduled: datetime | None
+
+
+def retry_seconds(tended: BackupsFact | None) -> float:
+    """The pause before the next attempt: doubles with each failure in a row, up to five minutes."""
+    failures = 0 if tended is None or not tended.problem else tended.failures
+    return min(RETRY_SECONDS * 2.0 ** min(max(failures - 1, 0), 10), RETRY_SECONDS_MAX)
 
 
 def backup_name(backup: StateStoreBackup, scheduled: datetime | None) -> str:
@@ -101,7 +109,7 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
         actions = _work(backup, due, gone) if waits is None else ()
     verdict = _orphan_verdict(backup, observed) or verdict._replace(ready=_count(backup, own) > 0)
     pending = due is not None or bool(gone) or observed.facts.tended is None or bool(observed.facts.tended.problem)
-    after = [RETRY_SECONDS] if pending and not backup.spec.suspend else []
+    after = [retry_seconds(observed.facts.tended)] if pending and not backup.spec.suspend else []
     after += [(upcoming - now).total_seconds()] if upcoming else []
     status = _status(backup, observed.facts.store, own, verdict, now)
     status |= _times(backup, own or (), due, upcoming, schedule.latest_time(now) if schedule else None)

@@ -82,7 +82,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
-    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children)]
+    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, compactor.metadata.uid)]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
         actions.append(

@@ -15,6 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -36,8 +37,6 @@ __all__ = ["DELETION_COST", "MetaFacts", "plan_meta"]
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Pods with a lower cost are deleted first when a ReplicaSet shrinks."""
 LEADER_COST = "100"
-TURN_SECONDS = 3.0
-"""The interval of looks while a store waits for others: no event of theirs wakes this one."""
 FRESH_SECONDS = 15.0
 """The interval of status updates: of the newest epoch while epochs are committed, and of pods while they start."""
 
@@ -82,7 +81,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     if observed.facts.before:
         applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
-    actions += prunes(rendered.manifests, observed.children)
+    actions += prunes(rendered.manifests, observed.children, meta.metadata.uid)
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)
@@ -91,18 +90,14 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
     )
     if observed.facts.before and verdict.reason is Reason.READY:
-        told = f"An upgrade of the operator changes them {_turn_message(observed.facts.before)}."
-        verdict = verdict._replace(message=f"{verdict.message} {told}")
+        verdict = verdict._replace(
+            message=f"{verdict.message} {turn_message('them after those', observed.facts.before)}"
+        )
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # No event reports the election of a leader: the operator has to ask.
     again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
     return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before else again)
-
-
-def _turn_message(stores: Sequence[str]) -> str:
-    """Names a single store; a list of many would change after each, and each change is a write of the status."""
-    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "after those of other stores"
 
 
 def _invalid_store_verdict(store_name: str) -> Verdict:

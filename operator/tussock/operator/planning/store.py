@@ -19,6 +19,7 @@ from tussock.operator.planning.certificates import certificate_obstacle, foreign
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
 from tussock.operator.planning.precedence import named
 from tussock.operator.planning.restore import plan_restore
+from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, status_conditions
 from tussock.operator.planning.words.conditions import (
@@ -92,6 +93,8 @@ class StoreFacts:
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
     emptied: EmptiedFact | None = None
+    before: Sequence[str] = ()
+    """The stores that an upgrade of the operator changes before the managed object store (`turns.py`)."""
 
 
 def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
@@ -134,7 +137,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
             obstacle = restoring.obstacle
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
         # A server cannot start without its secret, and a running one restarts once, with the new secret.
-        held = {"StatefulSet"} if managed and secret is None else ()
+        held = {"StatefulSet"} if managed and (secret is None or facts.before) else ()
         foreign = foreign_secrets(store, observed.others, names, facts.defaults)
         due = [
             manifest
@@ -145,18 +148,20 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         actions += applied
         actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
-    actions += prunes([*wanted, *_sections(store, facts)], spared)
+    actions += prunes([*wanted, *_sections(store, facts)], spared, store.metadata.uid)
     serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
     elif not metas and facts.sections.get("Meta") is not None:
         verdict = progress_verdict(Reason.WAITING_FOR_META, f"The operator is creating Meta {store.name}.")
     else:
-        verdict = _verdict(store, metas, compactors, serving=serving)
+        verdict = _with_turn(_verdict(store, metas, compactors, serving=serving), facts)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
         # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
         again = RETRY_SECONDS
+    if facts.before:
+        again = TURN_SECONDS
     status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
         status["restoredFrom"] = restoring.done
@@ -322,6 +327,14 @@ def _verdict(
             reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
             return progress_verdict(reason, told, serving=serving)
     return ready_verdict(f"The store serves at {_endpoint(store, metas)}.")
+
+
+def _with_turn(verdict: Verdict, facts: StoreFacts) -> Verdict:
+    """The verdict, which tells of a ready store what its object store waits for."""
+    if not facts.before or verdict.reason is not Reason.READY:
+        return verdict
+    told = turn_message("its object store after that", facts.before)
+    return verdict._replace(message=f"{verdict.message} {told}")
 
 
 def _waiting_reason(kind: str) -> Reason:

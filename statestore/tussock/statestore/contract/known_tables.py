@@ -9,14 +9,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tussock.statestore.base.names import NAMES_SHOWN
 from tussock.statestore.contract.backend import VersionView
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import TableNotFound
 
 __all__ = ["KnownTables", "no_table"]
-
-NAMES_SHOWN = 20
-"""Of a store's tables, in the error that one is not there: a store may have a hundred thousand."""
 
 
 class KnownTables:

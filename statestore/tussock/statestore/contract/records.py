@@ -109,10 +109,15 @@ def shown_schema(schema: pa.Schema) -> pa.Schema:
 
     Rows hold the values alone, so a batch has its own dictionary, in no order, of up to as many values as rows.
     """
-    for at, field in enumerate(schema):
-        if pa.types.is_dictionary(field.type):
-            schema = schema.set(at, field.with_type(pa.dictionary(pa.int32(), field.type.value_type)))
-    return schema
+    if not any(pa.types.is_dictionary(field.type) for field in schema):
+        return schema
+    fields = [
+        field.with_type(pa.dictionary(pa.int32(), field.type.value_type))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 class TableLevels(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tussock.statestore.base.arguments import check_name
+from tussock.statestore.base.names import repeated, shown
 from tussock.statestore.contract.records import TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.columns import check_storable, storage_type
@@ -72,9 +73,10 @@ def is_earlier(old: pa.Schema, new: pa.Schema) -> bool:
 def columns_of(columns: Columns | None, option: str) -> pa.Schema:
     """The columns of an argument of `alter_table`; `InvalidOption` if it is not names with Arrow types."""
     if isinstance(columns, pa.Schema):
-        twice = sorted({name for name in columns.names if columns.names.count(name) > 1})
-        if twice:
-            raise InvalidOption(f"{option} has the columns {twice} twice, of {columns.names}; expected each once")
+        if twice := repeated(columns.names):
+            raise InvalidOption(
+                f"{option} has the columns {shown(twice)} twice, of {shown(columns.names)}; expected each once"
+            )
         return shown_schema(columns)
     if columns is not None and not isinstance(columns, Mapping):
         raise InvalidOption(f"{option} is {columns!r:.100}: expected a dict of column names and Arrow types")
@@ -94,18 +96,18 @@ def altered_schema(spec: TableSpec, add: pa.Schema, widen: pa.Schema) -> pa.Sche
     if spec.schema is None:
         raise InvalidOption(f"table {spec.name!r} is raw: it has key and value for ever; a typed table can be altered")
     schema = spec.arrow_schema()
+    fields = {field.name: field for field in schema}
     for field in add:
-        schema = _add_column(spec, schema, field.name, field.type)
+        fields[field.name] = _add_column(spec, fields.get(field.name), field.name, field.type)
     for field in widen:
-        schema = _widen_column(spec, schema, field.name, field.type)
-    return schema
+        fields[field.name] = _widen_column(spec, fields, field.name, field.type)
+    return pa.schema(list(fields.values()), schema.metadata)
 
 
-def _add_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
-    if name not in schema.names:
+def _add_column(spec: TableSpec, there: pa.Field | None, name: str, kind: pa.DataType) -> pa.Field:
+    if there is None:
         check_storable(kind, name)
-        return schema.append(pa.field(name, kind))
-    there = schema.field(name)
+        return pa.field(name, kind)
     if name in spec.primary_key:
         raise _change_error(
             spec, name, there.type, kind, "it is a key column already; give the new column another name"
@@ -115,18 +117,18 @@ def _add_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType
         raise _change_error(spec, name, there.type, kind, f"it is there already; {hint}")
     if not there.nullable:
         raise _change_error(spec, name, there.type, kind, "it is there already, and never null; give it another name")
-    return schema
+    return there
 
 
-def _widen_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
-    if name not in schema.names:
+def _widen_column(spec: TableSpec, fields: Mapping[str, pa.Field], name: str, kind: pa.DataType) -> pa.Field:
+    there = fields.get(name)
+    if there is None:
         raise SchemaMismatch(
-            f"table {spec.name!r} has no column {name!r} to widen to {kind}; it has {schema.names}; nothing was "
+            f"table {spec.name!r} has no column {name!r} to widen to {kind}; it has {shown(list(fields))}; nothing was "
             f"altered, add={{{name!r}: ...}} adds it"
         )
-    there = schema.field(name)
     if there.type == kind:
-        return schema
+        return there
     if name in spec.primary_key:
         raise _change_error(spec, name, there.type, kind, "a key column never changes; copy the rows to a new table")
     if not is_wider(there.type, kind):
@@ -138,7 +140,7 @@ def _widen_column(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataTy
             "not every value of the old type is one of the new; add a column of that type, or copy the rows to a new "
             "table",
         )
-    return schema.set(schema.get_field_index(name), there.with_type(kind))
+    return there.with_type(kind)
 
 
 def check_evolved(spec: TableSpec, schema: pa.Schema) -> None:
@@ -148,8 +150,8 @@ def check_evolved(spec: TableSpec, schema: pa.Schema) -> None:
     before = spec.arrow_schema()
     if schema.names[: len(before)] != before.names or len(set(schema.names)) != len(schema):
         raise SchemaMismatch(
-            f"table {spec.name!r} has the columns {before.names}; altered to {schema.names} it would have lost or "
-            "moved some of them, or have one twice; nothing was altered"
+            f"table {spec.name!r} has the columns {shown(before.names)}; altered to {shown(schema.names)} it would "
+            "have lost or moved some of them, or have one twice; nothing was altered"
         )
     for old, new in zip(before, schema, strict=False):
         if old.type != new.type and (old.name in spec.primary_key or not is_wider(old.type, new.type)):

@@ -5,6 +5,7 @@ none changes; between kinds never, at any depth of lists, structs and maps. One 
 nearest value that it has, but never infinity for a finite one.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -84,11 +85,13 @@ def kind_misfit(found: pa.DataType, expected: pa.DataType, path: str = "") -> st
 def _fields_misfit(found: Any, expected: Any, path: str) -> str | None:
     names = [field.name for field in found]
     known = [field.name for field in expected]
-    unknown = sorted({name for name in names if name not in known or names.count(name) > 1})
+    expected_names = frozenset(known)
+    counts = Counter(names)
+    unknown = sorted(name for name, count in counts.items() if count > 1 or name not in expected_names)
     if unknown:
         return f"{path} has fields {names}, of which {unknown} are unknown or twice, expected {known}"
     for field in expected:
-        if field.name not in names:
+        if field.name not in counts:
             if not field.nullable:
                 return f"{path} lacks the field {field.name!r}, which is never null"
             continue

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tussock.statestore.base.arguments import check_name
+from tussock.statestore.base.names import repeated, shown
 from tussock.statestore.contract.records import TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.block import CODECS
@@ -37,7 +38,7 @@ def table_spec(
         return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
     schema = _check_schema(schema, name)
     if not primary_key:
-        raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {schema.names}")
+        raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {shown(schema.names)}")
     if type(vnodes) is not int or vnodes not in (1 << bit for bit in range(9)):
         raise InvalidOption(f"vnodes {vnodes!r}: expected a power of two from 1 to 256")
     spec = TableSpec(
@@ -72,7 +73,8 @@ def _check_schema(schema: object, table: str) -> pa.Schema:
         raise SchemaMismatch(
             f"table {table!r}: schema is of type {kind.__module__}.{kind.__name__}; expected a pyarrow.Schema"
         )
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise SchemaMismatch(f"table {table!r}: the columns {twice} stand twice in {schema.names}; expected each once")
+    if twice := repeated(schema.names):
+        raise SchemaMismatch(
+            f"table {table!r}: the columns {shown(twice)} stand twice in {shown(schema.names)}; expected each once"
+        )
     return shown_schema(schema.remove_metadata())

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, mark
-from tussock.operator.planning.words.model import Apply, Ref
+from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, mark, prunes
+from tussock.operator.planning.words.model import Apply, Delete, Ref, ref_of
 
 
 def deployment(**spec: Any) -> dict[str, Any]:
@@ -120,3 +120,15 @@ def test_other_annotations_of_the_operator_stay_beside_the_digest() -> None:
     manifest = deployment()
     manifest["metadata"]["annotations"] = {"a": "b"}
     assert mark(manifest)["metadata"]["annotations"] == {"a": "b", APPLIED: digest(manifest)}
+
+
+@pytest.mark.parametrize(
+    ("references", "goes"),
+    [([{"uid": "mine"}], True), ([{"uid": "other"}, {"uid": "mine"}], True), ([{"uid": "other"}], False), ([], False)],
+)
+def test_only_own_children_are_pruned(references: list[dict[str, str]], goes: bool) -> None:
+    """Story: a copy of a child under another name, which a user had made to try something, was deleted at once."""
+    wanted = {"kind": "Service", "metadata": {"name": "a"}}
+    copy = mark({"kind": "Service", "metadata": {"name": "copy", "ownerReferences": references}})
+    found = prunes([wanted], {ref_of(wanted): mark(wanted), ref_of(copy): copy}, "mine")
+    assert found == ((Delete(ref_of(copy)),) if goes else ())

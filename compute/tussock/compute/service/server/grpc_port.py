@@ -10,8 +10,6 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 
 from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
@@ -25,6 +23,7 @@ from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
 from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.auth.certificates import certificate_names
+from tussock.meta.server.wire.health import HealthService
 from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import (
@@ -42,7 +41,10 @@ log = get_logger("tussock.application")
 
 CONNECTIONS_MAX = 4096
 CONNECTION_CALLS_MAX = 256
-IDLE_SECONDS = 300
+IDLE_SECONDS = 60
+"""A connection without a call for this long is closed; a conversation is one call."""
+HANDSHAKE_SECONDS = 5
+"""For a new connection to speak TLS and HTTP/2. gRPC waits two minutes, and until then it counts among all."""
 PING_MS_MIN = 4_000
 """Between two pings of a client; one that sends more is cut off."""
 KNOWN_SECONDS = 1.0
@@ -73,7 +75,7 @@ class GrpcPort:
         self._hosts: Counter[str] = Counter()
         """Conversations by host."""
         self._draining = asyncio.Event()
-        self._health = HealthServicer()
+        self._health = HealthService()
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", node.limits.message_bytes),
@@ -85,6 +87,7 @@ class GrpcPort:
                 # A client that waits long, in a pause, pings every 10 s to see whether the node is there; by itself
                 # gRPC would hang up on it, and the outcome of its call be unknown.
                 ("grpc.http2.min_ping_interval_without_data_ms", PING_MS_MIN),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
                 # Else gRPC reads ahead, megabytes a call that nobody has admitted.
                 ("grpc.http2.bdp_probe", 0),
             ],
@@ -94,8 +97,9 @@ class GrpcPort:
             "Ask": grpc.stream_unary_rpc_method_handler(self._ask, response_serializer=pb.Reply.SerializeToString),
             "Converse": grpc.stream_stream_rpc_method_handler(self._converse),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers), self._health.handler())
+        )
 
     def bind(self, address: str) -> int:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
@@ -110,19 +114,18 @@ class GrpcPort:
 
     async def start(self) -> None:
         """Serve from now on."""
-        await self.tell_health()
+        self.tell_health()
         await self._server.start()
 
-    async def tell_health(self) -> None:
+    def tell_health(self) -> None:
         """Keep the health service up to date: serving while requests are taken."""
-        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-        await self._health.set("", serving)
-        await self._health.set(SERVICE, not_serving if self._node.obstacle() else serving)
+        self._health.set("", serving=True)
+        self._health.set(SERVICE, serving=not self._node.obstacle())
 
     async def stop(self, grace_seconds: float) -> None:
         """Take no more requests, answer those that were taken, and close; at most for these seconds."""
         self._draining.set()
-        await self._health.enter_graceful_shutdown()
+        self._health.end()
         await self._server.stop(grace_seconds)
 
     # --- Single requests ---------------------------------------------------------------------------------------------

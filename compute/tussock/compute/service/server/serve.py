@@ -122,7 +122,7 @@ async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, s
         failure = ended.exception() or layer.failure
     else:
         failure = layer.failure
-        await port.tell_health()
+        port.tell_health()
         farewell = asyncio.create_task(asyncio.sleep(FAREWELL_SECONDS))
         await port.stop(FAREWELL_SECONDS)
         await farewell

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from tussock.compute.spark.state.plan import AT, HELPERS, LATE, Expiry
+from tussock.statestore.base.names import repeated, shown
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.vnode import VNODES_MAX
@@ -159,14 +160,16 @@ def check_rows(
 
     Raises `SchemaMismatch` or `InvalidOption` if a column is missing or has an unsuitable type.
     """
-    twice = sorted({name for name in rows.names if rows.names.count(name) > 1})
-    if twice:
+    if twice := repeated(rows.names):
         raise SchemaMismatch(
-            f"table {state.name!r}: the rows have several columns of the names {twice}; rename or drop all but one each"
+            f"table {state.name!r}: the rows have several columns of the names {shown(twice)}; rename or drop all but "
+            "one each"
         )
     for name in (*key, *order_by, *([] if event_time is None else [event_time])):
         if name not in rows.names:
-            raise SchemaMismatch(f"table {state.name!r}: the rows have no column {name!r}; they have {rows.names}")
+            raise SchemaMismatch(
+                f"table {state.name!r}: the rows have no column {name!r}; they have {shown(rows.names)}"
+            )
     for name in order_by:
         try:
             pc.sort_indices(pa.table({name: pa.nulls(1, rows.field(name).type)}), [(name, "ascending")])

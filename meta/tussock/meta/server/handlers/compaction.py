@@ -35,6 +35,8 @@ _PAUSE_SECONDS_MAX = 10.0
 """Between two rounds while the bucket is away, growing from the one to the other."""
 
 _REASON_CHARACTERS_MAX = 500
+_KIND_CHARACTERS_MAX = 64
+_FACTS_BYTES_MAX = 4096
 
 
 @dataclass
@@ -276,7 +278,7 @@ class Scheduler(Part):
                 pause = self._schedule.note_failure(task, self._now())
                 manual = self._manual.get(task.table_id)
                 if manual is not None and manual.task_id == task.id:
-                    manual.error = request.error
+                    manual.error = _bounded(request.error)
             else:
                 self._forget_manual(task)
         if request.HasField("error"):
@@ -284,7 +286,7 @@ class Scheduler(Part):
                 "compaction task failed",
                 task=task.id,
                 compactor=session.name,
-                error=f"{request.error.kind}: {request.error.message}"[:_REASON_CHARACTERS_MAX],
+                error=f"{request.error.kind[:_KIND_CHARACTERS_MAX]}: {request.error.message[:_REASON_CHARACTERS_MAX]}",
                 again_seconds=pause,
             )
         else:
@@ -338,3 +340,11 @@ class Scheduler(Part):
 
     def _now(self) -> float:
         return self._context.system.monotonic()
+
+
+def _bounded(error: pb.ErrorDetail) -> pb.ErrorDetail:
+    """A compactor's error as it is kept for the client that waits: the session may be anybody's who has that role."""
+    kept = pb.ErrorDetail(kind=error.kind[:_KIND_CHARACTERS_MAX], message=error.message[:_REASON_CHARACTERS_MAX])
+    if sum(fact.ByteSize() for fact in error.facts) <= _FACTS_BYTES_MAX:
+        kept.facts.extend(error.facts)
+    return kept

@@ -16,8 +16,6 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clip, encode_error
@@ -26,8 +24,10 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
 from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
+from tussock.meta.server.wire.health import HealthService
 from tussock.meta.server.wire.held_refusals import HeldRefusals
 from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
+from tussock.meta.server.wire.large_answers import LARGE_BYTES, LargeAnswers
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
@@ -44,12 +44,10 @@ CONNECTION_CALLS_MAX = 64
 """Of one connection at once; a client waits with more, and ours has fewer. What has come and not begun stands in one
 queue, from any client, and gRPC drops calls from a thousand on: this bounds how long a call waits for a flood."""
 CONNECTIONS_MAX = 4096
-IDLE_SECONDS = 300
+IDLE_SECONDS = 60
 """A connection without a call for this long is closed; one with a session has its heartbeats."""
-LARGE_BYTES = 512 << 10
-LARGE_AT_ONCE = 4
-LARGE_SECONDS_MAX = 30.0
-"""Base versions that are on their way to clients at the same time, and how long one holds its place."""
+HANDSHAKE_SECONDS = 5
+"""For a new connection to speak TLS and HTTP/2. gRPC waits two minutes, and until then it counts among all."""
 HEALTH_SECONDS = 0.5
 PUSH_SECONDS_MIN = 0.02
 """Between two messages to one subscriber; the first after a pause goes at once."""
@@ -86,8 +84,8 @@ class GrpcServer:
         self._intake = Intake(message_bytes_max)
         self._decoding = asyncio.Lock()
         self._held = HeldRefusals()
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
-        self._health = HealthServicer()
+        self._large = LargeAnswers()
+        self._health = HealthService()
         self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=[
@@ -97,14 +95,16 @@ class GrpcServer:
                 ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
                 ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
                 ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
                 # Else gRPC reads ahead, on a fast connection up to megabytes a call that nobody has admitted.
                 ("grpc.http2.bdp_probe", 0),
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
         )
         handlers = {method.name: self._handler(method) for method in METHODS.values()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers), self._health.handler())
+        )
 
     def bind(self, address: str) -> int:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
@@ -127,7 +127,7 @@ class GrpcServer:
         """Refuse new calls, and give those in flight `seconds` to end."""
         if self._health_task is not None:
             self._health_task.cancel()
-        await self._health.enter_graceful_shutdown()
+        self._health.end()
         await self._server.stop(grace_seconds)
         for lane in (self._beats, self._sessions, self._calls):
             lane.pool.shutdown(wait=False, cancel_futures=True)
@@ -154,7 +154,8 @@ class GrpcServer:
                 request = await self._decode(method, body.whole())
                 call.set_session(getattr(request, "session_id", ""))
                 if node.answer_bytes(request) > LARGE_BYTES:
-                    await self._wait_for_place(context)
+                    leave = await self._large.enter()
+                    context.add_done_callback(lambda _: leave())
                 async with lane.turns.turn(call.source):
                     found = await asyncio.get_running_loop().run_in_executor(
                         lane.pool, call.context().run, node.call, method.name, request, caller
@@ -210,8 +211,11 @@ class GrpcServer:
                 async with contextlib.aclosing(events_of(mailbox)) as events:
                     async for event in events:
                         if len(event) > LARGE_BYTES:
-                            async with self._large:
+                            leave = await self._large.enter()
+                            try:
                                 yield event
+                            finally:
+                                leave()
                         else:
                             yield event
                 call.finish()
@@ -246,21 +250,6 @@ class GrpcServer:
         finally:
             self._held.leave(host)
 
-    async def _wait_for_place(self, context: Context) -> None:
-        """Return when few enough large answers are on their way; this one is, until the call has ended."""
-        await self._large.acquire()
-        left = False
-
-        def leave(_: object = None) -> None:
-            nonlocal left
-            if not left:
-                left = True
-                self._large.release()
-
-        context.add_done_callback(leave)
-        # A client that never reads it does not keep the place for ever.
-        asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
-
     def _arrive(self, method: Method, context: Context) -> WireCall:
         metadata = context.invocation_metadata() or ()
         call = self._gate.arrive(method, Arrival(context.peer(), metadata, context.auth_context()))
@@ -270,11 +259,10 @@ class GrpcServer:
     async def _tell_health(self) -> None:
         """Keep the health service up to date: serving, and leading or not."""
         assert self._node is not None
-        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
         while True:
-            await self._health.set("", serving)
-            await self._health.set(SERVICE, serving)
-            await self._health.set(LEADER_SERVICE, serving if self._node.is_leader else not_serving)
+            self._health.set("", serving=True)
+            self._health.set(SERVICE, serving=True)
+            self._health.set(LEADER_SERVICE, serving=self._node.is_leader)
             await asyncio.sleep(HEALTH_SECONDS)
 
 

@@ -29,7 +29,8 @@ BACKOFF_SECONDS = (1.0, 60.0)
 def backoff_seconds(failures: int) -> float:
     """The pause after this many failures in a row: doubles each time, up to a minute."""
     first, most = BACKOFF_SECONDS
-    return min(first * 2.0 ** (failures - 1), most)
+    # Above 2 ** 10 every pause is at its limit, and the power would overflow some day.
+    return min(first * 2.0 ** min(failures - 1, 10), most)
 
 
 class Queue:

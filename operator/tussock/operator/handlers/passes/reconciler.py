@@ -4,6 +4,7 @@ Every reason leads here, and none is passed on: a change of the resource, of a c
 of a secret, a probe with a new answer, a timer. So nothing depends on the operator having seen a particular event.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tussock.operator.cluster.actions import Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused, NameInUse
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
+from tussock.operator.handlers.passes.queue import backoff_seconds
 from tussock.operator.handlers.passes.refusals import Refusals, refusal_summary
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.words.comparison import APPLIED
@@ -47,6 +49,8 @@ log = get_logger("tussock.operator")
 
 RESYNC_SECONDS = 60.0
 """Every resource is looked at this often at least, even without events."""
+CONFLICTS_TOLD = 3
+"""Conflicts in a row from which on the status tells of them: one or two happen whenever others write, too."""
 _RUN_PODS = ("Deployment", "Pod", "StatefulSet")
 
 
@@ -58,6 +62,8 @@ class Reconciler:
         self._actor = Actor(world.api, world.seen, world.system, world.identity)
         self._controllers = {controller.kind: controller for controller in controllers}
         self._refusals = Refusals()
+        self._conflicts: dict[Key, int] = {}
+        """Passes in a row that ended with a conflict, by resource."""
 
     async def run(self, key: Key) -> float | None:
         """One pass; returns the seconds until the next one is due, `None` if the resource is gone."""
@@ -65,6 +71,7 @@ class Reconciler:
         controller = self._controllers.get(key.kind)
         if body is None or controller is None:
             self._refusals.keep(key, ())
+            self._conflicts.pop(key, None)
             return None
         resource = None
         try:
@@ -81,8 +88,8 @@ class Reconciler:
         try:
             let_go, refused = await self._act(controller, resource, body, plan)
         except ApiConflict as error:
-            log.info("another client changed the object first; the pass will be repeated", error=str(error))
-            return 1.0
+            return await self._note_conflict(key, body, plan, error)
+        self._conflicts.pop(key, None)
         self._refusals.keep(key, tuple(action for action, _ in refused))
         if let_go:
             return None
@@ -92,6 +99,16 @@ class Reconciler:
         due = [RESYNC_SECONDS, plan.again_seconds, self._refusals.wait_seconds(key, self._now())]
         again = min(seconds for seconds in due if seconds is not None)
         return again if self._world.seen.get(*key) is not None else None
+
+    async def _note_conflict(self, key: Key, body: Manifest, plan: Plan, error: ApiConflict) -> float:
+        """Returns the pause, which doubles: a conflict that lasts is no other client's, and a person has to see it."""
+        times = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        pause = backoff_seconds(times)
+        log.info("another client changed the object first; the pass will be repeated", seconds=pause, error=str(error))
+        if times >= CONFLICTS_TOLD:
+            with contextlib.suppress(ApiConflict):  # perhaps it is the status that cannot be written
+                await self._report(body, self._refusal_plan(body, plan, [ApiRefused(str(error), error.status)]))
+        return pause
 
     def _now(self) -> float:
         return self._world.system.monotonic()

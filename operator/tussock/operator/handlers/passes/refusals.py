@@ -92,8 +92,8 @@ def advice(error: ApiRefused) -> str:
         return "Raise the ResourceQuota of the namespace, or free some of it."
     if "being terminated" in said:
         return "The namespace is being deleted, so nothing can be created in it."
-    if "failed calling webhook" in said:
-        return "An admission webhook of the cluster does not answer: repair it, or remove its configuration."
+    if "webhook" in said and "failed" in said and "denied the request" not in said:
+        return "A webhook of the cluster does not work: repair it, or remove its configuration."
     if "admission webhook" in said or "violates podsecurity" in said:
         return "A policy of the cluster does not allow it: change the spec to comply, or change the policy."
     if "can be resized" in said:

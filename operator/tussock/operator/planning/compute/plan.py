@@ -116,7 +116,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         actions.append(Work(DRAW_SPARK_SECRET, {}))
         told = "The operator is creating the secret that driver and executors share."
         driving = Driving(progress_verdict(Reason.RECONCILING, told, serving=_is_serving(runs)))
-    actions += [*prunes([*wanted, *observed.pods()], observed.children), *driving.actions]
+    actions += [*prunes([*wanted, *observed.pods()], observed.children, compute.metadata.uid), *driving.actions]
     actions += _refreshes(compute, job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)

@@ -88,8 +88,11 @@ def _grow(manifest: Manifest, child: Manifest) -> Manifest:
     return {**manifest, "spec": {**manifest["spec"], "resources": {"requests": {"storage": has}}}}
 
 
-def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Delete, ...]:
-    """A `Delete` for each child that was applied once and is no longer wanted. Never a claim: it holds data."""
+def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest], owner: str) -> tuple[Delete, ...]:
+    """A `Delete` for each child that was applied once and is no longer wanted. Never a claim: it holds data.
+
+    `owner` is the uid of the resource. What has only the labels and annotations of a child is a user's copy of one.
+    """
     refs = {ref_of(manifest) for manifest in wanted}
     return tuple(
         Delete(ref)
@@ -97,6 +100,7 @@ def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tupl
         if ref not in refs
         and ref.kind != "PersistentVolumeClaim"
         and APPLIED in (child["metadata"].get("annotations") or {})
+        and any(reference.get("uid") == owner for reference in child["metadata"].get("ownerReferences") or ())
         and not child["metadata"].get("deletionTimestamp")
     )
 

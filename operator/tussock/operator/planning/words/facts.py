@@ -82,3 +82,5 @@ class BackupsFact(NamedTuple):
     """The failure, if there was one."""
     leaving: bool = False
     """Begun after the resource was deleted, so that nothing is made after this list."""
+    failures: int = 0
+    """Times in a row that making or deleting failed."""
