@@ -16,6 +16,7 @@ __all__ = ["Deadline", "Overdue"]
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.25
+AGAIN_SECONDS = 1.0
 
 
 class Overdue(BaseException):
@@ -33,14 +34,15 @@ class Deadline:
         self._lock = threading.Lock()
         self._began: float | None = None
         self._thread = 0
-        self._has_raised = False
+        self._raised = 0
+        """How often in the call that runs: where it arrives in a callback of the garbage collector, Python drops it."""
         self._is_over = False
         system.spawn("tussock deadline", self._look)
 
     def run(self, fn: Callable[[], T]) -> T:
         """What `fn` returns; `Overdue` if it takes longer than that."""
         self._thread = threading.get_ident()
-        self._has_raised = False
+        self._raised = 0
         self._began = self._system.monotonic()
         try:
             return fn()
@@ -56,7 +58,7 @@ class Deadline:
             try:
                 with self._lock:
                     self._began = None
-                    is_coming, self._has_raised = self._has_raised, False
+                    is_coming, self._raised = self._raised > 0, 0
                 if is_coming:
                     # It may not have arrived yet, and must not in what comes. CPython cannot take it back: it would
                     # look for it for ever, in all threads, and under a profiler do nothing else. So it arrives here.
@@ -72,8 +74,8 @@ class Deadline:
             self._system.sleep(min(LOOK_SECONDS, self.seconds / 4))
             with self._lock:
                 lasts = 0.0 if self._began is None else self._system.monotonic() - self._began
-                if lasts > self.seconds and not self._has_raised:
-                    self._has_raised = True
+                if lasts > self.seconds + self._raised * AGAIN_SECONDS:
+                    self._raised += 1
                     _raise_in(self._thread, Overdue)
             if lasts > 2 * self.seconds + 1:
                 self._is_over = True

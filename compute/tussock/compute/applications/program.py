@@ -60,5 +60,9 @@ class Program(Protocol):
     def unload(self) -> None:
         """Nothing runs any more."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the next commit holds beside the delta's rows, and what a recovery has to do, counted in bytes."""
+
     def persist(self) -> bytes:
         """Write what is kept beside the tables into them, for a commit; returns what goes into the progress."""

@@ -118,9 +118,14 @@ class Nesting:
     ) -> None:
         self._thread = None
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller's thread is that of requests, and runs one."""
+        return self._thread == threading.get_ident()
+
     def check(self) -> None:
         """Raise `InvalidOption` in the thread of requests, while one runs. Other threads, and callbacks, may ask."""
-        if self._thread == threading.get_ident():
+        if self.is_inside:
             raise InvalidOption(
                 f"application {self._application!r} is asked by a procedure that it runs, and would wait for it, "
                 "and graphs do not nest; emit to a stream whose consumer does the rest, read with tx.table(), and "

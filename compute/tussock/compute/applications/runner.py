@@ -316,7 +316,8 @@ class Runner:
     def _holds_more_than(self, times: int) -> bool:
         """Whether what the newest cut does not hold is more than that many times what may be."""
         records = self._seq - self._progress.seq
-        return self._delta.nbytes > times * DELTA_BYTES_MAX or records > times * RECORDS_BEHIND_MAX
+        nbytes = self._delta.nbytes + self._program.nbytes
+        return nbytes > times * DELTA_BYTES_MAX or records > times * RECORDS_BEHIND_MAX
 
     # --- Commits -----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.digest import digest_of
+from tussock.compute.functions.epochs.drawn_values import fresh_draws, take_draws
 from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
 from tussock.compute.functions.epochs.request_records import (
@@ -23,11 +24,12 @@ from tussock.compute.functions.epochs.request_records import (
     WaitingRecord,
     names_of,
     pack_request,
+    read_progress,
     unpack_request,
 )
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
-from tussock.compute.functions.errors import StateUnread, TransactionAborted
+from tussock.compute.functions.errors import ReplayDiffers, StateUnread, TransactionAborted
 from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.context import Entity, GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
@@ -43,6 +45,8 @@ __all__ = ["Answer", "FunctionEngine", "Look", "NextColumns", "NextEpoch"]
 log = get_logger("tussock.compute.functions")
 
 RETRY_SECONDS = 0.5
+TRANSACTION_BYTES = 256
+"""By which a transaction counts: with 256 MiB between two commits a recovery has a million of them to run again."""
 
 
 class NextEpoch(NamedTuple):
@@ -101,6 +105,7 @@ class FunctionEngine:
         self._intent: Record | None = None
         """Of a replay, an epoch that asked outside and whose record has not come."""
         self._running: list[FunctionTransaction] = []
+        self._since_cut = 0
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
         self.figures = Figures()
@@ -113,7 +118,7 @@ class FunctionEngine:
         self.system = delta.system
         self._entities = Entities(self._operators, delta, self._cache_bytes)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
-        known = msgspec.msgpack.decode(state, type=FunctionProgress) if state else FunctionProgress(0, [0], [])
+        known = read_progress(self._program, state)
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
@@ -125,8 +130,14 @@ class FunctionEngine:
         if self._deadline is not None:
             self._deadline.stop()
 
+    @property
+    def nbytes(self) -> int:
+        """What the next commit writes, and for each transaction what running it again takes."""
+        return self._entities.dirty_bytes + self._replies.nbytes + TRANSACTION_BYTES * self._since_cut
+
     def persist(self) -> bytes:
         """For a commit."""
+        self._since_cut = 0
         self._entities.persist()
         self._replies.persist(self.system.now_ms())
         deferred = [
@@ -164,6 +175,8 @@ class FunctionEngine:
         self._is_replay = True
         try:
             ended, again = self._run_epoch(self._unpacked(record.given), record.seq, record.drawn)
+        except ReplayDiffers as error:
+            raise NotDeterministic(f"record {record.seq} of the input log: {error}") from error
         finally:
             self._is_replay = False
         if again.digest != record.digest or self.epoch != record.batch_id:
@@ -250,16 +263,21 @@ class FunctionEngine:
         numbers = self._sequencers[0].take(len(requests))
         transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
         self._running = transactions
-        self._take_draws(transactions, drawn)
+        take_draws(transactions, drawn, self._draws, is_replay=self._is_replay)
         self._prefetch([one.request.target.entity for one in transactions])
         ended = run_epoch(self._entities, transactions, self._execute, self._conflicts, lock_phase=self._lock_phase)
         self.deferred = ended.deferred
+        self._since_cut += len(transactions)
         rebalance(self._sequencers)
         self._running = []
         self.figures.note(self.epoch, ended, self._operators)
         digest = digest_of(ended.ended, [one.tid for one in ended.deferred])
         given = pack([pack_request(one) for one in requests])
-        return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, self._fresh_draws(transactions), digest)
+        fresh = fresh_draws(transactions)
+        for one in transactions:
+            if one.draws is not None:
+                one.draws.fresh = []
+        return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, fresh, digest)
 
     def _execute(self, one: FunctionTransaction) -> GraphRun:
         if one.draws is not None and OVERDUE in one.draws.kept:
@@ -278,7 +296,7 @@ class FunctionEngine:
         if one.draws is not None:
             one.draws.begin()
         assert self._deadline is not None
-        return self._deadline.run(lambda: run_graph(self._entities, lambda: self._draws(one), one.request.target))
+        return run_graph(self._entities, lambda: self._draws(one), one.request.target, self._deadline.run)
 
     def _prefetch(self, entities: Sequence[Entity]) -> None:
         while True:
@@ -304,29 +322,8 @@ class FunctionEngine:
     def _before_call(self) -> None:
         """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
         given = pack([pack_request(one) for one in self._requests])
-        drawn = [[one.tid, name, value] for one in self._running if one.draws for name, value in one.draws.fresh]
+        drawn = fresh_draws(self._running)
         self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self.epoch, given, drawn, None))
-
-    def _take_draws(self, transactions: Sequence[FunctionTransaction], drawn: Sequence[Any]) -> None:
-        if not drawn:
-            return
-        by_tid = {one.tid: one for one in transactions}
-        for tid, name, value in drawn:
-            one = by_tid.get(tid)
-            if one is None:
-                raise NotDeterministic(f"the input log has draws of transaction {tid}, which is not in its epoch")
-            if self._is_replay:
-                self._draws(one).keep(name, value)
-            else:
-                self._draws(one).add(name, value)
-
-    def _fresh_draws(self, transactions: Sequence[FunctionTransaction]) -> list[Any]:
-        found = []
-        for one in transactions:
-            if one.draws is not None and one.draws.fresh:
-                found += [[one.tid, name, value] for name, value in one.draws.fresh]
-                one.draws.fresh = []
-        return found
 
     def _answered(self, ended: EndedEpoch) -> list[Answer]:
         """The replies, kept where the request has an id."""
@@ -372,6 +369,7 @@ class FunctionEngine:
             self._sequencers[0].take(request.columns.num_rows)
             rebalance(self._sequencers)
             self._entities.apply(ended.writes)
+            self._since_cut += request.columns.num_rows // 10
             self.figures.note_batch(ended)
         return ended
 

@@ -1,8 +1,9 @@
 """Errors of transactional functions; each derives from `TussockError`."""
 
+from tussock.compute.applications.arguments import clean_text
 from tussock.statestore.errors import TussockError
 
-__all__ = ["FunctionFault", "StateUnread", "TransactionAborted", "text_of"]
+__all__ = ["FunctionFault", "ReplayDiffers", "StateUnread", "TransactionAborted", "text_of"]
 
 
 TEXT_MAX = 10_000
@@ -28,11 +29,14 @@ class TransactionAborted(TussockError, RuntimeError):
 def text_of(error: BaseException) -> str:
     """What a user's error says, as text that can be kept and sent; its class, if it says nothing."""
     try:
-        text = str(error)[:TEXT_MAX]
-    except Exception:  # noqa: BLE001 - of the user's class
+        text = clean_text(str(error)[:TEXT_MAX])
+    except BaseException:  # noqa: BLE001 - the text is a user's code, too
         text = ""
-    # A file name may have half a pair of surrogates, which UTF-8 lacks.
-    return text.encode("utf-8", "backslashreplace").decode() or type(error).__name__
+    return text or type(error).__name__
+
+
+class ReplayDiffers(BaseException):
+    """A replay asked for what the first run had not asked for. Not an `Exception`, for the same reason as below."""
 
 
 class StateUnread(BaseException):

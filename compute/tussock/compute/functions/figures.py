@@ -1,7 +1,7 @@
 """What a page shows of a running program: counts, hot keys, functions, and the newest transactions."""
 
 from collections import Counter, deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.epochs.epoch import EndedEpoch
@@ -17,6 +17,29 @@ HOT_MAX = 1000
 """Keys that are counted; when there are more, the rarer half is forgotten."""
 
 
+CALLS_SHOWN = 1000
+"""Of one transaction."""
+ERROR_SHOWN = 1000
+_CALL = ("operator", "key", "function", "caller", "share", "is_awaited")
+
+
+class _Ended(NamedTuple):
+    """What is kept of a transaction: none of what it was given, as that may be large."""
+
+    tid: int
+    request_id: str | None
+    epoch: int
+    phase: str
+    runs: int
+    error: str
+    calls: tuple[tuple[Any, ...], ...]
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        calls = [dict(zip(_CALL, call, strict=True)) for call in self.calls]
+        return {**self._asdict(), "calls": [{**call, "share": f"1/{call['share']}"} for call in calls]}
+
+
 class Figures:
     """Of one run; written by one thread, read by any."""
 
@@ -30,7 +53,7 @@ class Figures:
         self._batched = 0
         self._batch_rounds = 0
         self._hot: Counter[tuple[str, Any]] = Counter()
-        self._newest: deque[tuple[int, FunctionTransaction]] = deque(maxlen=NEWEST_MAX)
+        self._newest: deque[_Ended] = deque(maxlen=NEWEST_MAX)
 
     def note(self, number: int, epoch: EndedEpoch, operators: Operators) -> None:
         """The epoch of that number has ended."""
@@ -46,7 +69,7 @@ class Figures:
                 self._lock_free += 1
             else:
                 self._locked += 1
-        self._newest.extend([(number, one) for one in epoch.ended[-NEWEST_MAX:]])
+        self._newest.extend([_ended(number, one) for one in epoch.ended[-NEWEST_MAX:]])
         if epoch.hot:
             self._count_hot(epoch.hot, operators)
 
@@ -74,9 +97,9 @@ class Figures:
 
     def find(self, *, request_id: str | None, tid: int | None) -> dict[str, Any] | None:
         """The newest transaction with that id or number, with its call graph, as JSON can say it."""
-        for epoch, one in reversed(self._newest.copy()):
-            if (request_id is not None and one.request.request_id == request_id) or one.tid == tid:
-                return _picture(epoch, one)
+        for one in reversed(self._newest.copy()):
+            if one.tid == tid or (request_id is not None and one.request_id == request_id):
+                return one.shown()
         return None
 
     def _count_hot(self, hot: list[Entity], operators: Operators) -> None:
@@ -85,27 +108,22 @@ class Figures:
             self._hot = Counter(dict(self._hot.most_common(HOT_MAX // 2)))
 
 
-def _picture(epoch: int, one: FunctionTransaction) -> dict[str, Any]:
+def _ended(epoch: int, one: FunctionTransaction) -> _Ended:
     run = one.run
     assert run is not None
-    calls = [
-        {
-            "operator": call.target.function.operator,
-            "key": call.target.entity[1],
-            "function": call.target.function.name,
-            "caller": call.caller,
-            "share": f"1/{call.share}",
-            "is_awaited": call.is_awaited,
-        }
-        for call in run.invocations
-    ]
     phase = "aborted" if run.aborted is not None else "lock-free" if one.is_lock_free else "lock"
-    return {
-        "tid": one.tid,
-        "request_id": one.request.request_id,
-        "epoch": epoch,
-        "phase": phase,
-        "runs": one.runs,
-        "error": "" if run.aborted is None else str(run.aborted),
-        "calls": calls,
-    }
+    calls = tuple(
+        [
+            (
+                call.target.function.operator,
+                call.target.entity[1],
+                call.target.function.name,
+                call.caller,
+                call.share,
+                call.is_awaited,
+            )
+            for call in run.invocations[:CALLS_SHOWN]
+        ]
+    )
+    error = "" if run.aborted is None else str(run.aborted)[:ERROR_SHOWN]
+    return _Ended(one.tid, one.request.request_id, epoch, phase, one.runs, error, calls)

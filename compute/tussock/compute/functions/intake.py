@@ -11,6 +11,9 @@ __all__ = ["RequestIntake"]
 
 WAITING_MAX = 50_000
 """Requests; a caller that sends more waits."""
+WAITING_BYTES_MAX = 256 << 20
+EPOCH_BYTES_MAX = 16 << 20
+"""Of the arguments of an epoch's requests; a request that is larger is alone in its own."""
 WAIT_SECONDS = 60.0
 
 
@@ -25,6 +28,7 @@ class RequestIntake:
         self._begin = begin
         self._changed = system.condition()
         self._requests: deque[FunctionRequest] = deque()
+        self._nbytes = 0
         self._is_asked = False
         self._is_awaited = False
         self._is_closed = False
@@ -37,13 +41,15 @@ class RequestIntake:
     def put(self, request: FunctionRequest) -> None:
         """Let a request wait for its epoch; `Full` if there is no room for a minute."""
         with self._changed:
-            if len(self._requests) >= WAITING_MAX and not self._changed.wait_for(
-                lambda: len(self._requests) < WAITING_MAX, WAIT_SECONDS
-            ):
-                raise Full(f"{WAITING_MAX:,} requests wait already; this one did not begin", 1000)
+            if not self._has_room() and not self._changed.wait_for(self._has_room, WAIT_SECONDS):
+                raise Full(
+                    f"{len(self._requests):,} requests of {self._nbytes:,} bytes wait already; this one did not begin",
+                    1000,
+                )
             if self._is_closed:
                 raise ApplicationStopped("the program is being stopped; this request did not begin")
             self._requests.append(request)
+            self._nbytes += request.size
             if self._is_awaited and len(self._requests) >= self._epoch_max:
                 self._changed.notify_all()
             is_first, self._is_asked = not self._is_asked, True
@@ -60,8 +66,14 @@ class RequestIntake:
                     self._is_awaited = True
                     self._changed.wait_for(lambda: len(requests) >= most, left)
                     self._is_awaited = False
-            taken = [requests.popleft() for _ in range(min(most, len(requests)))]
-            if len(requests) + len(taken) >= WAITING_MAX:
+            was_full = not self._has_room()
+            taken: list[FunctionRequest] = []
+            left_bytes = EPOCH_BYTES_MAX
+            while requests and len(taken) < most and (not taken or requests[0].size <= left_bytes):
+                taken.append(requests.popleft())
+                left_bytes -= taken[-1].size
+                self._nbytes -= taken[-1].size
+            if was_full:
                 self._changed.notify_all()
             return taken
 
@@ -71,20 +83,16 @@ class RequestIntake:
             self._is_asked = bool(self._requests) or has_deferred
             return self._is_asked
 
+    def _has_room(self) -> bool:
+        return self._is_closed or (len(self._requests) < WAITING_MAX and self._nbytes < WAITING_BYTES_MAX)
+
     def close(self) -> None:
         """Take no more requests."""
         with self._changed:
             self._is_closed = True
+            self._changed.notify_all()
 
     @property
     def is_idle(self) -> bool:
         """Whether no epoch is asked for."""
         return not self._is_asked
-
-    def drain(self) -> list[FunctionRequest]:
-        """Take out all that nobody will run any more."""
-        with self._changed:
-            left = list(self._requests)
-            self._requests.clear()
-            self._changed.notify_all()
-        return left

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds
-from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.runner import Runner
@@ -204,7 +204,12 @@ class Runtime:
                 return first
             reply.add_done_callback(lambda _: self._same_ids.pop(request_id, None))
         self._outstanding.add(reply)
-        intake.put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
+        try:
+            intake.put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
+        except (Full, ApplicationStopped):
+            self._outstanding.discard(reply)
+            self._same_ids.pop(request_id or "", None)
+            raise
         if runner.failure is not None:
             self._refuse(runner.failure)
         return reply
@@ -306,6 +311,11 @@ class Runtime:
         if self._runner is None or self._intake is None:
             raise self._stopped()
         self._runner.check_running()
+        if self._runner.nesting.is_inside:
+            raise FunctionFault(
+                f"program {self.name!r} is asked by a function that it runs, which would wait for itself: call others "
+                "by ctx.call() or ctx.call_async()"
+            )
         return self._runner, self._intake
 
     def _stopped(self) -> ApplicationStopped:

@@ -54,6 +54,18 @@ class _Progress(msgspec.Struct):
     outputs: dict[str, list[int]] = {}
 
 
+def _read_progress(application: str, packed: bytes) -> _Progress:
+    if not packed:
+        return _Progress({}, {})
+    try:
+        return msgspec.msgpack.decode(packed, type=_Progress)
+    except msgspec.DecodeError as error:
+        raise InvalidOption(
+            f"application {application!r}: the store has an application of that name which is none of procedures: "
+            f"{error}; give this one another name"
+        ) from error
+
+
 def create_tables(store: StateStore, definitions: Definitions) -> None:
     """The application's tables, where they are not there yet."""
     application = definitions.application
@@ -83,7 +95,7 @@ class EngineState:
     def __init__(self, definitions: Definitions, delta: Delta | None, packed: bytes) -> None:
         """Without a delta it has nothing but the tuples on their way: of a task, which runs one batch."""
         self._definitions = definitions
-        known = msgspec.msgpack.decode(packed, type=_Progress) if packed else _Progress({}, {})
+        known = _read_progress(definitions.application, packed)
         self._last = known.last
         self.replies = Replies()
         self.waiting: dict[tuple[str, int], Waiting] = {}

@@ -55,6 +55,7 @@ class Entities:
         self._old: dict[Entity, Any] = {}
         self._young_bytes = 0
         self._generation_bytes = cache_bytes // 2
+        self._dirty_bytes = 0
         self.misses = 0
         """Reads that went to the store."""
 
@@ -94,6 +95,7 @@ class Entities:
         dirty = self._dirty
         for entity, stored in writes.items():
             dirty[entity[0]][entity[1]] = stored
+            self._dirty_bytes += _size(stored)
             self._old.pop(entity, None)
             self._remember(entity, stored)
 
@@ -116,6 +118,7 @@ class Entities:
 
     def persist(self) -> None:
         """Write what is dirty into the delta, for a commit."""
+        self._dirty_bytes = 0
         for table, form, dirty in zip(self._tables, self._forms, self._dirty, strict=True):
             gone = [(key,) for key, stored in dirty.items() if stored is None]
             there = {key: stored for key, stored in dirty.items() if stored is not None} if gone else dirty
@@ -126,14 +129,26 @@ class Entities:
             dirty.clear()
 
     @property
+    def dirty_bytes(self) -> int:
+        """What has been written since the last commit, about; what was written twice counts twice."""
+        return self._dirty_bytes
+
+    @property
     def dirty(self) -> int:
         """Entities that the next commit writes."""
         return sum(map(len, self._dirty))
 
     def _remember(self, entity: Entity, stored: Any) -> None:
         if entity not in self._young:
-            size = len(stored) if type(stored) is bytes else VALUE_BYTES * len(stored) if stored is not None else 0
-            self._young_bytes += ENTITY_BYTES + size
+            size = _size(stored)
+            self._young_bytes += size
             if self._young_bytes > self._generation_bytes:
-                self._old, self._young, self._young_bytes = self._young, {}, ENTITY_BYTES + size
+                self._old, self._young, self._young_bytes = self._young, {}, size
         self._young[entity] = stored
+
+
+def _size(stored: Any) -> int:
+    """What a state takes in memory, about."""
+    if stored is None:
+        return ENTITY_BYTES
+    return ENTITY_BYTES + (len(stored) if type(stored) is bytes else VALUE_BYTES * len(stored))

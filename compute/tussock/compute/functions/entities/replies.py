@@ -17,6 +17,8 @@ from tussock.statestore.transactions.delta import Delta
 __all__ = ["FunctionReplies", "KeptReply", "create_replies_table"]
 
 SWEEP_LEAST = 1000
+REPLY_BYTES = 200
+"""What Python takes for one that is empty."""
 SCHEMA = pa.schema(
     [
         pa.field("request_id", pa.string(), nullable=False),
@@ -53,13 +55,17 @@ class FunctionReplies:
         self._keep_ms = keep_ms
         self._fresh: dict[str, tuple[int, bytes]] = {}
         """What the next commit writes."""
+        self.nbytes = 0
+        """What the next commit writes, about."""
         self._behind = ""
         """The request id up to which old rows were looked for."""
 
     def add(self, request_id: str, now_ms: int, value: Any, aborted: TransactionAborted | None) -> None:
         """A request has its reply."""
         facts = [value] if aborted is None else [None, *aborted.args]
-        self._fresh[request_id] = now_ms, pack(facts)
+        packed = pack(facts)
+        self._fresh[request_id] = now_ms, packed
+        self.nbytes += REPLY_BYTES + len(packed)
 
     def find_many(self, request_ids: Iterable[str]) -> dict[str, KeptReply]:
         """The replies of those that were answered before."""
@@ -80,7 +86,7 @@ class FunctionReplies:
 
     def persist(self, now_ms: int) -> None:
         """Write what is new into the delta, and take out some of what is too old."""
-        fresh, self._fresh = self._fresh, {}
+        fresh, self._fresh, self.nbytes = self._fresh, {}, 0
         self._sweep(now_ms, SWEEP_LEAST + 2 * len(fresh))
         if fresh:
             times, replies = zip(*fresh.values(), strict=True)

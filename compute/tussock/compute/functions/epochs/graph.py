@@ -6,14 +6,14 @@ run depends on the request, the state and what was drawn, and on nothing else.
 """
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from types import CoroutineType
 from typing import Any
 
 from tussock.compute.applications.deadline import Overdue
-from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.functions.epochs.acks import ROOT, Acks
-from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted, text_of
+from tussock.compute.functions.errors import FunctionFault, ReplayDiffers, StateUnread, TransactionAborted, text_of
 from tussock.compute.functions.program.context import (
     Awaited,
     Draw,
@@ -31,18 +31,15 @@ CALLS_MAX = 10_000
 """Of one transaction."""
 
 
-def run_graph(access: EntityAccess, draw: Draw, root: Target) -> GraphRun:
+def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Callable[[Callable[[], None]], None]) -> GraphRun:
     """Run a transaction to its end; nothing of it is stored. What its functions raise is in the run's `aborted`.
 
-    Raises `StateUnread`, and in a replay `NotDeterministic`.
+    `guard` runs what it is given, and may raise `Overdue` in it. Raises `StateUnread`, and in a replay `ReplayDiffers`.
     """
     graph = _Graph(access, draw)
     try:
-        graph.run_through(Invocation(root, ROOT, -1, is_awaited=False))
-        while graph.waiting:
-            graph.run_through(graph.waiting.popleft())
-        assert graph.acks.is_complete, "no share of a transaction is lost"
-    except (NotDeterministic, StateUnread):
+        guard(lambda: graph.run_all(Invocation(root, ROOT, -1, is_awaited=False)))
+    except (ReplayDiffers, StateUnread):
         graph.end()
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
@@ -77,6 +74,13 @@ class _Graph:
         self.run = GraphRun()
         self.waiting: deque[Invocation] = deque()
         """Calls that nobody awaits."""
+
+    def run_all(self, root: Invocation) -> None:
+        """Run a function, and all that is called."""
+        self.run_through(root)
+        while self.waiting:
+            self.run_through(self.waiting.popleft())
+        assert self.acks.is_complete, "no share of a transaction is lost"
 
     def run_through(self, invocation: Invocation) -> None:
         """Run a function, and all that it awaits, until it has returned."""
@@ -144,6 +148,8 @@ class _Graph:
     def _close(self, value: Any) -> Any:
         """A function has returned: its share goes to those that it has called, or comes back."""
         frame = self._frames[-1]
+        if frame.context.unawaited:
+            raise FunctionFault("what ctx.call() returns has to be awaited; without a wait there is ctx.call_async()")
         if value is not None:
             function = frame.target.function
             value = copy_of(value, f"what function {function.operator}.{function.name} returned")
@@ -165,5 +171,6 @@ class _Graph:
                 f"a function awaited {type(asked).__name__}; it can await what ctx.call() gives, and nothing else, as "
                 "the same has to happen when the transaction runs again"
             )
+        frame.context.unawaited -= 1
         frame.share *= 2
         return Invocation(asked.target, frame.share, frame.at, True)

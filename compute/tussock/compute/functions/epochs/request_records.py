@@ -8,9 +8,9 @@ import msgspec
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
 from tussock.compute.functions.program.directory import Operators
-from tussock.statestore import TussockError
+from tussock.statestore import InvalidOption, TussockError
 
-__all__ = ["FunctionProgress", "WaitingRecord", "names_of", "pack_request", "unpack_request"]
+__all__ = ["FunctionProgress", "WaitingRecord", "names_of", "pack_request", "read_progress", "unpack_request"]
 
 NAMES_MAX = 10
 
@@ -30,6 +30,19 @@ class FunctionProgress(msgspec.Struct):
     given: list[int]
     """Of each sequencer, how many numbers it has given."""
     deferred: list[WaitingRecord]
+
+
+def read_progress(program: str, state: bytes) -> FunctionProgress:
+    """What the newest commit holds; of a new program the beginning. `InvalidOption` for another layer's."""
+    if not state:
+        return FunctionProgress(0, [0], [])
+    try:
+        return msgspec.msgpack.decode(state, type=FunctionProgress)
+    except msgspec.DecodeError as error:
+        raise InvalidOption(
+            f"program {program!r}: the store has an application of that name which is none of functions: {error}; "
+            "give the program another name"
+        ) from error
 
 
 def pack_request(request: FunctionRequest) -> list[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tussock.compute.functions.program.context import GraphRun, Target
 from tussock.compute.functions.program.draws import TransactionDraws
+from tussock.compute.functions.program.values import size_of
 
 __all__ = ["FunctionRequest", "FunctionTransaction"]
 
@@ -12,7 +13,7 @@ __all__ = ["FunctionRequest", "FunctionTransaction"]
 class FunctionRequest:
     """What a caller has asked for, checked."""
 
-    __slots__ = ("began", "reply", "request_id", "target")
+    __slots__ = ("began", "reply", "request_id", "size", "target")
 
     def __init__(self, target: Target, request_id: str | None, reply: "Future[Any] | None", began: float) -> None:
         """`reply`: nobody waits for that of a replay."""
@@ -20,6 +21,8 @@ class FunctionRequest:
         self.request_id = request_id
         self.reply = reply
         self.began = began
+        self.size = size_of(target.arguments)
+        """Bytes of the arguments, about."""
 
 
 class FunctionTransaction:

@@ -70,7 +70,7 @@ class GraphRun:
 class FunctionContext:
     """Valid until the function returns."""
 
-    __slots__ = ("_access", "_draw", "_entity", "_run", "calls")
+    __slots__ = ("_access", "_draw", "_entity", "_run", "calls", "unawaited")
 
     def __init__(self, access: EntityAccess, draw: Draw, run: GraphRun, entity: Entity) -> None:
         self._access = access
@@ -79,6 +79,8 @@ class FunctionContext:
         self._entity = entity
         self.calls: list[Target] = []
         """What runs when this one has returned."""
+        self.unawaited = 0
+        """Calls that were made by `call` and are not awaited yet."""
 
     @property
     def key(self) -> Key:
@@ -115,6 +117,7 @@ class FunctionContext:
     def call(self, operator: str, key: Key, function: str, *arguments: Any) -> "Awaited":
         """`await` it: runs another function now, and returns what that one returned. Raises as `call_async`."""
         self._live()
+        self.unawaited += 1
         return Awaited(self._access.target(operator, key, function, arguments))
 
     def now(self) -> dt.datetime:

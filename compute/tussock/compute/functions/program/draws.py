@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tussock.compute.applications.draws import Draws
-from tussock.compute.applications.errors import NotDeterministic
+from tussock.compute.functions.errors import ReplayDiffers
 from tussock.statestore.base.system import System
 
 __all__ = ["OVERDUE", "TransactionDraws"]
@@ -51,6 +51,6 @@ class TransactionDraws(Draws):
         name = what if what.startswith("call ") else f"{what} {count}"
         if name not in self.kept:
             if self.is_replay:
-                raise NotDeterministic(f"the replay asked for {name!r}, which the first run had not asked for")
+                raise ReplayDiffers(f"the replay asked for {name!r}, which the first run had not asked for")
             self.add(name, ask())
         return self.kept[name]

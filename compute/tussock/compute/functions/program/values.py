@@ -11,7 +11,7 @@ import msgspec
 
 from tussock.compute.functions.errors import FunctionFault
 
-__all__ = ["KEY_BYTES_MAX", "VALUE_BYTES_MAX", "Key", "check_key", "copies_of", "copy_of", "pack", "unpack"]
+__all__ = ["KEY_BYTES_MAX", "VALUE_BYTES_MAX", "Key", "check_key", "copies_of", "copy_of", "pack", "size_of", "unpack"]
 
 Key = str | int | bytes
 
@@ -73,6 +73,18 @@ def copy_of(value: Any, what: str) -> Any:
         raise FunctionFault(f"{what} takes {len(data):,} bytes; at most 1 MiB fit")
     _check_same(value, copy, what)
     return copy
+
+
+def size_of(values: Sequence[Any]) -> int:
+    """Bytes that plain values take, about."""
+    size = 0
+    for value in values:
+        kind = type(value)
+        if kind is str or kind is bytes:
+            size += len(value)
+        elif kind not in _FREE and kind is not int:
+            size += len(pack(value))
+    return size
 
 
 def _check_same(value: Any, copy: Any, what: str) -> None:

@@ -1,0 +1,40 @@
+"""What an epoch's transactions drew, as its record has it: arrays of number, name and value."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tussock.compute.applications.errors import NotDeterministic
+from tussock.compute.functions.epochs.transaction import FunctionTransaction
+from tussock.compute.functions.program.draws import TransactionDraws
+
+__all__ = ["fresh_draws", "take_draws"]
+
+
+def fresh_draws(transactions: Sequence[FunctionTransaction]) -> list[Any]:
+    """What no record has yet."""
+    found = []
+    for one in transactions:
+        if one.draws is not None and one.draws.fresh:
+            found += [[one.tid, name, value] for name, value in one.draws.fresh]
+    return found
+
+
+def take_draws(
+    transactions: Sequence[FunctionTransaction],
+    drawn: Sequence[Any],
+    draws_of: Callable[[FunctionTransaction], TransactionDraws],
+    *,
+    is_replay: bool,
+) -> None:
+    """Give transactions what a record says that they had drawn; for their next record, if this is no replay of it."""
+    if not drawn:
+        return
+    by_tid = {one.tid: one for one in transactions}
+    for tid, name, value in drawn:
+        one = by_tid.get(tid)
+        if one is None:
+            raise NotDeterministic(f"the input log has draws of transaction {tid}, which is not in its epoch")
+        if is_replay:
+            draws_of(one).keep(name, value)
+        else:
+            draws_of(one).add(name, value)
