@@ -8,13 +8,13 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute bench-functions lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## Stream 336,776 flights through Spark into a store, then query it
 	@$(PYTHON) examples/flights_demo.py
@@ -83,6 +83,9 @@ bench-spark: setup ## Measure Spark jobs: state, batches, joins; beside RocksDB 
 
 bench-compute: setup-no-java ## Measure transactions and procedures beside SQLite, recovery, and state beyond memory
 	@$(PYTHON) benchmarks/compute_bench.py
+
+bench-functions: setup-no-java ## Measure transactional functions: YCSB-T, travel, movie, TPC-C, skew, commits, recovery
+	@$(PYTHON) benchmarks/functions_bench.py
 
 proto: setup-no-java ## Generate the code of the .proto files anew
 	@$(PYTHON) -m grpc_tools.protoc -I meta --python_out=meta --pyi_out=meta meta/tussock/meta/rpc/meta.proto

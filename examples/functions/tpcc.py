@@ -1,9 +1,9 @@
 """NewOrder and Payment of TPC-C: what the functions do; `tpcc_checker.py` has the requests' generator and the checker.
 
 Money is in cents, rates in hundredths of a percent, so that everything is exact. Keys are text: `1:3` is district 3 of
-warehouse 1, `1:3:77` its customer 77. An order is named by whoever asks for it, and its number, which the district
-gives, is a column. Were the number a part of its key, an order that runs again would be another entity: it could not
-commit in its epoch, as docs/functions.md says of the lock phase, and one epoch would take one order of each district.
+warehouse 1, `1:3:77` its customer 77. The caller names an order, and its number, which the district gives, is a column.
+Were the number a part of its key, an order that runs again would be another entity: it could not commit in its epoch,
+as docs/functions.md says of the lock phase, and one epoch would take one order of each district.
 
     order           new_order   the order itself, a row each in `new_orders` and for each line in `order_line`
     history         payment     a row; warehouse, district and customer count it
