@@ -42,15 +42,22 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         yield opened
 
 
-@pytest.mark.parametrize("conflicts", ["serializable", "reorder"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param({}, id="serializable"),
+        pytest.param({"conflicts": "reorder"}, id="reorder"),
+        pytest.param({"lock_phase": False}, id="no lock phase"),
+    ],
+)
 @pytest.mark.parametrize("name", SMALL)
-def test_replies_and_tables_are_the_checkers(store: StateStore, name: str, conflicts: Any) -> None:
+def test_replies_and_tables_are_the_checkers(store: StateStore, name: str, rules: dict[str, Any]) -> None:
     """A third and a stop; a third of which the store has nothing when another runtime takes over; and the last one."""
     make, count = SMALL[name]
     workload = make()
     requests = workload.requests(count, 3)
     third = count // 3
-    options: dict[str, Any] = {"epoch_max": 50, "conflicts": conflicts}
+    options: dict[str, Any] = {"epoch_max": 50, **rules}
     first = fn.Runtime(store, name, workload.operators, **options)
     load(first, workload)
     with first:
