@@ -40,6 +40,9 @@ __all__ = ["Engine"]
 class Engine:
     """The procedures of one application; a `Program`."""
 
+    nbytes = 0
+    """All is in the delta, but for windows, which are limited by themselves."""
+
     def __init__(
         self,
         definitions: Definitions,
@@ -91,11 +94,6 @@ class Engine:
         if self._deadline is not None:
             self._deadline.stop()
         self.inputs.unload()
-
-    @property
-    def nbytes(self) -> int:
-        """All is in the delta, but for windows, which are limited by themselves."""
-        return 0
 
     def persist(self) -> bytes:
         """For a commit."""
