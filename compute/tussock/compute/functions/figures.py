@@ -6,13 +6,16 @@ from typing import Any
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.program.context import Entity
+from tussock.compute.functions.program.context import Entity, GraphRun
 from tussock.compute.functions.program.directory import Operators
 
 __all__ = ["Figures"]
 
 NEWEST_MAX = 1000
 """Transactions whose call graph can be looked at."""
+ERROR_SHOWN = 200
+SHOWN = 20
+"""Of these, in a status."""
 HOT_MAX = 1000
 """Keys that are counted; when there are more, the rarer half is forgotten."""
 
@@ -79,10 +82,36 @@ class Figures:
                 return _picture(epoch, one)
         return None
 
+    def newest(self) -> list[dict[str, Any]]:
+        """The newest transactions, the last one last, in a line each."""
+        return [_line(epoch, one) for epoch, one in list(self._newest.copy())[-SHOWN:]]
+
     def _count_hot(self, hot: list[Entity], operators: Operators) -> None:
         self._hot.update((operators.all[number].name, key) for number, key in hot)
         if len(self._hot) > HOT_MAX:
             self._hot = Counter(dict(self._hot.most_common(HOT_MAX // 2)))
+
+
+def _line(epoch: int, one: FunctionTransaction) -> dict[str, Any]:
+    run = one.run
+    assert run is not None
+    function, entity, _ = one.request.target
+    return {
+        "tid": one.tid,
+        "request_id": one.request.request_id,
+        "epoch": epoch,
+        "phase": _phase(one, run),
+        "runs": one.runs,
+        "operator": function.operator,
+        "key": entity[1],
+        "function": function.name,
+        "calls": len(run.invocations),
+        "error": "" if run.aborted is None else str(run.aborted)[:ERROR_SHOWN],
+    }
+
+
+def _phase(one: FunctionTransaction, run: GraphRun) -> str:
+    return "aborted" if run.aborted is not None else "lock-free" if one.is_lock_free else "lock"
 
 
 def _picture(epoch: int, one: FunctionTransaction) -> dict[str, Any]:
@@ -99,12 +128,11 @@ def _picture(epoch: int, one: FunctionTransaction) -> dict[str, Any]:
         }
         for call in run.invocations
     ]
-    phase = "aborted" if run.aborted is not None else "lock-free" if one.is_lock_free else "lock"
     return {
         "tid": one.tid,
         "request_id": one.request.request_id,
         "epoch": epoch,
-        "phase": phase,
+        "phase": _phase(one, run),
         "runs": one.runs,
         "error": "" if run.aborted is None else str(run.aborted),
         "calls": calls,
