@@ -12,7 +12,7 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.values import arrow_bytes
 from tussock.statestore import StateStore, connect
 
-SECONDS = 30
+SECONDS = 120
 
 
 @pytest.fixture

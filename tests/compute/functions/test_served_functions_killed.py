@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from support.applications.serve_process import ServeProcess
 from support.applications.served_bank import PEOPLE, START
 from tussock.compute import functions as fn
@@ -90,6 +92,7 @@ def test_requests_under_way_run_once_in_spite_of_a_kill(tmp_path: Path) -> None:
     assert node.end() == 0
 
 
+@pytest.mark.slow
 def test_sums_are_exact_and_replies_hold_through_kills(tmp_path: Path) -> None:
     """Sixteen threads pay each other: each account has what the replies say, to the coin."""
     node = Node((tmp_path / "store").as_uri())
