@@ -119,9 +119,10 @@ def submit(
 
 def call(
     address: Application,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A call procedure.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A call procedure; of functions an operator.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="Each as JSON, or else as text.")
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENT...", help="Each as JSON, or else as text; of functions after KEY FUNCTION."),
     ] = None,
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
@@ -129,13 +130,24 @@ def call(
     tls_key: TlsKey = None,
     tls_server_name: TlsServerName = None,
 ) -> None:
-    """Run a call procedure between two batches, and print its reply as JSON.
+    """Run a call procedure, or a function: `tussock call HOST:PORT OPERATOR KEY FUNCTION ARGUMENT...`.
 
+    Prints the reply as JSON.
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
-    values = [_value(text) for text in arguments or ()]
+    given = arguments or []
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
-        _print(client.call(name, *values, timeout=timeout))
+        status = client.status()
+        if status["layer"] == "functions":
+            access: dict[str, Any] = {
+                "tls_ca": tls_ca,
+                "tls_cert": tls_cert,
+                "tls_key": tls_key,
+                "tls_server_name": tls_server_name,
+            }
+            _print(_send(address, access, status, name, given, timeout))
+        else:
+            _print(client.call(name, *map(_value, given), timeout=timeout))
 
 
 def trace(
@@ -259,6 +271,42 @@ def _rows(file: str) -> list[dict[str, Any]]:
             raise typer.BadParameter(f"--rows {file}: line {at} is no JSON object")
         found.append(row)
     return found
+
+
+def _send(
+    address: str,
+    access: dict[str, Any],
+    status: dict[str, Any],
+    operator: str,
+    given: list[str],
+    timeout: float | None,
+) -> Any:
+    """Ask a node of functions for a transaction; `given` is key, function and arguments."""
+    from tussock.compute.functions.remote.client import FunctionClient
+
+    if len(given) < 2:
+        raise typer.BadParameter(
+            f"{status['application']} is a program of functions; expected HOST:PORT OPERATOR KEY FUNCTION ARGUMENT..."
+        )
+    types = {one["name"]: one["key"] for one in status["operators"]}
+    key = _key(given[0], types.get(operator, "string"))
+    client = FunctionClient(address, **access)
+    value = client.send(operator, key, given[1], *map(_value, given[2:])).result(timeout)
+    # Not after a timeout: that would wait for the very reply.
+    client.close()
+    return value
+
+
+def _key(text: str, kind: str) -> str | int | bytes:
+    """A key of an operator whose keys are of that type of Arrow."""
+    try:
+        if kind == "int64":
+            return int(text)
+        if kind == "binary":
+            return bytes.fromhex(text.removeprefix("hex:")) if text.startswith("hex:") else text.encode()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r:.100} is no key; expected one of type {kind}, bytes as hex:00ff") from None
+    return text
 
 
 def _value(text: str) -> Any:

@@ -7,12 +7,14 @@ __all__ = [
     "ApplicationStopped",
     "BadInput",
     "Full",
+    "FunctionFault",
     "InputLost",
     "NotDeterministic",
     "OutcomeUnknown",
     "OutputLost",
     "ProcedureError",
     "ServiceUnavailable",
+    "TransactionAborted",
 ]
 
 
@@ -29,6 +31,30 @@ class ProcedureError(TussockError, RuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class TransactionAborted(TussockError, RuntimeError):
+    """A function raised, so that nothing of its transaction is stored; the text is the function's own.
+
+    `operator`, `key` and `function` say which one it was, and `kind` is the class of what it raised.
+    """
+
+    def __init__(self, message: str, kind: str, operator: str, key: str | int | bytes, function: str) -> None:
+        super().__init__(message, kind, operator, key, function)
+        self.kind = kind
+        self.operator = operator
+        self.key = key
+        self.function = function
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FunctionFault(TussockError, ValueError):
+    """What a function asks of its context cannot be: a state, a call or a reply that nobody can keep.
+
+    It ends the function's transaction, and callers get it as a `TransactionAborted` of this kind.
+    """
 
 
 class NotDeterministic(TussockError, RuntimeError):

@@ -1,21 +1,45 @@
 """Transactional functions: entities that call each other, each request one serializable transaction."""
 
-from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped, Full, NotDeterministic
+from typing import TYPE_CHECKING, Any
+
+from tussock.compute.applications.errors import (
+    ApplicationFenced,
+    ApplicationStopped,
+    Full,
+    NotDeterministic,
+    OutcomeUnknown,
+    ServiceUnavailable,
+)
 from tussock.compute.functions.batches.batch import FunctionBatch
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
 from tussock.compute.functions.program.context import FunctionContext
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.runtime import Runtime
 
+if TYPE_CHECKING:
+    from tussock.compute.functions.remote.client import FunctionClient as Client
+
 __all__ = [
     "ApplicationFenced",
     "ApplicationStopped",
+    "Client",
     "Full",
     "FunctionBatch",
     "FunctionContext",
     "FunctionFault",
     "NotDeterministic",
     "Operator",
+    "OutcomeUnknown",
     "Runtime",
+    "ServiceUnavailable",
     "TransactionAborted",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`Client` needs gRPC (extra `platform`), which nobody else here does: it is imported when it is asked for."""
+    if name == "Client":
+        from tussock.compute.functions.remote.client import FunctionClient
+
+        return FunctionClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

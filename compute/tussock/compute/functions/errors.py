@@ -1,29 +1,11 @@
-"""Errors of transactional functions; each derives from `TussockError`."""
+"""What user's code raises, as the layer of functions sees it; the errors that callers get, too."""
 
 from tussock.compute.applications.arguments import clean_text
-from tussock.statestore.errors import TussockError
+from tussock.compute.applications.errors import FunctionFault, TransactionAborted
 
 __all__ = ["FunctionFault", "ReplayDiffers", "StateUnread", "TransactionAborted", "text_of"]
 
-
 TEXT_MAX = 10_000
-
-
-class TransactionAborted(TussockError, RuntimeError):
-    """A function raised, so that nothing of its transaction is stored; the text is the function's own.
-
-    `operator`, `key` and `function` say which one it was, and `kind` is the class of what it raised.
-    """
-
-    def __init__(self, message: str, kind: str, operator: str, key: str | int | bytes, function: str) -> None:
-        super().__init__(message, kind, operator, key, function)
-        self.kind = kind
-        self.operator = operator
-        self.key = key
-        self.function = function
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def text_of(error: BaseException) -> str:
@@ -45,10 +27,3 @@ class StateUnread(BaseException):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-class FunctionFault(TussockError, ValueError):
-    """What a function asks of its context cannot be: a state, a call or a reply that nobody can keep.
-
-    It ends the function's transaction, and callers get it as a `TransactionAborted` of this kind.
-    """

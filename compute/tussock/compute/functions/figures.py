@@ -13,10 +13,10 @@ __all__ = ["Figures"]
 
 NEWEST_MAX = 1000
 """Transactions whose call graph can be looked at."""
+SHOWN = 20
+"""Of these, in a status."""
 HOT_MAX = 1000
 """Keys that are counted; when there are more, the rarer half is forgotten."""
-
-
 CALLS_SHOWN = 1000
 """Of one transaction."""
 ERROR_SHOWN = 1000
@@ -38,6 +38,12 @@ class _Ended(NamedTuple):
         """As JSON can say it."""
         calls = [dict(zip(_CALL, call, strict=True)) for call in self.calls]
         return {**self._asdict(), "calls": [{**call, "share": f"1/{call['share']}"} for call in calls]}
+
+    def line(self) -> dict[str, Any]:
+        """In short: the function of the request, and how many calls there were."""
+        operator, key, function, *_ = self.calls[0]
+        named = {"operator": operator, "key": key, "function": function}
+        return {**self._asdict(), **named, "calls": len(self.calls)}
 
 
 class Figures:
@@ -101,6 +107,10 @@ class Figures:
             if one.tid == tid or (request_id is not None and one.request_id == request_id):
                 return one.shown()
         return None
+
+    def newest(self) -> list[dict[str, Any]]:
+        """The newest transactions, the last one last, in a line each."""
+        return [one.line() for one in list(self._newest.copy())[-SHOWN:]]
 
     def _count_hot(self, hot: list[Entity], operators: Operators) -> None:
         self._hot.update((operators.all[number].name, key) for number, key in hot)

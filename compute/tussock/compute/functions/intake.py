@@ -38,6 +38,11 @@ class RequestIntake:
         """Requests that are in no epoch yet."""
         return len(self._requests)
 
+    @property
+    def room(self) -> int:
+        """How many more can wait."""
+        return WAITING_MAX - len(self._requests)
+
     def put(self, request: FunctionRequest) -> None:
         """Let a request wait for its epoch; `Full` if there is no room for a minute."""
         with self._changed:

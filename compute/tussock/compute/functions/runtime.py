@@ -1,14 +1,12 @@
 """Runs a program of functions in this process, on a store."""
 
-import re
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
@@ -23,16 +21,17 @@ from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.intake import RequestIntake
+from tussock.compute.functions.option_checks import check_options
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.statestore import InvalidOption, StateStore
 
+if TYPE_CHECKING:
+    from tussock.compute.functions.remote.served_runtime import ServedRuntime
+
 __all__ = ["Runtime"]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-EPOCH_MS_MAX = 60_000
-EPOCH_TRANSACTIONS_MAX = 100_000
 REQUEST_ID_MAX = 200
 
 
@@ -65,29 +64,18 @@ class Runtime:
         `keep_replies` seconds. `cache_bytes`: of entities in memory, about. `input`: the URL of another place for the
         input log than the store's bucket. Raises `InvalidOption`.
         """
-        what = f"program {name!r:.120}"
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidOption(
-                f"{what} is no name; expected at most 100 letters, digits, '_' and '-', beginning with a letter"
-            )
-        if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, int | float) or not 0 <= epoch_ms <= EPOCH_MS_MAX:
-            raise InvalidOption(f"{what}: epoch_ms={epoch_ms!r:.100}; expected milliseconds from 0 to {EPOCH_MS_MAX:,}")
-        if type(epoch_max) is not int or not 1 <= epoch_max <= EPOCH_TRANSACTIONS_MAX:
-            raise InvalidOption(f"{what}: epoch_max={epoch_max!r:.100}; expected 1 to {EPOCH_TRANSACTIONS_MAX:,}")
-        if conflicts not in ("serializable", "reorder", "snapshot"):
-            raise InvalidOption(
-                f"{what}: conflicts={conflicts!r:.100}; expected 'serializable', 'reorder' or 'snapshot'"
-            )
-        check_seconds(group_commit, f"{what}: group_commit", none=True)
-        check_seconds(checkpoint, f"{what}: checkpoint", none=False)
-        check_seconds(timeout, f"{what}: timeout", none=False)
-        check_seconds(keep_replies, f"{what}: keep_replies", none=False)
-        if not timeout:
-            raise InvalidOption(f"{what}: timeout={timeout!r}; expected more than 0 s")
-        if type(cache_bytes) is not int or cache_bytes < 1 << 20:
-            raise InvalidOption(f"{what}: cache_bytes={cache_bytes!r:.100}; expected at least 1 MiB")
-        if input is not None and not isinstance(input, str):
-            raise InvalidOption(f"{what}: input={input!r:.100}; expected the URL of a place, or None")
+        check_options(
+            name,
+            epoch_ms=epoch_ms,
+            epoch_max=epoch_max,
+            conflicts=conflicts,
+            group_commit=group_commit,
+            checkpoint=checkpoint,
+            timeout=timeout,
+            keep_replies=keep_replies,
+            cache_bytes=cache_bytes,
+            input=input,
+        )
         self.name = name
         self._store = store
         self._operators = Operators(list(operators))
@@ -188,6 +176,7 @@ class Runtime:
 
         The future gets what the function returned, once that is durable, or `TransactionAborted` with the text of what
         one of the functions raised. A request with an id that came before gets its first reply, and does not run again.
+        Until its epoch begins `cancel` withdraws it, for all who have asked with its id.
         Raises `FunctionFault` for a function, key or arguments that cannot be, `InvalidOption` for an id that is no
         string of 1 to 200 characters, and `ApplicationStopped`.
         """
@@ -235,7 +224,9 @@ class Runtime:
             names = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
             arguments = list(rows) if columns is not None else [()] * len(names)
             if len(arguments) != len(names):
-                raise FunctionFault(f"{len(names)} keys, and columns of {len(arguments)} rows")
+                raise FunctionFault(
+                    f"function {operator}.{function}: {len(names)} keys, and columns of {len(arguments)} rows"
+                )
             sent = zip(names, arguments, strict=True)
             return together([self.send(operator, key, function, *one) for key, one in sent])
         request = columns_request(self._operators, number, found, keys, columns)
@@ -243,18 +234,21 @@ class Runtime:
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
         """The newest state of an entity in memory, between two epochs; `None` where there is none."""
+        state: dict[str, Any] | None = self.query_async(operator, key).result()
+        return state
+
+    def query_async(self, operator: str, key: Key) -> "Future[Any]":
+        """The same as `query`, for a future of the state."""
         runner, _ = self._running()
         engine = self._engine
         assert engine is not None
-        state: dict[str, Any] | None = runner.submit(Look(lambda: engine.query(operator, key)), is_look=True).result()
-        return state
+        return runner.submit(Look(lambda: engine.query(operator, key)), is_look=True)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this run, as JSON can say them; in any thread."""
         runner, intake = self._running()
         assert self._engine is not None
-        counts = {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
-        return {**counts, "waiting": intake.waiting, **self._engine.stats()}
+        return {**_counts(runner), "waiting": intake.waiting, **self._engine.stats()}
 
     def call_graph(self, request_id: str | None = None, *, tid: int | None = None) -> dict[str, Any] | None:
         """One of the newest thousand transactions, by its request's id or its number; `None` for another one.
@@ -269,6 +263,59 @@ class Runtime:
             raise InvalidOption("call_graph takes the id of a request, or the number of a transaction")
         return self._engine.figures.find(request_id=request_id, tid=tid)
 
+    def pause(self) -> None:
+        """Take requests, and begin no epoch until `resume`; `query`, `stats` and `call_graph` answer meanwhile.
+
+        A stop runs what waits. A pause does not outlive the process. Raises `ApplicationStopped`.
+        """
+        self._running()[0].pause()
+
+    def resume(self) -> None:
+        """Run what waits, and what comes. Raises `ApplicationStopped`."""
+        self._running()[0].resume()
+
+    def status(self) -> dict[str, Any]:
+        """How the program is, as JSON can say it: state, operators, counts, hot keys, newest transactions.
+
+        Does not wait for what runs. Raises `ApplicationStopped` if it was never started.
+        """
+        if self._engine is None:
+            raise self._stopped()
+        runner, intake = self._runner, self._intake
+        failure = None if runner is None else runner.failure
+        state = "stopped" if runner is None else "failed" if failure else "paused" if runner.is_paused else "running"
+        counts = {} if runner is None else _counts(runner)
+        figures = self._engine.stats()
+        # In a status `calls` are names, of another layer.
+        figures["function_calls"] = figures.pop("calls")
+        return {
+            "application": self.name,
+            "layer": "functions",
+            "state": state,
+            "failure": str(failure or ""),
+            "conflicts": self._conflicts,
+            "waiting": 0 if intake is None else intake.waiting,
+            **counts,
+            **figures,
+            "operators": self._operators.picture(),
+            "transactions": self._engine.figures.newest(),
+        }
+
+    def served(self) -> "ServedRuntime":
+        """The program as `tussock serve` sees it (extra `service`)."""
+        from tussock.compute.functions.remote.served_runtime import ServedRuntime
+
+        return ServedRuntime(self, self._store.url)
+
+    def is_batch(self, operator: str, function: str) -> bool:
+        """Whether a function takes batches; `FunctionFault` if there is none."""
+        return self._operators.function(operator, function)[1].is_batch
+
+    @property
+    def room(self) -> int:
+        """How many more requests can wait; a caller that sends more has to wait itself."""
+        return 0 if self._intake is None else self._intake.room
+
     @property
     def failure(self) -> Exception | None:
         """What the running program has failed with; `None` while nothing has."""
@@ -282,7 +329,19 @@ class Runtime:
             return
         reply: Future[Any] = Future()
         reply.add_done_callback(self._give)
-        runner.submit_next(NextEpoch(intake.take, self._follow), reply)
+        runner.submit_next(NextEpoch(lambda: self._begun(intake.take()), self._follow), reply)
+
+    def _begun(self, taken: Sequence[FunctionRequest]) -> list[FunctionRequest]:
+        """Those whose callers have not withdrawn them; from now on they cannot."""
+        begun = []
+        for one in taken:
+            reply = one.reply
+            assert reply is not None
+            if _begins(reply):
+                begun.append(one)
+            else:
+                self._outstanding.discard(reply)
+        return begun
 
     def _follow(self, has_deferred: bool) -> None:
         """An epoch has run; its replies leave when they are durable, and the next epoch does not wait for that."""
@@ -320,3 +379,15 @@ class Runtime:
 
     def _stopped(self) -> ApplicationStopped:
         return ApplicationStopped(f"program {self.name!r} is not running; start it, or use it in a `with` block")
+
+
+def _counts(runner: Runner) -> dict[str, int]:
+    return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
+
+
+def _begins(reply: "Future[Any]") -> bool:
+    """Whether somebody waits for it: nobody, if it was withdrawn, or refused as the log has failed."""
+    try:
+        return not reply.done() and reply.set_running_or_notify_cancel()
+    except InvalidStateError:
+        return False

@@ -51,3 +51,16 @@ class Operators:
         """`FunctionFault` unless an entity of the operator can have this key."""
         operator = self.all[number]
         check_key(key, operator.name, operator.key_class)
+
+    def picture(self) -> list[dict[str, Any]]:
+        """Name, type of the keys, columns and functions of each, as JSON can say it."""
+        return [
+            {
+                "name": one.name,
+                "partitions": one.partitions,
+                "key": str(one.key_type),
+                "columns": [] if one.schema is None else one.schema.names,
+                "functions": sorted(one.functions),
+            }
+            for one in self.all
+        ]

@@ -22,10 +22,12 @@ _CODES: dict[type[TussockError], str] = {
     ours.ApplicationFenced: "FAILED_PRECONDITION",
     ours.ApplicationStopped: "FAILED_PRECONDITION",
     ours.Full: "RESOURCE_EXHAUSTED",
+    ours.FunctionFault: "INVALID_ARGUMENT",
     ours.NotDeterministic: "FAILED_PRECONDITION",
     ours.OutcomeUnknown: "UNKNOWN",
     ours.ProcedureError: "ABORTED",
     ours.ServiceUnavailable: "UNAVAILABLE",
+    ours.TransactionAborted: "ABORTED",
 }
 
 

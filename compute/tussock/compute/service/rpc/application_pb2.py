@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-tussock/compute/service/rpc/application.proto\x12\x16tussock.application.v1\"L\n\x08Requests\x12\x31\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.tussock.application.v1.Request\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"O\n\x07Replies\x12.\n\x07replies\x18\x01 \x03(\x0b\x32\x1d.tussock.application.v1.Reply\x12\x14\n\x0ctaken_before\x18\x02 \x01(\x04\"\xf5\x03\n\x07Request\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\r\x12\x30\n\x06submit\x18\n \x01(\x0b\x32\x1e.tussock.application.v1.SubmitH\x00\x12,\n\x04\x63\x61ll\x18\x0b \x01(\x0b\x32\x1c.tussock.application.v1.CallH\x00\x12.\n\x05trace\x18\x0c \x01(\x0b\x32\x1d.tussock.application.v1.TraceH\x00\x12\x39\n\x0bwindow_rows\x18\r \x01(\x0b\x32\".tussock.application.v1.WindowRowsH\x00\x12.\n\x05stats\x18\x0e \x01(\x0b\x32\x1d.tussock.application.v1.StatsH\x00\x12\x30\n\x06status\x18\x0f \x01(\x0b\x32\x1e.tussock.application.v1.StatusH\x00\x12.\n\x05pause\x18\x10 \x01(\x0b\x32\x1d.tussock.application.v1.PauseH\x00\x12\x30\n\x06resume\x18\x11 \x01(\x0b\x32\x1e.tussock.application.v1.ResumeH\x00\x12.\n\x05\x64rain\x18\x12 \x01(\x0b\x32\x1d.tussock.application.v1.DrainH\x00\x42\x06\n\x04what\"W\n\x06Submit\x12\x11\n\tprocedure\x18\x01 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x02 \x01(\x04\x12\x0f\n\x05\x61rrow\x18\x03 \x01(\x0cH\x00\x12\x0f\n\x05plain\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04rows\"\'\n\x04\x43\x61ll\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\"\x15\n\x05Trace\x12\x0c\n\x04last\x18\x01 \x01(\r\",\n\nWindowRows\x12\x0e\n\x06window\x18\x01 \x01(\t\x12\x0e\n\x06staged\x18\x02 \x01(\x08\"\x07\n\x05Stats\"\x08\n\x06Status\"\x07\n\x05Pause\"\x08\n\x06Resume\"\x07\n\x05\x44rain\"\xa3\x01\n\x05Reply\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x05plain\x18\x02 \x01(\x0cH\x00\x12\x0f\n\x05\x61rrow\x18\x03 \x01(\x0cH\x00\x12.\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1d.tussock.application.v1.ErrorH\x00\x12.\n\x05hello\x18\x05 \x01(\x0b\x32\x1d.tussock.application.v1.HelloH\x00\x42\x08\n\x06result\"C\n\x05\x45rror\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"\xcc\x01\n\x05Hello\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\r\n\x05layer\x18\x02 \x01(\t\x12\x19\n\x11message_bytes_max\x18\x03 \x01(\x04\x12\x17\n\x0foutstanding_max\x18\x04 \x01(\r\x12;\n\x07schemas\x18\x05 \x03(\x0b\x32*.tussock.application.v1.Hello.SchemasEntry\x1a.\n\x0cSchemasEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x32\xa7\x01\n\x0b\x41pplication\x12\x45\n\x03\x41sk\x12\x1f.tussock.application.v1.Request\x1a\x1d.tussock.application.v1.Reply\x12Q\n\x08\x43onverse\x12 .tussock.application.v1.Requests\x1a\x1f.tussock.application.v1.Replies(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-tussock/compute/service/rpc/application.proto\x12\x16tussock.application.v1\"L\n\x08Requests\x12\x31\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.tussock.application.v1.Request\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"O\n\x07Replies\x12.\n\x07replies\x18\x01 \x03(\x0b\x32\x1d.tussock.application.v1.Reply\x12\x14\n\x0ctaken_before\x18\x02 \x01(\x04\"\xc3\x05\n\x07Request\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\r\x12\x30\n\x06submit\x18\n \x01(\x0b\x32\x1e.tussock.application.v1.SubmitH\x00\x12,\n\x04\x63\x61ll\x18\x0b \x01(\x0b\x32\x1c.tussock.application.v1.CallH\x00\x12.\n\x05trace\x18\x0c \x01(\x0b\x32\x1d.tussock.application.v1.TraceH\x00\x12\x39\n\x0bwindow_rows\x18\r \x01(\x0b\x32\".tussock.application.v1.WindowRowsH\x00\x12.\n\x05stats\x18\x0e \x01(\x0b\x32\x1d.tussock.application.v1.StatsH\x00\x12\x30\n\x06status\x18\x0f \x01(\x0b\x32\x1e.tussock.application.v1.StatusH\x00\x12.\n\x05pause\x18\x10 \x01(\x0b\x32\x1d.tussock.application.v1.PauseH\x00\x12\x30\n\x06resume\x18\x11 \x01(\x0b\x32\x1e.tussock.application.v1.ResumeH\x00\x12.\n\x05\x64rain\x18\x12 \x01(\x0b\x32\x1d.tussock.application.v1.DrainH\x00\x12,\n\x04send\x18\x13 \x01(\x0b\x32\x1c.tussock.application.v1.SendH\x00\x12\x35\n\tsend_many\x18\x14 \x01(\x0b\x32 .tussock.application.v1.SendManyH\x00\x12.\n\x05query\x18\x15 \x01(\x0b\x32\x1d.tussock.application.v1.QueryH\x00\x12\x37\n\ncall_graph\x18\x16 \x01(\x0b\x32!.tussock.application.v1.CallGraphH\x00\x42\x06\n\x04what\"W\n\x06Submit\x12\x11\n\tprocedure\x18\x01 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x02 \x01(\x04\x12\x0f\n\x05\x61rrow\x18\x03 \x01(\x0cH\x00\x12\x0f\n\x05plain\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04rows\"\'\n\x04\x43\x61ll\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\"\x15\n\x05Trace\x12\x0c\n\x04last\x18\x01 \x01(\r\",\n\nWindowRows\x12\x0e\n\x06window\x18\x01 \x01(\t\x12\x0e\n\x06staged\x18\x02 \x01(\x08\"\x07\n\x05Stats\"\x08\n\x06Status\"\x07\n\x05Pause\"\x08\n\x06Resume\"\x07\n\x05\x44rain\"^\n\x04Send\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x10\n\x08\x66unction\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\x0c\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"=\n\x08SendMany\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12\r\n\x05\x61rrow\x18\x03 \x01(\x0c\"&\n\x05Query\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\"9\n\tCallGraph\x12\x14\n\nrequest_id\x18\x01 \x01(\tH\x00\x12\r\n\x03tid\x18\x02 \x01(\x04H\x00\x42\x07\n\x05which\"\xa3\x01\n\x05Reply\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x05plain\x18\x02 \x01(\x0cH\x00\x12\x0f\n\x05\x61rrow\x18\x03 \x01(\x0cH\x00\x12.\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1d.tussock.application.v1.ErrorH\x00\x12.\n\x05hello\x18\x05 \x01(\x0b\x32\x1d.tussock.application.v1.HelloH\x00\x42\x08\n\x06result\"C\n\x05\x45rror\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"\xcc\x01\n\x05Hello\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\r\n\x05layer\x18\x02 \x01(\t\x12\x19\n\x11message_bytes_max\x18\x03 \x01(\x04\x12\x17\n\x0foutstanding_max\x18\x04 \x01(\r\x12;\n\x07schemas\x18\x05 \x03(\x0b\x32*.tussock.application.v1.Hello.SchemasEntry\x1a.\n\x0cSchemasEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x32\xa7\x01\n\x0b\x41pplication\x12\x45\n\x03\x41sk\x12\x1f.tussock.application.v1.Request\x1a\x1d.tussock.application.v1.Reply\x12Q\n\x08\x43onverse\x12 .tussock.application.v1.Requests\x1a\x1f.tussock.application.v1.Replies(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,33 +38,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLIES']._serialized_start=151
   _globals['_REPLIES']._serialized_end=230
   _globals['_REQUEST']._serialized_start=233
-  _globals['_REQUEST']._serialized_end=734
-  _globals['_SUBMIT']._serialized_start=736
-  _globals['_SUBMIT']._serialized_end=823
-  _globals['_CALL']._serialized_start=825
-  _globals['_CALL']._serialized_end=864
-  _globals['_TRACE']._serialized_start=866
-  _globals['_TRACE']._serialized_end=887
-  _globals['_WINDOWROWS']._serialized_start=889
-  _globals['_WINDOWROWS']._serialized_end=933
-  _globals['_STATS']._serialized_start=935
-  _globals['_STATS']._serialized_end=942
-  _globals['_STATUS']._serialized_start=944
-  _globals['_STATUS']._serialized_end=952
-  _globals['_PAUSE']._serialized_start=954
-  _globals['_PAUSE']._serialized_end=961
-  _globals['_RESUME']._serialized_start=963
-  _globals['_RESUME']._serialized_end=971
-  _globals['_DRAIN']._serialized_start=973
-  _globals['_DRAIN']._serialized_end=980
-  _globals['_REPLY']._serialized_start=983
-  _globals['_REPLY']._serialized_end=1146
-  _globals['_ERROR']._serialized_start=1148
-  _globals['_ERROR']._serialized_end=1215
-  _globals['_HELLO']._serialized_start=1218
-  _globals['_HELLO']._serialized_end=1422
-  _globals['_HELLO_SCHEMASENTRY']._serialized_start=1376
-  _globals['_HELLO_SCHEMASENTRY']._serialized_end=1422
-  _globals['_APPLICATION']._serialized_start=1425
-  _globals['_APPLICATION']._serialized_end=1592
+  _globals['_REQUEST']._serialized_end=940
+  _globals['_SUBMIT']._serialized_start=942
+  _globals['_SUBMIT']._serialized_end=1029
+  _globals['_CALL']._serialized_start=1031
+  _globals['_CALL']._serialized_end=1070
+  _globals['_TRACE']._serialized_start=1072
+  _globals['_TRACE']._serialized_end=1093
+  _globals['_WINDOWROWS']._serialized_start=1095
+  _globals['_WINDOWROWS']._serialized_end=1139
+  _globals['_STATS']._serialized_start=1141
+  _globals['_STATS']._serialized_end=1148
+  _globals['_STATUS']._serialized_start=1150
+  _globals['_STATUS']._serialized_end=1158
+  _globals['_PAUSE']._serialized_start=1160
+  _globals['_PAUSE']._serialized_end=1167
+  _globals['_RESUME']._serialized_start=1169
+  _globals['_RESUME']._serialized_end=1177
+  _globals['_DRAIN']._serialized_start=1179
+  _globals['_DRAIN']._serialized_end=1186
+  _globals['_SEND']._serialized_start=1188
+  _globals['_SEND']._serialized_end=1282
+  _globals['_SENDMANY']._serialized_start=1284
+  _globals['_SENDMANY']._serialized_end=1345
+  _globals['_QUERY']._serialized_start=1347
+  _globals['_QUERY']._serialized_end=1385
+  _globals['_CALLGRAPH']._serialized_start=1387
+  _globals['_CALLGRAPH']._serialized_end=1444
+  _globals['_REPLY']._serialized_start=1447
+  _globals['_REPLY']._serialized_end=1610
+  _globals['_ERROR']._serialized_start=1612
+  _globals['_ERROR']._serialized_end=1679
+  _globals['_HELLO']._serialized_start=1682
+  _globals['_HELLO']._serialized_end=1886
+  _globals['_HELLO_SCHEMASENTRY']._serialized_start=1840
+  _globals['_HELLO_SCHEMASENTRY']._serialized_end=1886
+  _globals['_APPLICATION']._serialized_start=1889
+  _globals['_APPLICATION']._serialized_end=2056
 # @@protoc_insertion_point(module_scope)

@@ -23,7 +23,7 @@ class Replies(_message.Message):
     def __init__(self, replies: _Optional[_Iterable[_Union[Reply, _Mapping]]] = ..., taken_before: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("number", "deadline_ms", "submit", "call", "trace", "window_rows", "stats", "status", "pause", "resume", "drain")
+    __slots__ = ("number", "deadline_ms", "submit", "call", "trace", "window_rows", "stats", "status", "pause", "resume", "drain", "send", "send_many", "query", "call_graph")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,10 @@ class Request(_message.Message):
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    SEND_MANY_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    CALL_GRAPH_FIELD_NUMBER: _ClassVar[int]
     number: int
     deadline_ms: int
     submit: Submit
@@ -46,7 +50,11 @@ class Request(_message.Message):
     pause: Pause
     resume: Resume
     drain: Drain
-    def __init__(self, number: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., trace: _Optional[_Union[Trace, _Mapping]] = ..., window_rows: _Optional[_Union[WindowRows, _Mapping]] = ..., stats: _Optional[_Union[Stats, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+    send: Send
+    send_many: SendMany
+    query: Query
+    call_graph: CallGraph
+    def __init__(self, number: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., trace: _Optional[_Union[Trace, _Mapping]] = ..., window_rows: _Optional[_Union[WindowRows, _Mapping]] = ..., stats: _Optional[_Union[Stats, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., send_many: _Optional[_Union[SendMany, _Mapping]] = ..., query: _Optional[_Union[Query, _Mapping]] = ..., call_graph: _Optional[_Union[CallGraph, _Mapping]] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("procedure", "batch_id", "arrow", "plain")
@@ -101,6 +109,46 @@ class Resume(_message.Message):
 class Drain(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Send(_message.Message):
+    __slots__ = ("operator", "key", "function", "arguments", "request_id")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    operator: str
+    key: bytes
+    function: str
+    arguments: bytes
+    request_id: str
+    def __init__(self, operator: _Optional[str] = ..., key: _Optional[bytes] = ..., function: _Optional[str] = ..., arguments: _Optional[bytes] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SendMany(_message.Message):
+    __slots__ = ("operator", "function", "arrow")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    operator: str
+    function: str
+    arrow: bytes
+    def __init__(self, operator: _Optional[str] = ..., function: _Optional[str] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+
+class Query(_message.Message):
+    __slots__ = ("operator", "key")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    operator: str
+    key: bytes
+    def __init__(self, operator: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class CallGraph(_message.Message):
+    __slots__ = ("request_id", "tid")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tid: int
+    def __init__(self, request_id: _Optional[str] = ..., tid: _Optional[int] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("number", "plain", "arrow", "error", "hello")

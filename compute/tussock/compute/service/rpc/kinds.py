@@ -39,6 +39,10 @@ KINDS: dict[str, Role] = {
     "pause": Role.ADMIN,
     "resume": Role.ADMIN,
     "drain": Role.ADMIN,
+    "send": _WRITERS,
+    "send_many": _WRITERS,
+    "query": _READERS,
+    "call_graph": _READERS,
 }
 """By the field of `Request.what`. Every caller who may read sees the status."""
 

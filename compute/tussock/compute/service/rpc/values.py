@@ -10,7 +10,7 @@ from tussock.compute.service.rpc.arrow_messages import read_table
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
 from tussock.statestore.errors import InvalidOption, MessageTooLarge, SchemaMismatch
 
-__all__ = ["arrow_bytes", "get_rows", "plain_arguments", "reply_value", "set_result"]
+__all__ = ["arrow_bytes", "get_rows", "plain_arguments", "plain_list", "plain_value", "reply_value", "set_result"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -40,12 +40,25 @@ def get_rows(submit: pb.Submit) -> Any:
 
 def plain_arguments(call: pb.Call) -> list[Any]:
     """The arguments of a call; `InvalidOption` if the bytes are none."""
-    what = f"call procedure {call.name!r:.120}"
-    _check_plain(call.arguments, what)
+    return plain_list(call.arguments, f"call procedure {call.name!r:.120}")
+
+
+def plain_list(data: bytes, what: str) -> list[Any]:
+    """Arguments, none without bytes; `InvalidOption` if the bytes are no array."""
+    _check_plain(data, what)
     try:
-        return _decode_list(call.arguments) if call.arguments else []
+        return _decode_list(data) if data else []
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidOption(f"{what}: its arguments are no array in MessagePack: {error}") from None
+
+
+def plain_value(data: bytes, what: str) -> Any:
+    """One value, such as a key; `InvalidOption` if the bytes are none."""
+    _check_plain(data, what)
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidOption(f"{what}: {len(data):,} bytes are no value in MessagePack: {error}") from None
 
 
 def set_result(reply: pb.Reply, value: Any, bytes_max: int) -> None:

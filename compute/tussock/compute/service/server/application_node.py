@@ -28,6 +28,8 @@ log = get_logger("tussock.application")
 FAILURES_SHOWN = 20
 ENVELOPE_BYTES = 1024
 """Of a message beside its rows, or its reply."""
+_OF_NODE = frozenset({"status", "pause", "resume", "drain"})
+"""Kinds of requests that each layer answers in the same way."""
 
 
 class Asked(NamedTuple):
@@ -80,7 +82,7 @@ class ApplicationNode:
 
     def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
         """Ask the application, or the node; in any thread. Raises a `TussockError`."""
-        if kind in ("submit", "call", "trace", "window_rows", "stats"):
+        if kind not in _OF_NODE:
             return self.layer.begin(kind, request)
         done: Future[Any] = Future()
         if kind == "pause":

@@ -4,18 +4,22 @@
 |---|---|---|
 | `/`, `/static/...` | the page: files of this package, nothing of the application | no |
 | `/status` | the status as JSON | yes |
+| `/call-graph` | of functions, what a transaction called, as JSON | yes |
 | `/metrics` | metrics in Prometheus' text format | yes |
 | `/healthz` | 200 while the process lives | no |
 | `/readyz` | 200 while requests are taken, else 503 with the reason | no |
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from importlib import resources
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import KINDS
 from tussock.compute.service.server.application_node import ApplicationNode
 from tussock.meta.server.auth.authentication import Authenticator, Presented
@@ -25,6 +29,7 @@ from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticate
 __all__ = ["make_pages"]
 
 REQUEST_BYTES_MAX = 4096
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,6 +42,7 @@ def make_pages(node: ApplicationNode, authenticator: Authenticator) -> web.Appli
     app.router.add_get("/", pages.page)
     app.router.add_get("/static/{name}", pages.static)
     app.router.add_get("/status", pages.status)
+    app.router.add_get("/call-graph", pages.call_graph)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
@@ -61,8 +67,18 @@ class _NodePages:
 
     async def status(self, request: web.Request) -> web.Response:
         self._check(request)
-        body = msgspec.json.encode(self._node.status())
-        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+        return _json(self._node.status())
+
+    async def call_graph(self, request: web.Request) -> web.Response:
+        self._check(request, "call_graph")
+        request_id, tid = request.query.get("request_id"), request.query.get("tid")
+        if (request_id is None) == (tid is None) or (tid is not None and not _NUMBER.fullmatch(tid)):
+            raise web.HTTPBadRequest(text="expected request_id=ID or tid=NUMBER\n")
+        graph = pb.CallGraph(request_id=request_id) if tid is None else pb.CallGraph(tid=int(tid))
+        if problem := self._node.obstacle():
+            raise web.HTTPServiceUnavailable(text=f"the application {problem}\n")
+        found = await asyncio.wrap_future(self._node.begin("call_graph", pb.Request(call_graph=graph)))
+        return _json(found)
 
     async def metrics(self, request: web.Request) -> web.Response:
         self._check(request)
@@ -85,11 +101,16 @@ class _NodePages:
             body=self._files[name], content_type=kind, charset="utf-8", headers={"Cache-Control": "no-cache"}
         )
 
-    def _check(self, request: web.Request) -> None:
+    def _check(self, request: web.Request, kind: str = "status") -> None:
         presented = Presented(request.headers.get("Authorization"), certificate_names_of(request))
         caller = self._authenticator.authenticate(presented)
-        if not caller.roles & KINDS["status"]:
-            raise AccessDenied(f"{caller.identity!r} has no role", caller.identity, "status")
+        if not caller.roles & KINDS[kind]:
+            raise AccessDenied(f"{caller.identity!r} has no role", caller.identity, kind)
+
+
+def _json(value: Any) -> web.Response:
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 @web.middleware

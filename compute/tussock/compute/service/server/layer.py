@@ -13,7 +13,7 @@ class ServedLayer(Protocol):
 
     name: str
     layer: str
-    """`procedures`."""
+    """`procedures` or `functions`."""
     store_url: str
 
     def start(self) -> None:

@@ -75,7 +75,10 @@ _COUNTERS = {
     "records": "Records of the input log.",
     "log_writes": "Objects of the input log.",
     "commits": "Store epochs committed.",
+    "epochs": "Epochs of functions.",
+    "deferrals": "How often a transaction of functions had to wait for the next epoch.",
 }
+_PHASES = ("lock_free", "locked", "batched", "aborted")
 
 
 class _StatusMetrics(Collector):
@@ -98,6 +101,12 @@ class _StatusMetrics(Collector):
             yield GaugeMetricFamily(f"tussock_application_{name}", text, value=float(found[name]))
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"tussock_application_{name}", text, value=float(found.get(name, 0)))
+        transactions = CounterMetricFamily(
+            "tussock_application_transactions", "Transactions of functions that ended.", labels=["phase"]
+        )
+        for phase in _PHASES:
+            transactions.add_metric([phase], float(found.get(phase, 0)))
+        yield transactions
         batches = GaugeMetricFamily(
             "tussock_application_last_batch", "Id of the newest batch of a border procedure.", labels=["procedure"]
         )

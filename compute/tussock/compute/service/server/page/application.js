@@ -84,9 +84,22 @@ function graph(procedures) {
   return drawn("svg", { width, height, role: "img", "aria-label": "Graph of procedures" }, ...parts);
 }
 
+// Of functions: epochs, and how their transactions ended.
+function phases(status) {
+  const batched = status.batched ? `${number(status.batched)} in batches` : "";
+  return [
+    ["Epochs", number(status.epochs), `newest ${number(status.epoch)}`],
+    ["Lock-free", number(status.lock_free), batched],
+    ["Lock phase", number(status.locked), ""],
+    ["Aborted", number(status.aborted), ""],
+    ["Deferrals", number(status.deferrals), `${number(status.deferred)} wait`],
+  ];
+}
+
 function counts(status) {
   const uptime = Math.max(0, Math.round((status.now_ms - status.started_ms) / 1000));
   return [
+    ...(status.layer === "functions" ? phases(status) : []),
     ["Waiting", number(status.waiting), "not begun"],
     ["Outstanding", number(status.outstanding), `${number(status.outstanding_bytes)} bytes`],
     ["Conversations", number(status.conversations), ""],
@@ -98,7 +111,34 @@ function counts(status) {
   );
 }
 
+function functions(status) {
+  const transactions = (status.transactions ?? []).slice(-TRACE_SHOWN).reverse();
+  const lines = transactions.map((one) => [
+    number(one.tid), `${one.operator} ${one.key}: ${one.function}`, number(one.calls), one.error ? `${one.phase}: ${one.error}` : one.phase,
+  ]);
+  find("transactions").replaceChildren(table(["#number", "function", "#calls", "phase"], lines, "none yet"));
+  const hot = (status.hot ?? []).map(([operator, key, count]) => [operator, String(key), number(count)]);
+  find("hot").replaceChildren(table(["operator", "key", "#lost here"], hot, "none"));
+}
+
+// The calls of one transaction, each under the one that made it.
+function callGraph(found) {
+  if (found === null) return [element("p", { className: "dim", textContent: "not among the newest transactions" })];
+  const depth = [];
+  const lines = found.calls.map((one, at) => {
+    depth[at] = one.caller < 0 ? 0 : depth[one.caller] + 1;
+    const caller = one.caller < 0 ? "" : String(one.caller + 1);
+    return [number(at + 1), `${"\u2003".repeat(depth[at])}${one.operator} ${one.key}: ${one.function}`, one.is_awaited ? "awaited" : "", caller, one.share];
+  });
+  const told = `Transaction ${number(found.tid)}, epoch ${number(found.epoch)}, ${found.phase}, ${number(found.runs)} run${found.runs === 1 ? "" : "s"}. ${found.error}`;
+  return [element("p", { textContent: told }), table(["#", "call", "", "#caller", "#share"], lines, "none")];
+}
+
 function show(status) {
+  const isFunctions = status.layer === "functions";
+  for (const one of document.querySelectorAll(".of-procedures")) one.hidden = isFunctions;
+  for (const one of document.querySelectorAll(".of-functions")) one.hidden = !isFunctions;
+  functions(status);
   document.title = `${status.application} - Tussock`;
   find("name").textContent = `${status.application} (${status.layer}${status.recovery ? `, ${status.recovery} recovery` : ""})`;
   find("state").textContent = status.state;
@@ -122,10 +162,14 @@ function trouble(text) {
   find("trouble").hidden = !text;
 }
 
-async function poll() {
+function ask(path) {
   const token = sessionStorage.getItem("token");
+  return fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+}
+
+async function poll() {
   try {
-    const answer = await fetch("status", { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    const answer = await ask("status");
     find("ask").hidden = answer.status !== 401 && answer.status !== 403;
     if (answer.ok) show(await answer.json());
     else trouble((await answer.json()).message);
@@ -139,5 +183,18 @@ find("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", find("token").value);
   find("token").value = "";
+});
+find("calls-of").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const which = find("which").value.trim();
+  // Ids that clients make are no numbers.
+  const name = /^[0-9]{1,18}$/.test(which) ? "tid" : "request_id";
+  try {
+    const answer = await ask(`call-graph?${name}=${encodeURIComponent(which)}`);
+    if (!answer.ok) throw new Error();
+    find("calls").replaceChildren(...callGraph(await answer.json()));
+  } catch {
+    find("calls").replaceChildren(element("p", { className: "dim", textContent: "The application does not tell." }));
+  }
 });
 poll();

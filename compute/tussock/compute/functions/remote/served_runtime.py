@@ -1,0 +1,135 @@
+"""A `Runtime` as the node of `tussock serve` sees it."""
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tussock.compute.applications.errors import Full, FunctionFault
+from tussock.compute.applications.log_writer import give
+from tussock.compute.applications.program import Outcome
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.arrow_messages import read_table
+from tussock.compute.service.rpc.values import plain_list, plain_value
+from tussock.statestore.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tussock.compute.functions.runtime import Runtime
+
+__all__ = ["ROWS_MAX", "ServedRuntime"]
+
+ROWS_MAX = 10_000
+"""Of a `SendMany` for a function that takes one request at a time; a batch function takes more."""
+AGAIN_MS = 50
+
+
+class ServedRuntime:
+    """A `ServedLayer`."""
+
+    layer = "functions"
+
+    def __init__(self, runtime: "Runtime", store_url: str) -> None:
+        """Not started yet."""
+        self.name = runtime.name
+        self.store_url = store_url
+        self._runtime = runtime
+
+    def start(self) -> None:
+        """Recover, and begin to take requests."""
+        self._runtime.start()
+
+    def stop(self) -> None:
+        """Run what was taken, commit, end."""
+        self._runtime.stop()
+
+    def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
+        """Ask the program; of a request with an id `cancel` does nothing, as others may wait for the same one."""
+        runtime = self._runtime
+        if kind == "send":
+            return self._send(request.send)
+        if kind == "send_many":
+            return self._send_many(request.send_many)
+        if kind == "query":
+            query = request.query
+            return runtime.query_async(query.operator, plain_value(query.key, _what(query.operator)))
+        done: Future[Any] = Future()
+        if kind == "stats":
+            done.set_result(runtime.stats())
+        elif kind == "call_graph":
+            graph = request.call_graph
+            is_tid = graph.WhichOneof("which") == "tid"
+            done.set_result(
+                runtime.call_graph(tid=graph.tid) if is_tid else runtime.call_graph(request_id=graph.request_id)
+            )
+        else:
+            raise InvalidOption(f"a program of functions has no request {kind!r}")
+        return done
+
+    def schemas(self) -> dict[str, bytes]:
+        """None: arguments have no schema."""
+        return {}
+
+    def pause(self) -> None:
+        """Take requests, and run none."""
+        self._runtime.pause()
+
+    def resume(self) -> None:
+        """Run requests again."""
+        self._runtime.resume()
+
+    def status(self) -> dict[str, Any]:
+        """How the program is."""
+        return self._runtime.status()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended the program."""
+        return self._runtime.failure
+
+    def _send(self, send: pb.Send) -> "Future[Any]":
+        what = f"function {send.operator!r:.120}.{send.function!r:.120}"
+        key = plain_value(send.key, what)
+        arguments = plain_list(send.arguments, what)
+        self._check_room(1)
+        request_id = send.request_id or None
+        reply = self._runtime.send(send.operator, key, send.function, *arguments, request_id=request_id)
+        return reply if request_id is None else _alone(reply)
+
+    def _send_many(self, sent: pb.SendMany) -> "Future[Any]":
+        what = f"function {sent.operator!r:.120}.{sent.function!r:.120}"
+        table = read_table(sent.arrow, what)
+        if not table.num_columns:
+            raise FunctionFault(f"{what}: a table without columns; expected the keys as the first one")
+        keys, columns = table.column(0), table.select(range(1, table.num_columns))
+        given: pa.Table | None = columns if columns.num_columns else None
+        if self._runtime.is_batch(sent.operator, sent.function):
+            return self._runtime.send_many_async(sent.operator, sent.function, keys, given)
+        if table.num_rows > ROWS_MAX:
+            raise FunctionFault(
+                f"{what}: {table.num_rows:,} requests; at most {ROWS_MAX:,} fit, send the rest after them"
+            )
+        self._check_room(table.num_rows)
+        return _alone(self._runtime.send_many_async(sent.operator, sent.function, keys, given))
+
+    def _check_room(self, requests: int) -> None:
+        """The caller is the node's loop, which must not wait."""
+        if self._runtime.room < requests:
+            raise Full(f"too many requests wait already; this one did not begin: try again in {AGAIN_MS} ms", AGAIN_MS)
+
+
+def _what(operator: str) -> str:
+    return f"a key of operator {operator!r:.120}"
+
+
+def _alone(shared: "Future[Any]") -> "Future[Any]":
+    """A future of the same reply that can be given up without taking it from others."""
+    mine: Future[Any] = Future()
+    mine.set_running_or_notify_cancel()
+
+    def ended(reply: "Future[Any]") -> None:
+        error = reply.exception()
+        assert error is None or isinstance(error, Exception)
+        give(mine, Outcome(error=error) if error is not None else Outcome(value=reply.result()))
+
+    shared.add_done_callback(ended)
+    return mine

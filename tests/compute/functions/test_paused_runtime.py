@@ -1,0 +1,75 @@
+"""Requests of a runtime that wait: in a pause, for a caller that withdraws them, and when there are too many."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from support.applications.served_bank import START, bank
+from tussock.compute import functions as fn
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.compute.service.rpc.values import arrow_bytes
+from tussock.statestore import StateStore, connect
+
+SECONDS = 120
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    with connect((tmp_path / "store").as_uri(), compaction=False) as opened:
+        yield opened
+
+
+def test_a_pause_holds_epochs_back_and_a_stop_ends_it(store: StateStore) -> None:
+    """Looks answer meanwhile; what waits at the stop runs."""
+    with bank(store) as runtime:
+        runtime.pause()
+        kept = runtime.send("account", "p0", "transfer", "p1", 10)
+        assert runtime.query("account", "p0") == {"balance": START}
+        assert (runtime.status()["state"], runtime.stats()["waiting"]) == ("paused", 1)
+        runtime.resume()
+        assert kept.result(SECONDS) == START - 10
+        assert runtime.status()["state"] == "running"
+        runtime.pause()
+        last = runtime.send("account", "p0", "transfer", "p1", 10)
+    assert last.result(SECONDS) == START - 20
+    assert runtime.status()["state"] == "stopped"
+    for ask in (runtime.pause, runtime.resume):
+        with pytest.raises(fn.ApplicationStopped):
+            ask()
+
+
+def test_what_is_withdrawn_before_its_epoch_does_not_run(store: StateStore) -> None:
+    """The others of its epoch do, and its id is free for another request."""
+    with bank(store) as runtime:
+        runtime.pause()
+        withdrawn = runtime.send("account", "p0", "transfer", "p1", 10, request_id="one")
+        kept = runtime.send("account", "p0", "transfer", "p1", 1)
+        assert withdrawn.cancel()
+        again = runtime.send("account", "p0", "transfer", "p1", 2, request_id="one")
+        runtime.resume()
+        assert (kept.result(SECONDS), again.result(SECONDS)) == (START - 1, START - 3)
+        assert not kept.cancel()
+        assert runtime.stats()["lock_free"] + runtime.stats()["locked"] == 2
+        assert runtime.query("account", "p0") == {"balance": START - 3}
+
+
+def test_a_node_refuses_what_has_no_room(store: StateStore) -> None:
+    """Its loop must not wait: five times ten thousand requests wait in a pause, and one more is `Full`."""
+    keys = [f"k{at}" for at in range(10_000)]
+    many = pb.SendMany(
+        operator="cell", function="write", arrow=arrow_bytes(pa.table({"": keys, "value": range(10_000)}))
+    )
+    one = pb.Send(operator="cell", key=b"\xa1k", function="value")
+    with bank(store) as runtime:
+        served = runtime.served()
+        runtime.pause()
+        futures = [served.begin("send_many", pb.Request(send_many=many)) for _ in range(5)]
+        for kind, request in (("send_many", pb.Request(send_many=many)), ("send", pb.Request(send=one))):
+            with pytest.raises(fn.Full):
+                served.begin(kind, request)
+        runtime.resume()
+        assert [future.result(SECONDS).num_rows for future in futures] == [10_000] * 5
+        assert served.begin("send", pb.Request(send=one)).result(SECONDS) is None
+        assert runtime.query("cell", "k9999") == {"value": 9999}

@@ -1,0 +1,288 @@
+"""`tussock serve` runs a program of functions, and `fn.Client` has the calls of the local `Runtime`."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from support.applications.serve_process import ServeProcess
+from support.applications.served_bank import bank
+from tussock.compute import functions as fn
+from tussock.compute import procedures as ps
+from tussock.compute.service.rpc import application_pb2 as pb
+from tussock.meta.server.auth.tokens import create_token
+from tussock.statestore import AccessDenied, InvalidOption, SchemaMismatch, TussockError, connect
+from tussock.statestore.base.system import RealSystem
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+SECONDS = 60
+APP = "support.applications.served_bank:make"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    with ServeProcess((tmp_path_factory.mktemp("served") / "store").as_uri(), app=APP) as process:
+        yield process
+
+
+@pytest.fixture
+def client(node: ServeProcess) -> Iterator[fn.Client]:
+    with fn.Client(node.address) as found:
+        yield found
+
+
+def error_of(future: "Future[Any]") -> Any:
+    error = future.exception(SECONDS)
+    assert error is not None
+    return error
+
+
+def story(program: Any) -> list[Any]:
+    """What a program answers to requests of all kinds; errors as their class, text and facts."""
+
+    def told(ask: Any) -> Any:
+        try:
+            found = ask()
+            return found.result(SECONDS) if isinstance(found, Future) else found
+        except TussockError as error:
+            return type(error).__name__, str(error), error.args[1:]
+
+    asked = [
+        lambda: program.send("account", "p0", "transfer", "p1", 30),
+        lambda: program.send("account", "p0", "transfer", "p1", 1000),
+        lambda: program.send("account", "p0", "transfer", "p1", 5, request_id="story-1"),
+        lambda: program.send("account", "p0", "transfer", "p1", 5, request_id="story-1"),
+        lambda: program.send("account", "p0", "transfer", "p1"),
+        lambda: program.send("account", "p0", "begin", "much"),
+        lambda: program.send("account", 7, "credit", 1),
+        lambda: program.send("account", "p0", "steal", 1),
+        lambda: program.send("vault", "p0", "credit", 1),
+        lambda: program.send("purse", 1, "give"),
+        lambda: program.send("purse", 1 << 70, "fill", 1),
+        lambda: program.send("cell", "c", "write", {"a": [None, True, 1.5, b"\x00", "ü"]}),
+        lambda: program.send("cell", "c", "value"),
+        lambda: program.send("cell", "c", "write", {1: 2}),
+        lambda: program.query("account", "p0"),
+        lambda: program.query("account", "nobody"),
+        lambda: program.query("account", b"p0"),
+        lambda: program.query("vault", "p0"),
+        lambda: program.send_many("account", "credit", ["p2", "p3"], {"amount": [1, 2]}).to_pylist(),
+        lambda: program.send_many("cell", "value", pa.array(["c", "d"])).to_pylist(),
+        lambda: program.send_many("account", "transfer", ["p2"], {"to": ["p3"], "n": [1000]}).to_pylist(),
+        lambda: program.send_many("account", "credit", ["p2", "p3"], {"amount": [1]}),
+        lambda: program.send_many("purse", "fill", [1, 2, 3], {"coins": [10, 20, 30]}).to_pylist(),
+        lambda: program.send_many("purse", "give", [1, 2], {"to": [2, 3], "coins": [4, 100]}).to_pylist(),
+        lambda: program.send_many("purse", "give", [1], {"coins": [4]}),
+        lambda: program.send_many("purse", "give", ["x"], {"to": [2], "coins": [4]}),
+        lambda: program.query("purse", 2),
+        lambda: program.call_graph("story-1"),
+        lambda: program.call_graph("unknown"),
+        lambda: program.call_graph(tid=10**12),
+    ]
+    return [told(ask) for ask in asked]
+
+
+def test_every_call_comes_back_as_from_the_local_runtime(tmp_path: Path) -> None:
+    """Replies, aborts, refusals, states, tables and call graphs are equal."""
+    with connect((tmp_path / "local").as_uri()) as store, bank(store) as runtime:
+        local = story(runtime)
+    with (
+        ServeProcess((tmp_path / "served").as_uri(), app=APP) as node,
+        fn.Client(node.address) as client,
+    ):
+        served = story(client)
+        graph = client.call_graph(tid=1)
+    assert served == local
+    assert graph is not None
+    assert [one["function"] for one in graph["calls"]] == ["transfer", "credit"]
+
+
+def test_an_abort_has_its_facts(client: fn.Client) -> None:
+    """Class of what was raised, operator, key and function."""
+    error = error_of(client.send("account", "p9", "transfer", "p8", 10_000))
+    assert type(error) is fn.TransactionAborted
+    assert str(error) == "not enough credit: p9"
+    assert (error.kind, error.operator, error.key, error.function) == ("NotEnough", "account", "p9", "transfer")
+
+
+def test_what_no_message_can_have_is_refused_by_the_client(client: fn.Client) -> None:
+    """Names, keys, arguments and ids, before anything is sent."""
+    for bad in (
+        lambda: client.send(3, "p0", "credit", 1),  # type: ignore[arg-type]
+        lambda: client.send("\ud800", "p0", "credit", 1),
+        lambda: client.send("account", 1.5, "credit", 1),  # type: ignore[arg-type]
+        lambda: client.send("account", "p0", "credit", {1, 2}),
+        lambda: client.send("account", "p0", "credit", "x" * (1 << 20)),
+        lambda: client.send_many("account", "credit", [1, "p0"]),
+        lambda: client.query("account", None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(fn.FunctionFault):
+            bad()
+    for unfit in ("", "x" * 201, 5):
+        with pytest.raises(InvalidOption):
+            client.send("account", "p0", "credit", 1, request_id=unfit)  # type: ignore[arg-type]
+    for many in ({}, {"request_id": "a", "tid": 1}, {"tid": -1}):
+        with pytest.raises(InvalidOption):
+            client.call_graph(**many)
+    with pytest.raises(InvalidOption):
+        fn.Client("a:1,b:2")
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (pb.Request(send=pb.Send(operator="account", key=b"\xc1", function="credit")), InvalidOption),
+        (pb.Request(send=pb.Send(operator="account", function="credit")), InvalidOption),
+        (pb.Request(send=pb.Send(operator="account", key=b"\x91" * 5000, function="credit")), InvalidOption),
+        (
+            pb.Request(send=pb.Send(operator="account", key=b"\xa1p", function="credit", arguments=b"\x01")),
+            InvalidOption,
+        ),
+        (
+            pb.Request(send=pb.Send(operator="account", key=b"\xa1p", function="credit", request_id="x" * 300)),
+            fn.FunctionFault,
+        ),
+        (pb.Request(send_many=pb.SendMany(operator="account", function="credit", arrow=b"rows")), SchemaMismatch),
+        (pb.Request(query=pb.Query(operator="account")), InvalidOption),
+        (pb.Request(trace=pb.Trace(last=1)), InvalidOption),
+        (pb.Request(submit=pb.Submit(procedure="account")), InvalidOption),
+    ],
+    ids=lambda value: "" if isinstance(value, type) else value.WhichOneof("what"),
+)
+def test_bytes_that_mean_nothing_are_refused(client: fn.Client, request_: pb.Request, kind: type[Exception]) -> None:
+    """Each with an error that names it, and the node goes on."""
+    before = client.stats()["tid"]
+    assert isinstance(error_of(client.ask(request_, is_repeatable=True)), kind)
+    assert client.stats()["tid"] == before
+
+
+def test_a_send_many_of_a_plain_function_has_a_limit(client: fn.Client) -> None:
+    """Ten thousand requests, since each is one transaction; a batch function takes more."""
+    with pytest.raises(fn.FunctionFault, match="10,000"):
+        client.send_many("account", "credit", ["p0"] * 10_001, {"amount": [1] * 10_001})
+    replies = client.send_many("purse", "give", range(20_000), {"to": range(20_000, 40_000), "coins": [0] * 20_000})
+    assert replies.num_rows == 20_000
+
+
+def test_requests_wait_in_a_pause_and_looks_do_not(client: fn.Client, node: ServeProcess) -> None:
+    """A request that has a deadline and no id is withdrawn, and the others run after it."""
+    before = client.query("account", "p15")
+    assert before is not None
+    client.pause()
+    kept = client.send("account", "p15", "credit", 1)
+    send = pb.Send(operator="account", key=b"\xa3p15", function="credit", arguments=msgspec.msgpack.encode([1000]))
+    withdrawn = client.ask(pb.Request(send=send, deadline_ms=1), is_repeatable=False)
+    assert type(error_of(withdrawn)).__name__ == "WaitTimeout"
+    assert client.query("account", "p15") == before
+    status = client.status()
+    assert (status["state"], status["paused"], kept.done()) == ("paused", True, False)
+    assert node.get("/readyz")[0] == 200
+    client.resume()
+    assert kept.result(SECONDS) is None
+    assert client.query("account", "p15") == {"balance": before["balance"] + 1}
+
+
+def test_the_status_shows_epochs_phases_and_transactions(client: fn.Client, node: ServeProcess) -> None:
+    """As JSON over HTTP as well as by the client, and each field is documented."""
+    client.send("account", "p4", "transfer", "p5", 1, request_id="shown").result(SECONDS)
+    error_of(client.send("account", "p4", "transfer", "p5", 10**6))
+    status = node.status()
+    assert (status["layer"], status["application"], status["state"]) == ("functions", "bank", "running")
+    shown, aborted = status["transactions"][-2:]
+    assert (shown["request_id"], shown["phase"], shown["calls"]) == ("shown", "lock-free", 2)
+    assert (aborted["phase"], aborted["error"]) == ("aborted", "not enough credit: p4")
+    assert status["epochs"] >= 2
+    assert status["lock_free"] >= 1
+    assert status["aborted"] >= 1
+    assert {one["name"]: one["key"] for one in status["operators"]} == {
+        "account": "string",
+        "cell": "string",
+        "purse": "int64",
+    }
+    assert status["failures"][-1]["error"] == "TransactionAborted"
+    page = (DOCS / "service.md").read_text(encoding="utf-8")
+    assert [name for name in status if f"`{name}`" not in page] == []
+    metrics = node.get("/metrics")[1]
+    assert f'tussock_application_transactions_total{{phase="aborted"}} {float(status["aborted"])}' in metrics
+    assert 'tussock_application_requests_total{code="ABORTED",kind="send"}' in metrics
+
+
+def test_a_call_graph_over_http(client: fn.Client, node: ServeProcess) -> None:
+    """By the id of a request or by number; another one is null, and other questions are refused."""
+    client.send("account", "p4", "transfer", "p5", 1, request_id="over http").result(SECONDS)
+    code, text = node.get("/call-graph?request_id=over%20http")
+    assert code == 200
+    assert json.loads(text) == client.call_graph("over http")
+    tid = json.loads(text)["tid"]
+    assert json.loads(node.get(f"/call-graph?tid={tid}")[1]) == json.loads(text)
+    assert node.get("/call-graph?request_id=no") == (200, "null")
+    for query in ("", "?tid=x", "?tid=-1", f"?tid={1 << 70}", "?tid=1&request_id=a"):
+        assert node.get(f"/call-graph{query}")[0] == 400
+
+
+def test_roles(tmp_path: Path) -> None:
+    """A reader looks, a writer sends, an admin pauses and drains; nobody else does anything."""
+    made = {role: create_token(role, role, RealSystem()) for role in ("reader", "writer", "admin")}
+    file = tmp_path / "tokens"
+    file.write_text("".join(line + "\n" for _, line in made.values()))
+    secrets = {role: secret for role, (secret, _) in made.items()}
+    with ServeProcess((tmp_path / "store").as_uri(), "--tokens.file", str(file), app=APP) as node:
+        with fn.Client(node.address) as nobody, pytest.raises(TussockError, match="token"):
+            nobody.stats()
+        with fn.Client(node.address, token=secrets["reader"]) as reader:
+            assert reader.query("account", "p0") == {"balance": 100}
+            assert reader.call_graph("none") is None
+            assert reader.stats()["epochs"] == 0
+            for ask in (
+                lambda: reader.send("account", "p0", "credit", 1).result(SECONDS),
+                lambda: reader.send_many("account", "credit", ["p0"], {"amount": [1]}),
+                reader.pause,
+                reader.resume,
+                reader.drain,
+            ):
+                with pytest.raises(AccessDenied):
+                    ask()
+            assert reader.query("account", "p0") == {"balance": 100}
+        with fn.Client(node.address, token=secrets["writer"]) as writer:
+            writer.send("account", "p0", "credit", 1).result(SECONDS)
+            assert writer.send_many("account", "credit", ["p0"], {"amount": [1]}).num_rows == 1
+            with pytest.raises(AccessDenied):
+                writer.pause()
+        assert node.get("/call-graph?tid=1")[0] == 401
+        assert node.get("/call-graph?tid=1", secrets["reader"])[0] == 200
+        with fn.Client(node.address, token=secrets["admin"]) as admin:
+            admin.pause()
+            admin.resume()
+            admin.drain()
+        assert node.wait() == 0
+
+
+def test_a_drain_answers_what_was_taken(tmp_path: Path) -> None:
+    """Also in a pause; the state is committed, and anybody reads it."""
+    url = (tmp_path / "store").as_uri()
+    with ServeProcess(url, app=APP) as node:
+        with fn.Client(node.address, deadline=5) as client:
+            client.pause()
+            futures = [client.send("account", "p0", "transfer", "p1", 1) for _ in range(50)]
+            assert client.status()["state"] == "paused"
+            client.drain()
+            assert sorted(one.result(SECONDS) for one in futures) == list(range(50, 100))
+        assert node.wait() == 0
+    with connect(url) as store:
+        states = [json.loads(store.table("account").get(key)["state"]) for key in ("p0", "p1")]
+    assert states == [{"balance": 50}, {"balance": 150}]
+
+
+def test_a_client_of_procedures_is_told(node: ServeProcess) -> None:
+    """Its requests end with an error that says what the node is."""
+    with ps.Client(node.address) as other:
+        with pytest.raises(InvalidOption, match="program of functions"):
+            other.call("total", timeout=SECONDS)
+        with pytest.raises(InvalidOption, match="program of functions"):
+            other.submit("take", [{"n": 1}]).result(SECONDS)
+        assert other.status()["layer"] == "functions"

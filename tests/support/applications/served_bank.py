@@ -1,0 +1,48 @@
+"""A bank of transactional functions for `tussock serve`."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from support.functions.accounts import accounts, cells
+from tussock.compute import functions as fn
+from tussock.statestore import StateStore
+
+__all__ = ["PEOPLE", "START", "bank", "make", "slow_commits"]
+
+PEOPLE = 20
+START = 100
+"""What each of the accounts `p0` to `p19` begins with."""
+
+
+def bank(store: StateStore, **options: Any) -> fn.Runtime:
+    """Operators `account`, `cell`, and `purse`, whose keys are integers and whose batch function `give` moves money."""
+    purse = fn.Operator("purse", schema=pa.schema([("coins", pa.int64())]), key=pa.int64())
+
+    @purse.register_batch(touches={"to": "purse"})
+    def give(batch: fn.FunctionBatch) -> pa.Array:
+        coins, mine = batch["coins"], batch.state("coins")
+        batch.abort(pc.less(mine, coins), "not enough coins")
+        batch.put({"coins": pc.subtract(mine, coins)})
+        batch.put({"coins": pc.add(batch.state("coins", of="to"), coins)}, of="to")
+        return pc.subtract(mine, coins)
+
+    @purse.register
+    async def fill(ctx: fn.FunctionContext, coins: int) -> None:
+        ctx.put({"coins": coins})
+
+    runtime = fn.Runtime(store, "bank", [accounts(), cells(), purse], **options)
+    if "account" not in store.tables():
+        runtime.load("account", [{"key": f"p{at}", "balance": START} for at in range(PEOPLE)])
+    return runtime
+
+
+def make(store: StateStore) -> fn.Runtime:
+    """As a program runs by default."""
+    return bank(store)
+
+
+def slow_commits(store: StateStore) -> fn.Runtime:
+    """Commits are rare, so that a recovery replays much."""
+    return bank(store, checkpoint=5.0)
