@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[Callable[[ps.App], Any], type[Exception], str]] = {
     "table": (lambda app: ps.TableFeed(""), InvalidOption, "a table feed is of table ''"),
     "operations": (lambda app: ps.TableFeed("items", operations=1), InvalidOption, "operations=1"),  # type: ignore[arg-type]
     "on-bad": (lambda app: ps.TableFeed("items", on_bad="no"), InvalidOption, "on_bad='no'"),  # type: ignore[arg-type]
-    "no-stream": (lambda app: app.output("s", "t"), InvalidOption, "expected a stream"),  # type: ignore[arg-type]
+    "no-stream": (lambda app: app.output("absent", "t"), InvalidOption, "expected a stream"),
     "no-target": (lambda app: app.output(app.stream("t", ITEM), 5), InvalidOption, "expected a table or a KafkaTopic"),  # type: ignore[arg-type]
     "keep": (lambda app: app.output(app.stream("t", ITEM), "t", keep_rows=0), InvalidOption, "keep_rows=0"),
     "two-outputs": (
