@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import client_access
+from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
@@ -57,10 +58,12 @@ def compactor_manifests(
         service_account=access.service_account or name,
     )
     template, kept = node_template(compactor, store, main, compactor.spec.pod_template)
-    found = [
-        disruption_budget(compactor, name, store.name, "compactor"),
-        deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template),
-    ]
+    nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
+    # On the Deployment itself: what is held back until the meta nodes have rolled must not seem made from a new spec.
+    # The number tells of a Meta that a user adds.
+    made_from = f"{store.metadata.generation}.{compactor.metadata.generation}.{len(addresses)}"
+    nodes["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
+    found = [disruption_budget(compactor, name, store.name, "compactor"), nodes]
     if not access.service_account:
         found.insert(0, service_account(compactor, name, store.name, "compactor"))
     return Rendered(tuple(found), kept)
