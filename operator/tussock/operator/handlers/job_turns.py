@@ -1,5 +1,7 @@
 """How far all jobs are with an upgrade of the operator, judged by their pods."""
 
+from collections.abc import Sequence
+
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.rollouts import settled_parts, store_of
 from tussock.operator.handlers.world import World
@@ -10,14 +12,25 @@ from tussock.operator.manifests.meta import meta_address
 from tussock.operator.planning.compute.gates import gates_of, stores_metas
 from tussock.operator.planning.compute.runs import JobRun, runs_of
 from tussock.operator.planning.compute.secrets import secret_version
-from tussock.operator.planning.compute.turns import inputs_of, is_changing_driver, is_due, is_stuck, running_driver
+from tussock.operator.planning.compute.turns import (
+    DriverTemplate,
+    inputs_of,
+    is_changing_driver,
+    is_due,
+    is_stuck,
+    running_driver,
+)
 from tussock.operator.planning.turns import Standing, predecessors
 from tussock.operator.planning.words.conditions import is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["jobs_before", "program_subject"]
+
+TEMPLATES_MAX = 4096
+"""Templates that are kept, of jobs and of states of their specs; then all are made anew."""
 
 
 def program_subject(source: ConfigMapKey) -> tuple[str, str, str]:
@@ -61,11 +74,30 @@ def _has_to_change(world: World, compute: Compute, application: str, secret: str
         return False
     others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor")
     addresses = [meta_address(meta, compute.namespace) for meta in stores_metas(compute, others)]
-    try:
-        job = compute_manifests(compute, store, addresses, world.defaults, application, secret)
-    except InvalidResource:
-        return False  # its own status says so
-    return is_due(run, job) and gates_of(compute, others, settled_parts(world, store)).first is None
+    template = _template(world, compute, store, addresses, application, secret)
+    if template is None or not is_due(run, template):
+        return False
+    return gates_of(compute, others, settled_parts(world, store)).first is None
+
+
+def _template(
+    world: World, compute: Compute, store: StoreResource, addresses: Sequence[str], application: str, secret: str
+) -> DriverTemplate | None:
+    """What a job's driver has to be made from; `None` for an invalid job, whose status says so.
+
+    Kept, since it is the same until somebody changes something, and all that wait ask for those of others.
+    """
+    generations = (compute.metadata.generation, store.metadata.generation)
+    made_from = (compute.metadata.uid, store.metadata.uid, generations, tuple(addresses), application, secret)
+    if made_from not in world.templates:
+        if len(world.templates) >= TEMPLATES_MAX:
+            world.templates.clear()
+        try:
+            job = compute_manifests(compute, store, addresses, world.defaults, application, secret)
+            world.templates[made_from] = DriverTemplate(job.template_hash, job.inputs)
+        except InvalidResource:
+            world.templates[made_from] = None
+    return world.templates[made_from]
 
 
 def _standing(world: World, name: str, compute: Compute) -> Standing:

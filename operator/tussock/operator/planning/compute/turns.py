@@ -19,8 +19,9 @@ Runs by schedule take no turns: they change only from one run to the next.
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from tussock.operator.manifests.compute.job import DriverInputs, Job
+from tussock.operator.manifests.compute.job import DriverInputs
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.runs import JobRun, has_ended, is_lost
@@ -30,7 +31,15 @@ from tussock.operator.planning.words.model import Manifest, seconds_since
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.compute import Compute
 
-__all__ = ["inputs_of", "is_changing_driver", "is_due", "is_stuck", "running_driver"]
+__all__ = ["DriverTemplate", "inputs_of", "is_changing_driver", "is_due", "is_stuck", "running_driver"]
+
+
+class DriverTemplate(NamedTuple):
+    """What a job's driver has to be made from."""
+
+    digest: str
+    """That of its pod (`TEMPLATE_ANNOTATION`)."""
+    inputs: DriverInputs
 
 
 def running_driver(compute: Compute, runs: Sequence[JobRun]) -> JobRun | None:
@@ -45,11 +54,11 @@ def inputs_of(run: JobRun) -> DriverInputs | None:
     return DriverInputs.of_text((run.body["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION, ""))
 
 
-def is_due(run: JobRun, job: Job) -> bool:
+def is_due(run: JobRun, wanted: DriverTemplate) -> bool:
     """Whether the operator asks for another driver, and its users do not."""
     held = inputs_of(run)
     # Without them the driver is from an earlier operator, so the change comes with an upgrade.
-    return run.template != job.template_hash and held in (None, job.inputs)
+    return run.template != wanted.digest and held in (None, wanted.inputs)
 
 
 def is_stuck(trial: Manifest | None, now: datetime) -> bool:
