@@ -14,13 +14,13 @@ NAMES = ascii_lowercase[:20]
 STALLED = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
 
 
-def cluster_of(names: str, parallel: int) -> ClusterInMemory:
+def cluster_of(names: str, parallel: int, meta_image: str = "registry.example/pinned:1") -> ClusterInMemory:
     """Stores whose nodes serve; their meta nodes have an image of their own, so an upgrade leaves them alone."""
     cluster = ClusterInMemory(parallel)
     for name in names:
         ref = {"storeRef": {"name": name}}
         cluster.make("StateStore", name, {"objectStore": {"managed": {}}, "tls": {"mode": "none"}})
-        cluster.make("Meta", name, {**ref, "image": "registry.example/pinned:1"})
+        cluster.make("Meta", name, {**ref, "image": meta_image})
         cluster.make("Compactor", name, {**ref, "replicas": 2})
     for _ in range(4):
         cluster.look(cluster.keys())
@@ -75,7 +75,7 @@ def test_compactors_take_turns(parallel: int) -> None:
         if chance.random() < 0.1:
             cluster.begin(NEXT)  # another operator knows nothing of what this one has begun
         for name in restarting(cluster):
-            if chance.random() < 0.3:
+            if chance.random() < 0.7:
                 cluster.advance("Deployment", f"{name}-compactor")
     assert sorted(begun) == list(NAMES)
     if parallel == 1:
@@ -97,6 +97,21 @@ def test_a_store_says_whose_compactors_come_first() -> None:
         cluster.advance("Deployment", "b-compactor")
     look(cluster, "b")
     assert cluster.message("Compactor", "b") == "All 2 compactors serve."
+
+
+def test_compactors_follow_their_meta_nodes_without_another_turn() -> None:
+    """Even if the user of another store changes that one meanwhile."""
+    cluster = cluster_of("ab", 1, meta_image="")
+    cluster.begin(NEXT)
+    metas = [Key("Meta", NAMESPACE, name) for name in "ab"]
+    cluster.look(metas)
+    assert [name for name in "ab" if restarting(cluster) == [f"{name}-meta"]] == ["a"]
+    cluster.edit("Meta", "b", replicas=3)
+    cluster.look(metas)
+    for _ in range(2):
+        cluster.advance("Deployment", "a-meta")
+    look(cluster, "ab")
+    assert (is_new(cluster, "a"), is_new(cluster, "b")) == (True, False)
 
 
 def test_what_a_user_asks_for_waits_for_no_store() -> None:

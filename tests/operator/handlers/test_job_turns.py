@@ -98,7 +98,7 @@ def test_jobs_take_turns(parallel: int, annotated: bool) -> None:
         if chance.random() < 0.1:
             cluster.begin(NEXT)  # another operator knows nothing of what this one has begun
         for pod in list(cluster.seen.all_of("Pod")):
-            if chance.random() < 0.3:
+            if chance.random() < 0.7:
                 cluster.advance("Pod", pod["metadata"]["name"])
     assert sorted(begun) == TWENTY
     if parallel == 1:

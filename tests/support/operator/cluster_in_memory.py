@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from support.operator.resources import DEFAULTS
+from tussock.operator.cluster.kinds import KINDS
 from tussock.operator.cluster.seen import Key, Seen, key_of
 from tussock.operator.handlers.components import COMPACTOR, META
 from tussock.operator.handlers.compute import COMPUTE
@@ -56,7 +57,7 @@ class ClusterInMemory:
     def begin(self, defaults: Defaults) -> None:
         """Start an operator with these defaults in place of the one before, which has forgotten everything."""
         before, self.seen = self.seen, Seen()
-        for kind in ("StateStore", "Meta", "Compactor", "Compute", "Secret", "Deployment", "Pod"):
+        for kind in KINDS:
             for body in before.all_of(kind):
                 self.seen.put(kind, body)
         made: Any = World

@@ -2,7 +2,7 @@
 
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.inquiries import platform_fact
-from tussock.operator.handlers.rollouts import settled_metas, store_of
+from tussock.operator.handlers.rollouts import StoreMetas, metas_of, store_of
 from tussock.operator.handlers.turns import stores_before_compactors, stores_before_nodes
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_name
@@ -27,11 +27,11 @@ def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFact
 
 def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Observed[CompactorFacts]:
     store = store_of(world, compactor.namespace, compactor.spec.store_ref.name)
-    metas = settled_metas(world, store) if store is not None else {}
-    platform = _platform(world, store, min(metas)) if metas else None
+    metas = metas_of(world, store) if store is not None else StoreMetas({}, "")
+    platform = _platform(world, store, min(metas.settled)) if metas.settled else None
     children = world.seen.children(key_of(body))
     before = stores_before_compactors(world, compactor, store, metas, children) if store is not None else ()
-    facts = CompactorFacts(store, world.defaults, metas, platform, before)
+    facts = CompactorFacts(store, world.defaults, metas.settled, platform, metas.templates, before)
     return Observed(facts, children, _others(world, compactor.namespace, compactor.spec.store_ref.name))
 
 

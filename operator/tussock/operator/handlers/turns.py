@@ -3,12 +3,11 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from tussock.operator.handlers.rollouts import settled_metas, wanted_compactors
+from tussock.operator.handlers.rollouts import StoreMetas, metas_of, wanted_by, wanted_compactors
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import managed_name
-from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.labels import STORE_LABEL
-from tussock.operator.manifests.meta import meta_address, meta_manifests
+from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.minio import minio_manifests
 from tussock.operator.planning.turns import (
     Standing,
@@ -41,18 +40,13 @@ def stores_before_nodes(
 
 
 def stores_before_compactors(
-    world: World,
-    compactor: Compactor,
-    store: StoreResource,
-    metas: Mapping[str, bool],
-    children: Mapping[Ref, Manifest],
+    world: World, compactor: Compactor, store: StoreResource, metas: StoreMetas, children: Mapping[Ref, Manifest]
 ) -> tuple[str, ...]:
-    """The same for compactors; none while they wait for their own meta nodes, `metas`, to roll out."""
-    if not metas or not all(metas.values()):
+    """The same for compactors. They wait for their own meta nodes first, and follow those that have changed at once."""
+    if not _have_rolled(metas):
         return ()
-    addresses = [meta_address(meta, store.namespace) for meta in sorted(metas)]
     try:
-        wanted = compactor_manifests(compactor, store, addresses, world.defaults).manifests
+        wanted = wanted_by(world, compactor, store, metas)
     except InvalidResource:
         return ()
     return _before(world, store) if is_asked_by_operator(wanted, children) else ()
@@ -119,12 +113,16 @@ def _has_to_change(world: World, store: StoreResource, workloads: Sequence[Manif
         return True
     by_name = {found["metadata"]["name"]: found for found in workloads}
     wanted = [*_wanted_metas(world, store)]
-    metas = settled_metas(world, store)
-    if metas and all(metas.values()):
+    metas = metas_of(world, store)
+    if _have_rolled(metas):
         wanted += [
             workload for compactor, workload in wanted_compactors(world, store, metas) if not compactor.is_being_deleted
         ]
     return any(is_pending(workload, by_name.get(workload["metadata"]["name"])) for workload in wanted)
+
+
+def _have_rolled(metas: StoreMetas) -> bool:
+    return bool(metas.settled) and all(metas.settled.values())
 
 
 def _wanted_metas(world: World, store: StoreResource) -> Iterator[Manifest]:

@@ -30,9 +30,12 @@ def compactor_name(compactor: str) -> str:
 
 
 def compactor_manifests(
-    compactor: Compactor, store: StoreResource, addresses: Sequence[str], defaults: Defaults
+    compactor: Compactor, store: StoreResource, addresses: Sequence[str], defaults: Defaults, metas: str = ""
 ) -> Rendered:
-    """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`)."""
+    """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`).
+
+    `metas` is a digest of what these are made from: compactors follow a change of them without another turn.
+    """
     name, image = compactor_name(compactor.name), node_image(compactor, store, defaults)
     access = client_access(store)
     resources = requirements(compactor.spec.resources, _default_resources(compactor))
@@ -60,8 +63,7 @@ def compactor_manifests(
     template, kept = node_template(compactor, store, main, compactor.spec.pod_template)
     nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
     # On the Deployment itself: what is held back until the meta nodes have rolled must not seem made from a new spec.
-    # The number tells of a Meta that a user adds.
-    made_from = f"{store.metadata.generation}.{compactor.metadata.generation}.{len(addresses)}"
+    made_from = f"{store.metadata.generation}.{compactor.metadata.generation}/{metas}"
     nodes["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
     found = [disruption_budget(compactor, name, store.name, "compactor"), nodes]
     if not access.service_account:

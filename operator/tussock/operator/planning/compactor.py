@@ -48,6 +48,8 @@ class CompactorFacts:
     metas: Mapping[str, bool]
     """The names of the store's `Meta` objects, and whether each has rolled out its current spec."""
     platform: PlatformFact | None
+    templates: str = ""
+    """A digest of what the pods of all these are to be made from."""
     before: Sequence[str] = ()
     """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
 
@@ -81,7 +83,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     if workload is None and not settled:
         return Plan((), _status(compactor, observed, workload, _meta_wait_verdict(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
-    rendered = compactor_manifests(compactor, store, addresses, facts.defaults)
+    rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     if facts.before:
         wanted = tuple(manifest for manifest in wanted if manifest["kind"] != "Deployment")

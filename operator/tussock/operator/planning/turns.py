@@ -3,11 +3,13 @@
 A new operator may bring other images or another configuration for every store and every job of the cluster. Changes by
 users happen at once; changes by the operator alone wait until it is the store's or the job's turn.
 
-A store's turn is for its meta nodes, the server of its managed object store, and its compactors, which follow the meta
-nodes. Jobs have turns among themselves (`compute/turns.py`), and a job takes part once the nodes of its store have
-changed. Healthy ones come first, in the order of their names; one whose change makes no progress any more (Kubernetes
-gives a Deployment five minutes, and the operator a StatefulSet and a driver as long) holds up no other: its own status
-says what is wrong.
+A store's turn is for its meta nodes, the server of its managed object store, and its compactors. These follow meta
+nodes that have changed, and wait for a turn only if an upgrade changes no meta nodes of their store. Jobs have turns
+among themselves (`compute/turns.py`), and a job takes part once the nodes of its store have changed.
+
+Healthy ones come first, in the order of their names; one whose change makes no progress any more (Kubernetes gives a
+Deployment five minutes, and the operator a StatefulSet and a driver as long) holds up no other: its own status says
+what is wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
