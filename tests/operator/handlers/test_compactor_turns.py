@@ -15,7 +15,7 @@ STALLED = {"conditions": [{"type": "Progressing", "status": "False", "reason": "
 
 
 def cluster_of(names: str, parallel: int, meta_image: str = "registry.example/pinned:1") -> ClusterInMemory:
-    """Stores whose nodes serve; their meta nodes have an image of their own, so an upgrade leaves them alone."""
+    """Stores whose nodes serve; the image of their meta nodes is in their specs, so an upgrade leaves those alone."""
     cluster = ClusterInMemory(parallel)
     for name in names:
         ref = {"storeRef": {"name": name}}

@@ -19,7 +19,7 @@ def image(objects: Objects, workload: str) -> str:
 
 
 def operator(objects: Objects, folder: Path, identity: str, parallel: int) -> OperatorProcess:
-    """An operator with the new image that changes so many stores at a time."""
+    """An operator with the new image that changes that many stores at a time."""
     environment = {"TUSSOCK_OPERATOR_NODE_IMAGE": NEXT, "TUSSOCK_OPERATOR_ROLLOUT_PARALLEL": str(parallel)}
     found = OperatorProcess(
         *(objects.kubeconfig, folder, objects.namespace),

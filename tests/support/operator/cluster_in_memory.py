@@ -44,7 +44,7 @@ class _Programs:
 
 
 class ClusterInMemory:
-    """Objects of one namespace, and an operator with some defaults that changes so many stores or jobs at a time."""
+    """Objects of one namespace, and an operator with some defaults that changes that many stores or jobs at a time."""
 
     def __init__(self, parallel: int) -> None:
         self.now = datetime(2026, 11, 24, tzinfo=UTC)
