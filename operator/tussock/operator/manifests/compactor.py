@@ -61,11 +61,13 @@ def compactor_manifests(
         service_account=access.service_account or name,
     )
     template, kept = node_template(compactor, store, main, compactor.spec.pod_template)
-    nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
-    # On the Deployment itself: what is held back until the meta nodes have rolled must not seem made from a new spec.
+    budget = disruption_budget(compactor, name, store.name, "compactor")
+    # Not on the Deployment, whose generation grows with each change of an annotation. It is applied after that, so
+    # that a Deployment never seems made from a spec that came later.
     made_from = f"{store.metadata.generation}.{compactor.metadata.generation}/{metas}"
-    nodes["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
-    found = [disruption_budget(compactor, name, store.name, "compactor"), nodes]
+    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
+    nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
+    found = [nodes, budget]
     if not access.service_account:
         found.insert(0, service_account(compactor, name, store.name, "compactor"))
     return Rendered(tuple(found), kept)

@@ -86,14 +86,9 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     if facts.before:
-        wanted = tuple(manifest for manifest in wanted if manifest["kind"] != "Deployment")
+        wanted = _without_nodes(wanted)
     applied = applies(wanted, observed.children)
-    # Other generations in its annotation change no pod.
-    changes = any(
-        action.manifest["kind"] == "Deployment"
-        and (workload is None or differences(action.manifest["spec"], workload["spec"]))
-        for action in applied
-    )
+    changes = any(action.manifest["kind"] == "Deployment" for action in applied)
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, compactor.metadata.uid)]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
@@ -127,13 +122,14 @@ def _hold_back(
     """Hold back a new pod template until the meta nodes have rolled; returns what to apply, and whether it waits."""
     if settled or workload is None:
         return wanted, False
-    found, held = [], False
-    for manifest in wanted:
-        if manifest["kind"] == "Deployment" and differences(manifest["spec"]["template"], workload["spec"]["template"]):
-            held = True
-        else:
-            found.append(manifest)
-    return tuple(found), held
+    template = next(one for one in wanted if one["kind"] == "Deployment")["spec"]["template"]
+    held = bool(differences(template, workload["spec"]["template"]))
+    return (_without_nodes(wanted) if held else wanted), held
+
+
+def _without_nodes(wanted: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
+    """Without the Deployment, and without the budget, which says what the Deployment was made from."""
+    return tuple(manifest for manifest in wanted if manifest["kind"] not in ("Deployment", "PodDisruptionBudget"))
 
 
 def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:

@@ -92,8 +92,8 @@ _PLURALS = {"StateStore": "stores", "Compute": "jobs"}
 def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
     """Whether a running workload would change although no spec and no secret has changed.
 
-    `wanted` has the workload, and what its users decide (`SPEC_ANNOTATION`) on it or on its ConfigMap. Not if a client
-    has edited the workload: the operator repairs that at once.
+    `wanted` has the workload, and what its users decide (`SPEC_ANNOTATION`) on it or on an object that is applied with
+    it. Not if a client has edited the workload: the operator repairs that at once.
     """
     [dated] = [one for one in wanted if SPEC_ANNOTATION in one["metadata"].get("annotations", ())]
     [workload] = [one for one in wanted if one["kind"] in ("Deployment", "StatefulSet")]
