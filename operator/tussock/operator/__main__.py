@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the operator until a signal ends it; with `--help` only say how that is done."""
     if {"--help", "-h"} & set(sys.argv[1:]):
-        print(help_text())
+        sys.stdout.write(f"{help_text()}\n")
         return
     try:
         serve(load_settings(sys.argv[1:], os.environ), CONTROLLERS)

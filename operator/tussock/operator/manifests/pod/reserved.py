@@ -5,7 +5,7 @@ another command, a variable that overrides the file of settings, a mount over ou
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tussock.operator.manifests.pod.strategic_merge import MERGE_KEYS
@@ -93,7 +93,7 @@ def _node_container(container: Mapping[str, Any], ours: Mapping[str, Any]) -> tu
     reserved = _VARIABLES[ours["name"]]
     variables = {entry["name"] for entry in ours["env"]} | _FREE
     ports = {entry["containerPort"]: entry["name"] for entry in ours["ports"]}
-    rules = {
+    rules: dict[str, Callable[[Mapping[str, Any]], bool]] = {
         "env": lambda entry: entry["name"] in variables or not entry["name"].startswith(reserved),
         "ports": lambda entry: entry["containerPort"] in ports or entry.get("name") not in ports.values(),
         "volumeMounts": lambda entry: entry in ours["volumeMounts"] or not _hides(entry, ours["volumeMounts"]),

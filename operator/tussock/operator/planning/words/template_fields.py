@@ -111,7 +111,7 @@ def _item_of(user: Any, ours: Any) -> tuple[Any, str]:
 def _without(node: Any, steps: Sequence[Step]) -> Any:
     """A copy of `node` without the field to which the steps lead."""
     step = steps[0]
-    copy = dict(node) if isinstance(node, Mapping) else list(node)
+    copy: Any = dict(node) if isinstance(node, Mapping) else list(node)
     if len(steps) == 1:
         del copy[step]
     else:
