@@ -81,7 +81,7 @@ def test_several_fields_go_at_once() -> None:
     ],
 )
 def test_what_is_no_users_field_stays(field: str) -> None:
-    """A server that is older than the operator does not know a field of ours: nothing goes without a word."""
+    """A server that is older than the operator may lack a field that the operator sets: nothing goes unreported."""
     manifest = made("Deployment", TEMPLATE)
     assert without_unknown(manifest, {"podTemplate": TEMPLATE}, [field]) == (manifest, ())
     assert without_unknown(manifest, {}, [".spec.template.spec.nodeSelectr"]) == (manifest, ())

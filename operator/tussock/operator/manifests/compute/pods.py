@@ -20,7 +20,7 @@ from tussock.operator.manifests.compute.spark_security import spark_secret_volum
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.pod.pods import Main, http_probe, node_template, placement_fields, requirements
 from tussock.operator.manifests.pod.quantities import bytes_of
-from tussock.operator.manifests.pod.reserved import check_shape
+from tussock.operator.manifests.pod.reservations import check_shape
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import job_identity

@@ -1,7 +1,7 @@
 """The pod template that all our nodes share: security, probes, an orderly end, and placement.
 
 A user's `podTemplate` is merged over ours; fields that a user cannot change (labels, the command, ports, probes,
-security, our volumes and variables) are put back, what a user cannot add is removed (`reserved.py`), and both are
+security, our volumes and variables) are put back, what a user cannot add is removed (`reservations.py`), and both are
 reported.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tussock.operator.manifests.bucket_access import BucketAccess
 from tussock.operator.manifests.labels import STORE_LABEL, Component, Manifest, labels, selector
-from tussock.operator.manifests.pod.reserved import check_shape, without_reserved
+from tussock.operator.manifests.pod.reservations import check_shape, without_reserved
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY, restrict
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
 from tussock.operator.manifests.transport_security import Mounted

@@ -1,4 +1,4 @@
-"""What a user's pod template cannot add to a pod of ours, since any value of it would undo a setting.
+"""What a user's pod template cannot add to our pods, since any value of it would undo a setting.
 
 Story: `command: [sh]` stayed in the pods of meta nodes, variables overrode the file of settings, and a second port of
 the name `grpc` made the API server refuse the whole Deployment; no event told of any of them.
@@ -64,7 +64,7 @@ OF_ALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("component", NODES)
 @pytest.mark.parametrize("field", OF_ALL)
 def test_what_a_node_runs_is_the_operators(component: str, field: str) -> None:
-    """With and without a value of ours: fields of the container that say what runs and how it ends."""
+    """Whether or not the operator sets a value: fields of the container that say what runs and how it ends."""
     name = NODES[component]
     found, kept = template_of(component, {"spec": {"containers": [{"name": name, **OF_ALL[field]}]}})
     assert kept == (f"spec.containers[{name}].{field}",)

@@ -27,7 +27,7 @@ _VARIABLES = {
 _FREE = {"TUSSOCK_COMPACTOR_DEADLINE", "TUSSOCK_COMPACTOR_LOG_FORMAT", "TUSSOCK_COMPACTOR_LOG_LEVEL"}
 """Settings of nodes for which no spec has a field, and which cannot do harm."""
 _SCRATCH = "/tmp"  # noqa: S108 - the pod's own
-"""The one volume of ours in which users may mount theirs: it holds nothing that lasts."""
+"""Our only volume in which users may mount theirs: it holds nothing that lasts."""
 
 
 def check_shape(user: Mapping[str, Any], path: str = "") -> None:
@@ -114,7 +114,7 @@ def _node_container(container: Mapping[str, Any], ours: Mapping[str, Any]) -> tu
 
 
 def _hides(mount: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a mount lies on or in one of ours, however its path is written."""
+    """Whether a mount lies on or in one that we set, however its path is written."""
     path = posixpath.normpath(f"/{mount['mountPath']}").replace("//", "/", 1)
     places = [str(one["mountPath"]) for one in ours]
     return any(path == place or (place != _SCRATCH and path.startswith(f"{place}/")) for place in places)
