@@ -62,6 +62,7 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("time", "compute/tussock/compute/functions/program/context.py"): "a class only, for a type",
     ("time", "compute/tussock/compute/procedures/partitions/group_draws.py"): "a class only; its bits are a hash",
     ("time", "compute/tussock/compute/procedures/context.py"): "the same class, as a type",
+    ("constant", "tests/support/inside.py"): "sizes that no parameter can be for, each with its reason",
     ("reach", "tests/support/inside.py"): "the one place where tests reach inside: each reach has a name and a reason",
     ("reach", "tests/simulation/planted.py"): "it plants bugs in single functions, and most of these are private",
 }
@@ -178,6 +179,41 @@ def reaches(tree: ast.Module, private: set[str]) -> list[str]:
             ]
             found += [f"line {node.lineno}: {end}" for end in ends if end in private]
     return found
+
+
+def patched_constants(tree: ast.Module) -> list[str]:
+    """Where a test's file replaces a constant of the product, by `setattr` or by an assignment.
+
+    The name of a constant is in capitals; one that is computed may be any.
+    """
+    product = {name for name, origin in imported_names(tree) if origin.startswith("tussock.")}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [
+                f"line {node.lineno}: {one.attr}"
+                for one in targets
+                if isinstance(one, ast.Attribute)
+                and isinstance(one.value, ast.Name)
+                and one.value.id in product
+                and _is_constant(one.attr)
+            ]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setattr":
+            first, second = [*node.args, None, None][:2]
+            if isinstance(first, ast.Constant) and str(first.value).startswith("tussock."):
+                name: str | None = str(first.value).rpartition(".")[2]
+            elif isinstance(first, ast.Name) and first.id in product:
+                name = str(second.value) if isinstance(second, ast.Constant) else None
+            else:
+                continue
+            if name is None or _is_constant(name):
+                found.append(f"line {node.lineno}: {name or 'a computed name'}")
+    return found
+
+
+def _is_constant(name: str) -> bool:
+    return name.isupper()
 
 
 def tracked_files() -> list[Path]:
@@ -368,6 +404,37 @@ def test_reach_spares_names_of_the_tests() -> None:
     """Private names of a test's own classes, of other packages, and the methods of named tuples are allowed."""
     code = "class Fake:\n    def look(self):\n        return self._core, Fake._core, os._exit(0), row._replace(a=1)"
     assert reaches(ast.parse(code), {"_core"}) == []
+
+
+def test_tests_patch_no_constants() -> None:
+    """What a test shrinks is a field of a record of limits, or a parameter: then any room of the house can set it."""
+    found = {relative(path): patched_constants(parse(path)) for path in python_files("tests", "benchmarks", "examples")}
+    instead = "make it a field of `Limits`, `LogLimits` or `ApplicationLimits`, or a parameter"
+    assert_only_exempt("constant", {path: f"{', '.join(lines)}: {instead}" for path, lines in found.items() if lines})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tussock.meta import log\nmonkeypatch.setattr(log, 'ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nmonkeypatch.setattr(log, '_ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nmonkeypatch.setattr(log, name, 3)",
+        "import tussock.meta as meta\nsetattr(meta, 'ATTEMPTS_MAX', 3)",
+        "monkeypatch.setattr('tussock.meta.log.ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nlog.ATTEMPTS_MAX = 3",
+    ],
+)
+def test_patched_constant_is_found_in_any_form(code: str) -> None:
+    """By name, by path, computed, or by an assignment."""
+    assert len(patched_constants(ast.parse(code))) == 1
+
+
+def test_patched_constant_spares_others() -> None:
+    """Functions of the product, constants of the tests and of other packages, and fields of what a test has made."""
+    code = (
+        "from tussock.meta import log\nmonkeypatch.setattr(log, 'replay', 3)\nown.ATTEMPTS_MAX = 3\nsetattr(os, 'X', 1)"
+    )
+    assert patched_constants(ast.parse(code)) == []
 
 
 _ENTRANCES = ("__init__.py", "__main__.py")

@@ -18,11 +18,18 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Draft", "Progress", "fail_all", "plan_entry", "succeed_all"]
-
-CALLS_AN_ENTRY_MAX = 256
-PAYLOADS_AN_ENTRY_MAX = 4 << 20
-"""Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go."""
+__all__ = [
+    "DEFAULT_LOG_LIMITS",
+    "AnyCall",
+    "Call",
+    "CallQueue",
+    "Draft",
+    "LogLimits",
+    "Progress",
+    "fail_all",
+    "plan_entry",
+    "succeed_all",
+]
 
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
@@ -70,11 +77,26 @@ class Call(Generic[Result]):
 AnyCall = Call[Any]
 
 
+class LogLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one entry holds, and how long an append goes on; tests shrink them."""
+
+    entry_calls: int = 256
+    entry_payload_bytes: int = 4 << 20
+    """Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go.
+    """
+    append_attempts: int = 100
+    """Entries that others may append before this one, one after the other."""
+
+
+DEFAULT_LOG_LIMITS = LogLimits()
+
+
 class CallQueue:
     """Calls that wait for their entry, in the order in which they came; one caller at a time appends."""
 
-    def __init__(self, system: System, linger_seconds: float) -> None:
+    def __init__(self, system: System, linger_seconds: float, limits: LogLimits = DEFAULT_LOG_LIMITS) -> None:
         """`linger_seconds`: how long an entry may wait for as many calls as the one before it had."""
+        self._limits = limits
         self._changed = system.condition()
         self._linger_seconds = linger_seconds
         self._last_taken = 0
@@ -115,8 +137,8 @@ class CallQueue:
             if self._lingers():
                 self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
             taken: list[AnyCall] = []
-            size = 0
-            while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX and size < PAYLOADS_AN_ENTRY_MAX:
+            size, limits = 0, self._limits
+            while self._waiting and len(taken) < limits.entry_calls and size < limits.entry_payload_bytes:
                 if taken and self._waiting[0].term != taken[0].term:
                     break
                 taken.append(self._waiting.popleft())

@@ -54,7 +54,18 @@ from tussock.meta.log.append_errors import failed_creation, interruption, lost_r
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, base_path, encode_base, encode_entry, entry_path, with_ssts
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
+from tussock.meta.log.group_commit import (
+    DEFAULT_LOG_LIMITS,
+    AnyCall,
+    Call,
+    CallQueue,
+    Draft,
+    LogLimits,
+    Progress,
+    fail_all,
+    plan_entry,
+    succeed_all,
+)
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.outcomes import Outcomes
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_base, read_entry, truncation_boundary
@@ -71,7 +82,6 @@ __all__ = ["BASE_EVERY", "Listener", "VersionLog"]
 log = get_logger("tussock.meta")
 
 BASE_EVERY = 64
-APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
 
 Result = TypeVar("Result")
@@ -91,6 +101,7 @@ class VersionLog:
         base_every: int = BASE_EVERY,
         linger_seconds: float = 0.0,
         follows_copies: bool = False,
+        limits: LogLimits = DEFAULT_LOG_LIMITS,
     ) -> None:
         """No request is made yet.
 
@@ -102,12 +113,14 @@ class VersionLog:
             linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
             follows_copies: SSTs may lie in the place before its first entry, which will name them. Else a place with
                 SSTs or backups and without a log has lost its log, and is read and written by nobody.
+            limits: of one entry and of one append.
         """
         self.clock = BucketClock(bucket, system, owner)  # No entry may be far ahead of it.
         self._bucket, self._system, self._owner = bucket, system, owner
         self._base_every = base_every
         self._is_wary = not follows_copies
-        self._queue = CallQueue(system, linger_seconds)
+        self._limits = limits
+        self._queue = CallQueue(system, linger_seconds, limits)
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
         self._version: Version | None = None
@@ -259,8 +272,8 @@ class VersionLog:
             succeed_all(plan.accepted)
             return 0.0
         progress.races += 1
-        if progress.races == APPEND_ATTEMPTS_MAX:
-            raise lost_race(self._bucket.url, self.version.seq, APPEND_ATTEMPTS_MAX)
+        if progress.races == self._limits.append_attempts:
+            raise lost_race(self._bucket.url, self.version.seq, self._limits.append_attempts)
         return self._turns.retry_seconds(progress.races)
 
     def _repeats(self, call: AnyCall) -> bool:
