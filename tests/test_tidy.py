@@ -16,6 +16,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,14 +267,60 @@ def test_class_names_are_unique() -> None:
     assert not found, "\n".join(["find another noun for the less public one:", *found])
 
 
-def test_the_picture_of_the_rooms_matches_the_imports() -> None:
-    """`docs/architecture.md` shows the imports that `scripts/rooms.py` finds."""
+def rooms_script() -> Any:
+    """The module of `scripts/rooms.py`."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "scripts/rooms.py")
     assert spec is not None
     assert spec.loader is not None
     rooms = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rooms)
+    return rooms
+
+
+def rooms_below(drawing: list[str]) -> dict[str, set[str]]:
+    """Of boxes drawn with `+`, `-` and `|`, each with a room's name in its corner: the rooms that each stands on.
+
+    Also those below these, down to the ground.
+    """
+    width = max(map(len, drawing))
+    grid = [line.ljust(width, "|") for line in drawing]
+    owners: dict[tuple[int, int], str] = {}
+    for row, line in enumerate(grid):
+        for found in re.finditer(rf"\| ({'|'.join(ROOMS)}) ", line):
+            corners = [(row, found.start(1))]
+            while corners:
+                at = corners.pop()
+                if at in owners or not 0 <= at[0] < len(grid) or grid[at[0]][at[1]] in "+-|":
+                    continue
+                owners[at] = found[1]
+                corners += [(at[0] + down, at[1] + right) for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))]
+    below: dict[str, set[str]] = {name: set() for name in owners.values()}
+    for (row, column), name in owners.items():
+        below[name] |= {owners[at, column] for at in range(row, len(grid)) if (at, column) in owners} - {name}
+    for _ in below:
+        below = {name: those.union(*(below[one] for one in those)) for name, those in below.items()}
+    return below
+
+
+def test_the_pictures_of_the_rooms_match_the_imports() -> None:
+    """`docs/architecture.md` and `README.md` show the imports that `scripts/rooms.py` finds."""
+    rooms = rooms_script()
     assert rooms.picture() in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    borders = [number for number, line in enumerate(lines) if line.startswith("  +-")]
+    assert rooms_below(lines[borders[0] : borders[-1] + 1]) == rooms.arrows()
+
+
+def test_a_box_stands_on_all_that_is_below_it() -> None:
+    """Directly or not, and on as many boxes as it is wide."""
+    drawing = [
+        "+-----------------+",
+        "| cli             |",
+        "+---------+-------+",
+        "| compute | meta  |",
+        "+---------+-------+",
+    ]
+    assert rooms_below(drawing) == {"cli": {"compute", "meta"}, "compute": set(), "meta": set()}
 
 
 def test_named_files_exist() -> None:
