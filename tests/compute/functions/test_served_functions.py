@@ -16,7 +16,7 @@ from support.applications.served_bank import bank
 from tussock.compute import functions as fn
 from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.meta.server.auth.tokens import create_token
+from tussock.meta.node.auth.tokens import create_token
 from tussock.statestore import AccessDenied, InvalidOption, SchemaMismatch, TussockError, WaitTimeout, connect
 from tussock.statestore.base.system import RealSystem
 
