@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.store.stores import InlineExecutor
-from tussock.meta.log.group_commit import CallQueue
+from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.sst import lookup_many

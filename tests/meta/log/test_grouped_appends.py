@@ -9,8 +9,9 @@ import pytest
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.versions import ModelBucket, request, spec, sst
+from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue
+from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import base_path, decode_entry, entry_path, marker_path
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, LogLimits
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp

@@ -8,10 +8,10 @@ from simulation.machine.bucket import Faults, NodeBucket, SimBucket
 from simulation.machine.scheduler import Node, Scheduler
 from simulation.machine.system import SimSystem
 from support.store.versions import FakeSystem, ModelBucket
+from tussock.meta.log.appends.limits import LogLimits
+from tussock.meta.log.appends.turns import Turns
 from tussock.meta.log.format import entry_path
-from tussock.meta.log.group_commit import LogLimits
 from tussock.meta.log.log import VersionLog
-from tussock.meta.log.turns import Turns
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import Configure
 from tussock.meta.version.deltas.tables import CreateTable

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
 from support.store.versions import FakeSystem, ModelBucket, request, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.log.appends.drafts import plan_entry
+from tussock.meta.log.appends.group_commit import Call, CallQueue
+from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import entry_path, marker_path
-from tussock.meta.log.group_commit import Call, CallQueue, LogLimits, plan_entry
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.deltas.commits import stamp
 from tussock.meta.version.deltas.delta import Delta, advance

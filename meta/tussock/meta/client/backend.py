@@ -18,7 +18,7 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
-from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
+from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
