@@ -29,8 +29,12 @@ class BufferedAccess:
         reads: Reads,
         write: Callable[[int, Rows], None],
         check_open: Callable[[], None],
+        overlay_rows: int,
     ) -> None:
-        """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id."""
+        """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id.
+
+        `overlay_rows` are kept as they were given, at most twice.
+        """
         self.table = spec.id
         self.name = spec.name
         self.views = views
@@ -38,6 +42,7 @@ class BufferedAccess:
         self._kind = kind
         self._write = write
         self._check_open = check_open
+        self._overlay_rows = overlay_rows
         self._is_noting = False
         self._digest: int | None = None
         """Of the batches that were written since the savepoint."""
@@ -67,7 +72,9 @@ class BufferedAccess:
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:
         """Rows that are written alone, until something needs them in the buffer."""
-        self.reads.overlay = RowOverlay(lambda keys, rows: self._write(self.table, encode(keys, rows)))
+        self.reads.overlay = RowOverlay(
+            lambda keys, rows: self._write(self.table, encode(keys, rows)), self._overlay_rows
+        )
         return self.reads.overlay
 
     def flush(self) -> None:

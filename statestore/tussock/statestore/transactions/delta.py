@@ -76,7 +76,8 @@ class Delta:
         spec = state.spec
         views = _DeltaViews(self._parts, spec, self._runs)
         reads = KeyReader(views, self._parts.sstables)
-        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open)
+        rows = self._parts.settings.limits.overlay_rows
+        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open, rows)
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access
         if not shared:

@@ -16,10 +16,6 @@ from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
 
 __all__ = ["RowOverlay"]
 
-ROWS_MAX = 16_384
-"""Of one generation of one table."""
-
-
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -40,8 +36,9 @@ class _Savepoint:
 class RowOverlay:
     """The rows of one table, by encoded key. Used by one thread at a time."""
 
-    def __init__(self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None]) -> None:
-        """`flush` puts rows, or deletes, by ascending keys into the buffer."""
+    def __init__(self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None], rows_max: int) -> None:
+        """`flush` puts rows, or deletes, by ascending keys into the buffer; `rows_max`: of one generation."""
+        self._rows_max = rows_max
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
@@ -60,7 +57,7 @@ class RowOverlay:
 
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
-        if len(self._rows) >= ROWS_MAX:
+        if len(self._rows) >= self._rows_max:
             self.flush()
             self._turn()
         savepoint = self._savepoint
@@ -74,7 +71,7 @@ class RowOverlay:
 
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if len(self._rows) < ROWS_MAX:
+        if len(self._rows) < self._rows_max:
             self._rows[key] = row
 
     def flush(self) -> None:
