@@ -17,6 +17,7 @@ from tussock.operator.planning.compute.turns import (
     inputs_of,
     is_changing_driver,
     is_due,
+    is_held_back,
     is_stuck,
     running_driver,
 )
@@ -55,7 +56,7 @@ def jobs_before(world: World, compute: Compute, application: str) -> tuple[str, 
 def _has_to_change_too(world: World, compute: Compute) -> bool:
     """Whether a change of another job is due by the upgrade alone, as far as its driver and its specs show."""
     run = running_driver(compute, _runs(world, compute))
-    if run is None:
+    if run is None or is_held_back(compute):
         return False
     held, source = inputs_of(run), compute.spec.application.config_map
     if held is not None:
