@@ -244,6 +244,24 @@ def test_jobs_wait_for_no_job_that_cannot_begin() -> None:
     assert cluster.find("Pod", "c-image") is not None
 
 
+def test_an_unhealthy_job_waits_for_none_that_lacks_its_program() -> None:
+    """Both come last; the first of them cannot begin until somebody brings its program."""
+    cluster = cluster_of(ABC, 1, application=PROGRAM)
+    cluster.report("b-driver", phase="Running")
+    cluster.after(400)
+    cluster.programs["a"] = ("", "There is no ConfigMap programs.")
+    look(cluster, *ABC)
+    reasons = [cluster.get("Compute", name)["status"]["conditions"][0]["reason"] for name in "ab"]
+    assert reasons == ["InvalidSpec", "ProbeFailed"]
+    cluster.begin(NEXT)
+    look(cluster, *ABC)
+    assert "deletionTimestamp" not in cluster.get("Pod", "b-driver")["metadata"]
+    replace(cluster, "c")
+    assert is_new(cluster, "c")
+    look(cluster, "b")
+    assert "deletionTimestamp" in cluster.get("Pod", "b-driver")["metadata"]
+
+
 def test_starts_of_jobs_hold_up_no_upgrade() -> None:
     """A job that has just been created changes nothing, and neither does the run of a schedule."""
     cluster = cluster_of(ABC, 1)

@@ -31,7 +31,7 @@ from tussock.operator.planning.words.model import Manifest, seconds_since
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.compute import Compute
 
-__all__ = ["DriverTemplate", "inputs_of", "is_changing_driver", "is_due", "is_stuck", "running_driver"]
+__all__ = ["DriverTemplate", "inputs_of", "is_changing_driver", "is_due", "is_held_back", "is_stuck", "running_driver"]
 
 
 class DriverTemplate(NamedTuple):
@@ -61,6 +61,12 @@ def is_due(run: JobRun, wanted: DriverTemplate) -> bool:
     return run.template != wanted.digest and held in (None, wanted.inputs)
 
 
+def is_held_back(compute: Compute) -> bool:
+    """Whether a job lacks something for its next driver, by its status: a program, a secret, a certificate."""
+    reasons = [one["reason"] for one in compute.status.get("conditions") or ()]
+    return not {Reason.RECONCILING, Reason.CERTIFICATES_NOT_ISSUED, Reason.INVALID_SPEC}.isdisjoint(reasons)
+
+
 def is_stuck(trial: Manifest | None, now: datetime) -> bool:
     """Whether the pod that tries an image makes no progress."""
     return trial is not None and _goes_on(trial) and not _is_trying(trial, now)
@@ -73,9 +79,7 @@ def is_changing_driver(compute: Compute, runs: Sequence[JobRun], trial: Manifest
     runs = [run for run in runs if not is_lost(run, now)]
     if not runs:
         # Between two pods. A pass that finds that none may start sets no name.
-        reasons = [one["reason"] for one in compute.status.get("conditions") or ()]
-        is_refused = is_degraded(compute.status) or Reason.RECONCILING in reasons
-        return "driverPod" in compute.status and not is_refused
+        return "driverPod" in compute.status and not is_degraded(compute.status) and not is_held_back(compute)
     if any(run.is_leaving and not run.has_ended for run in runs):
         return True
     run = running_driver(compute, runs)
