@@ -117,8 +117,9 @@ def _value(field: dict[str, Any]) -> str:
     low, high = field.get("minimum"), field.get("maximum")
     if low is None and high is None:
         return "text" if kind == "string" else str(kind)
-    above = "more than" if field.get("exclusiveMinimum") else "at least"
-    return f"{kind}, {low} to {high}" if high is not None else f"{kind}, {above} {low}"
+    if high is None:
+        return f"{kind}, {'more than' if field.get('exclusiveMinimum') else 'at least'} {low}"
+    return f"{kind}, more than {low}, at most {high}" if field.get("exclusiveMinimum") else f"{kind}, {low} to {high}"
 
 
 def _about(field: dict[str, Any]) -> str:

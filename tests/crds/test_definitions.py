@@ -85,6 +85,13 @@ def test_the_generated_files_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == make_crds.written()[path]
 
 
+def test_tables_say_whether_a_border_is_allowed() -> None:
+    """Story: seconds were "0 to 1000000000" where the API server refuses 0."""
+    text = (ROOT / "docs" / "operator" / "resources.md").read_text(encoding="utf-8")
+    assert "| `leader.lease_seconds` | number, more than 0, at most 1000000000 |" in text
+    assert "| `vacuum.interval_seconds` | number, 0 to 1000000000 |" in text
+
+
 def test_every_kind_is_there() -> None:
     """The five kinds, with the short names and the category that documents use."""
     names = {kind: found["spec"]["names"] for kind, found in DEFINITIONS.items()}

@@ -1,7 +1,7 @@
 """The settings of the operator: flags override the environment, which overrides defaults.
 
 `--lease-name x` is `TUSSOCK_OPERATOR_LEASE_NAME=x`. `docs/operator/reconciliation.md` has the table, which a test
-compares with this.
+compares with this. `--help` shows the same.
 """
 
 import socket
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tussock.operator.manifests.settings import Defaults
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["PREFIX", "OperatorSettings", "load_settings"]
+__all__ = ["PREFIX", "OperatorSettings", "help_text", "load_settings"]
 
 PREFIX = "TUSSOCK_OPERATOR_"
 
@@ -104,6 +104,21 @@ def load_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Opera
     if problems:
         raise InvalidOption("the operator's settings are invalid:\n" + "\n".join(f"- {text}" for text in problems))
     return settings
+
+
+def help_text() -> str:
+    """What the process does and each flag with its default, for a terminal; ends without a newline."""
+    lines = [
+        "tussock-operator [--flag value ...]",
+        "",
+        "Serves the resources of Tussock in a cluster: that of its pod, or of KUBECONFIG or ~/.kube/config.",
+        f"Each flag is also a variable: --lease-name is {PREFIX}LEASE_NAME; the flag has priority.",
+        "",
+    ]
+    for name, field in OperatorSettings.model_fields.items():
+        default = "" if field.default_factory or field.default in ((), "") else f" [{field.default}]"
+        lines.append(f"  {_flag(name):<24}{(field.description or '').replace('`', '')}{default}")
+    return "\n".join(lines)
 
 
 def _flag(name: str) -> str:

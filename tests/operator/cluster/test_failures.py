@@ -8,7 +8,14 @@ from aiohttp import web
 from kubernetes.aio import client as kubernetes
 
 from tussock.operator.cluster.api import Api
-from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiUnavailable
+from tussock.operator.cluster.errors import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    ApiUnavailable,
+    FieldsUnknown,
+)
 
 FAILED = 'failed calling webhook "w.example": Post "https://w.example": connection refused'
 CONVERSION = "conversion webhook for tussock.dev/v1, Kind=Meta failed: timeout"
@@ -61,6 +68,34 @@ def answer_to_create(kind: str, status: int, message: str) -> ApiError:
 def test_a_failure_is_what_has_to_be_done_about_it(status: int, message: str, error: type[ApiError]) -> None:
     """Story: a webhook that refused one child with the status of a busy server stopped all passes of its store."""
     assert type(answer_to_create("ConfigMap", status, message)) is error
+
+
+def test_a_failure_of_a_create_has_the_name_of_the_object() -> None:
+    """Story: it said `create ConfigMap n/*`, as the path of that request has no name."""
+    assert str(answer_to_create("ConfigMap", 422, "is invalid")) == "create ConfigMap n/c: 422: is invalid"
+
+
+UNKNOWN = {
+    'errors:\n  .spec.a: field not declared in schema\n  .spec.b[c="d"].e: field not declared in schema': (
+        ".spec.a",
+        '.spec.b[c="d"].e',
+    ),
+    'strict decoding error: unknown field "spec.a", unknown field "spec.b[0].e"': ("spec.a", "spec.b[0].e"),
+}
+
+
+@pytest.mark.parametrize("said", UNKNOWN)
+def test_unknown_fields_are_known_by_their_paths(said: str) -> None:
+    """In the words of an apply, and of strict validation; the first comes with the status of a broken server."""
+    found = answer_to_create("Deployment", 500, said)
+    assert isinstance(found, FieldsUnknown)
+    assert found.fields == UNKNOWN[said]
+
+
+def test_an_apply_of_a_wrong_type_is_refused() -> None:
+    """Although the server answers with 500, which else means to try again."""
+    said = "failed to create typed patch object (n/c; apps/v1): .spec.replicas: expected numeric, got string"
+    assert type(answer_to_create("Deployment", 500, said)) is ApiRefused
 
 
 def test_a_webhook_that_fails_for_a_secret_is_told_without_its_words() -> None:

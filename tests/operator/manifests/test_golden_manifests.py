@@ -20,6 +20,7 @@ from tussock.operator.manifests.labels import digest, selector
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.manifests.pod.quantities import bytes_of
+from tussock.operator.manifests.store import store_manifests
 from tussock.operator.resources import InvalidResource
 
 
@@ -189,9 +190,16 @@ def test_missing_credentials_cannot_be_handed_out(object_store: dict[str, Any]) 
 
 
 def test_an_image_that_is_set_nowhere_is_reported() -> None:
-    """The message lists the three places where it may be set."""
-    with pytest.raises(InvalidResource, match=r"Meta shop has no image: set spec\.image, or images\.node"):
+    """The message lists the places where it may be set, which are fields that there are.
+
+    Story: for a managed object store it named a field of Meta.
+    """
+    places = r"set spec\.image, or spec\.images\.node of its StateStore, or the operator's --node-image"
+    with pytest.raises(InvalidResource, match=f"Meta shop has no image: {places}"):
         meta_manifests(meta_with(), store_with({"managed": {}}), DEFAULTS._replace(node_image=""))
+    places = r"set spec\.objectStore\.managed\.image, or spec\.images\.minio, or the operator's --minio-image"
+    with pytest.raises(InvalidResource, match=f"StateStore shop has no image of MinIO: {places}"):
+        store_manifests(store_with({"managed": {}}), ["shop"], DEFAULTS._replace(minio_image=""), "7")
 
 
 def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:

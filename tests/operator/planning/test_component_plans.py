@@ -345,7 +345,9 @@ def test_overruled_parts_of_a_pod_template_are_reported_once() -> None:
 METAS: dict[str, tuple[dict[str, bool], str]] = {
     "none": ({}, "There is no Meta"),
     "rolls": ({"s": False}, "Meta s"),
-    "one of two rolls": ({"a": True, "b": False}, "Meta b"),
+    "one of two rolls": ({"a": True, "b": False}, "Waiting until Meta b matches its spec."),
+    "two roll": ({"b": False, "a": False}, "Waiting until the Metas a, b match their specs."),
+    "many roll": ({f"m{number}": False for number in range(7)}, "the Metas m0, m1, m2, m3, m4 and 2 more match"),
 }
 
 

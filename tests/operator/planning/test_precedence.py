@@ -11,8 +11,9 @@ from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.store import STATE_STORE
 from tussock.operator.handlers.world import World
-from tussock.operator.planning.precedence import Claim, keeps_out, named
+from tussock.operator.planning.precedence import Claim, keeps_out
 from tussock.operator.planning.store import StoreFacts
+from tussock.operator.planning.words.components import named
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Observed

@@ -135,6 +135,22 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
     assert case.children == {}
 
 
+@pytest.mark.parametrize(
+    ("credentials", "is_told"),
+    [({"credentialsSecret": {"name": "keys"}}, False), ({}, False), ({"serviceAccount": "pods"}, True)],
+    ids=["a secret", "a public bucket", "an account of pods"],
+)
+def test_data_are_to_be_adopted_only_where_nobody_has_looked(credentials: dict[str, Any], is_told: bool) -> None:
+    """Story: for a backup that does not exist users were told to adopt the data of an empty prefix."""
+    case = Case({"backup": "missing"})
+    case.store["spec"]["objectStore"] = {"s3": {**S3["s3"], **credentials}}
+    keys = {"data": {"access-key-id": "", "secret-access-key": ""}, "metadata": {"name": "keys"}}
+    case.others[Ref("Secret", "keys")] = keys
+    reason, _, message = conditions_of(case.pass_())
+    assert reason == "RestoreFailed"
+    assert ("spec.adopt" in message) is is_told
+
+
 def test_existing_data_are_served_without_a_restore() -> None:
     """For example after a deletion with `Retain` and a second apply of the manifest: no restore, no obstacle."""
     case = Case({"backup": "nightly"})

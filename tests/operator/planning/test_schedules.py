@@ -104,10 +104,10 @@ def test_the_latest_and_the_next_time_agree(text: str, zone: str, minutes: int) 
 @pytest.mark.parametrize(
     ("text", "zone", "says"),
     [
-        ("0 3 * * *", "Europe/Atlantis", "timeZone 'Europe/Atlantis'"),
-        ("0 3 * * *", "Europe", "timeZone 'Europe'"),
-        ("0 3 * * *", "../etc/passwd", "timeZone"),
-        ("61 3 * * *", "UTC", "no cron expression"),
+        ("0 3 * * *", "Europe/Atlantis", "spec.timeZone: 'Europe/Atlantis'"),
+        ("0 3 * * *", "Europe", "spec.timeZone: 'Europe'"),
+        ("0 3 * * *", "../etc/passwd", "spec.timeZone"),
+        ("61 3 * * *", "UTC", r"spec\.schedule: '61 3 \* \* \*' is no cron expression"),
         ("every day", "UTC", "no cron expression"),
         ("0 0 31 2 *", "UTC", "never comes"),
     ],

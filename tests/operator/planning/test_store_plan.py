@@ -328,6 +328,8 @@ def test_a_managed_object_store_comes_first() -> None:
     again = plan(one, replace(GOOD, bucket=None), own_secret("s-minio"))
     assert not any(isinstance(action, Work) for action in again.actions)
     assert "StatefulSet" in applied_kinds(again)
+    told = f"0 of 1 servers of the managed object store serve with image {DEFAULTS.minio_image}."
+    assert again.status["conditions"][0]["message"] == told
 
 
 def test_a_managed_object_store_waits_for_its_turn() -> None:

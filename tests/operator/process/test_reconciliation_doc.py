@@ -1,6 +1,8 @@
 """The tables of `docs/operator/reconciliation.md` match the code."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,19 @@ def test_settings_come_from_flags_before_the_environment() -> None:
     settings = load_settings(["--lease-name", "y", "--http-listen=127.0.0.1:0"], environ)
     assert (settings.namespaces, settings.lease_name, settings.http_listen) == (("a", "b"), "y", "127.0.0.1:0")
     assert load_settings([], {}).namespaces == ()
+
+
+def test_help_shows_every_setting() -> None:
+    """With its description, its default and its variable; nothing is started.
+
+    Story: `--help` was answered with "there is no such option".
+    """
+    done = subprocess.run([sys.executable, "-m", "tussock.operator", "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  --")}
+    assert lines.keys() == {row[0] for row in rows("Settings")}
+    assert lines["--log-level"].endswith("lowest severity to log [info]")
+    assert "TUSSOCK_OPERATOR_LEASE_NAME" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ from typing import Any, TypeAlias
 
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.application import apply_child
-from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound
+from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, FieldsUnknown, TemplateFieldsUnknown
 from tussock.operator.cluster.events import event_of
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
+from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
 from tussock.operator.planning.words.ownership import holder_in
+from tussock.operator.planning.words.template_fields import without_unknown
 from tussock.operator.resources.common import API_VERSION
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -41,9 +43,7 @@ class Actor:
         namespace = body["metadata"]["namespace"]
         match action:
             case Apply(manifest):
-                kind = manifest["kind"]
-                self._seen.put(kind, await apply_child(self._api, manifest, namespace, holder_in(body)))
-                log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
+                await self._apply(body, manifest)
             case Delete(ref):
                 # Only that very object: one that the operator never saw may belong to another owner.
                 if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
@@ -57,6 +57,31 @@ class Actor:
                 await self._set_finalizers(body, [*_finalizers(body), FINALIZER])
             case Release():
                 await self._set_finalizers(body, [name for name in _finalizers(body) if name != FINALIZER])
+
+    async def _apply(self, body: Manifest, manifest: Manifest) -> None:
+        """Apply a child, without what the server does not know of a user's pod template, which it then reports."""
+        kind, namespace, wanted = manifest["kind"], body["metadata"]["namespace"], manifest
+        unknown: set[str] = set()
+        while True:
+            try:
+                child = await apply_child(self._api, wanted, namespace, holder_in(body))
+                break
+            except FieldsUnknown as error:
+                # Each round removes some; the server tells of those within lists only after the others.
+                wanted, found = without_unknown(wanted, body["spec"], error.fields)
+                if not found:
+                    raise
+                unknown.update(found)
+        self._seen.put(kind, child)
+        log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
+        if not unknown:
+            return
+        about = f"{body['kind']} {namespace}/{body['metadata']['name']}"
+        told = f"Kubernetes knows no field {', '.join(sorted(unknown))} ({about}): correct or remove it there"
+        if kind != "Pod":
+            raise TemplateFieldsUnknown(told, 400)
+        # A pod is applied once, so no later pass would tell of it.
+        await self._emit(body, Emit("Warning", Reason.APPLY_REFUSED, f"{told}. The pod starts without it."))
 
     async def write_status(self, body: Manifest, status: Mapping[str, Any]) -> None:
         """Make this the status of the resource; removes fields that it no longer has."""

@@ -18,8 +18,15 @@ import aiohttp
 from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config as kubernetes_config
 
-from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiUnavailable
-from tussock.operator.cluster.kinds import path_of
+from tussock.operator.cluster.errors import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    ApiUnavailable,
+    FieldsUnknown,
+)
+from tussock.operator.cluster.kinds import RESOURCES, path_of
 from tussock.operator.planning.words.model import Manifest
 from tussock.statestore.errors import InvalidOption
 
@@ -41,6 +48,8 @@ METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _HALVES = re.compile("[\ud800-\udfff]")
+_UNKNOWN_FIELD = re.compile(r'(\.\S+): field not declared in schema|unknown field "([^"]+)"')
+"""In the server's messages: of an apply, and of strict validation."""
 _UNPRINTED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 Count = Callable[[str, str, int], None]
@@ -92,10 +101,15 @@ class Api:
             if not token:
                 return found
 
-    async def apply(self, manifest: Manifest, namespace: str, subresource: str = "") -> Manifest:
-        """Server-side apply: sets our fields, removes our former ones, keeps others'; returns the new object."""
+    async def apply(
+        self, manifest: Manifest, namespace: str, subresource: str = "", *, strict: bool = False
+    ) -> Manifest:
+        """Server-side apply: sets our fields, removes our former ones, keeps others'; returns the new object.
+
+        `FieldsUnknown` for fields that the server does not know; without `strict` it drops those within some lists.
+        """
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true"), *_validation(strict=strict)]
         return await self._request(
             "apply", kind, namespace, name, subresource, body=manifest, content_type=APPLY, query=query
         )
@@ -108,12 +122,13 @@ class Api:
         query = [("fieldManager", FIELD_MANAGER)]
         return await self._request("patch", kind, namespace, name, body=patch, content_type=MERGE, query=query)
 
-    async def create(self, manifest: Manifest, namespace: str) -> Manifest:
+    async def create(self, manifest: Manifest, namespace: str, *, strict: bool = False) -> Manifest:
         """Create an object; `ApiConflict` if the name is taken.
 
-        Never repeated, so a lost answer raises `ApiUnavailable` although the object may exist.
+        Never repeated, so a lost answer raises `ApiUnavailable` although the object may exist. `strict`:
+        `FieldsUnknown` for fields that the server does not know; otherwise it drops them.
         """
-        query = [("fieldManager", FIELD_MANAGER)]
+        query = [("fieldManager", FIELD_MANAGER), *_validation(strict=strict)]
         return await self._request("create", manifest["kind"], namespace, body=manifest, query=query)
 
     async def replace(self, manifest: Manifest, namespace: str) -> Manifest:
@@ -141,7 +156,8 @@ class Api:
         accept: str = JSON,
         query: list[tuple[str, str]] | None = None,
     ) -> Manifest:
-        target = f"{verb} {kind} {namespace or '*'}/{name or '*'}{'/' + subresource if subresource else ''}"
+        named = name or ((body or {}).get("metadata") or {}).get("name") or "*"
+        target = f"{verb} {kind} {namespace or '*'}/{named}{'/' + subresource if subresource else ''}"
         pauses = iter(() if verb in ("create", "update") else RETRY_PAUSES)
         while True:
             try:
@@ -224,13 +240,24 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
         return ApiNotFound(message, status)
     if status == 409:
         return ApiConflict(message, status)
-    if "field not declared in schema" in said:
-        # An apply of a field that the server does not know: the server reports that as an internal error, 500.
-        return ApiRefused(f"{message}; the cluster's definitions are older than this operator: apply crds/", status)
+    if fields := tuple(_UNKNOWN_FIELD.findall(said)):
+        way_out = "apply crds/" if kind in RESOURCES else "upgrade Kubernetes"
+        return FieldsUnknown(
+            f"{message}; the cluster's definitions are older than this operator: {way_out}",
+            status,
+            tuple(of_apply or of_decoder for of_apply, of_decoder in fields),
+        )
+    if "failed to create typed patch object" in said:
+        # An apply that does not fit the schema: the server reports that as an internal error, 500.
+        return ApiRefused(message, status)
     # 401 ends when the token is renewed.
     if status == 0 or status in (401, 408, 429) or status >= 500:
         return ApiUnavailable(message, status)
     return ApiRefused(message, status)
+
+
+def _validation(*, strict: bool) -> list[tuple[str, str]]:
+    return [("fieldValidation", "Strict")] if strict else []
 
 
 def _is_of_webhook(said: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tussock.operator.cluster.api import FIELD_MANAGER, Api
 from tussock.operator.cluster.errors import NameInUse
-from tussock.operator.planning.words.model import Manifest, ref_of
+from tussock.operator.planning.words.model import RUN_PODS, Manifest, ref_of
 from tussock.operator.planning.words.ownership import Holder, belongs, is_of_former, name_in_use_message
 
 __all__ = ["apply_child"]
@@ -23,18 +23,21 @@ __all__ = ["apply_child"]
 async def apply_child(api: Api, manifest: Manifest, namespace: str, holder: Holder) -> Manifest:
     """Bring the child to the manifest, and return it as it is then; raises `ApiError`.
 
-    `NameInUse` if the object of this name does not belong to `holder`.
+    `NameInUse` if the object of this name does not belong to `holder`; `FieldsUnknown` if it runs pods and the server
+    does not know fields of it.
     """
     ref = ref_of(manifest)
+    # A user's misspelt field is reported, and not dropped; of our own kinds an older definition may lack some.
+    strict = ref.kind in RUN_PODS
     # Asked each time: watches see only objects with our labels, and a moment late.
     known = await api.look(ref.kind, namespace, ref.name)
     if known is None:
-        return await _take_ownership(api, ref.kind, namespace, await api.create(manifest, namespace))
+        return await _take_ownership(api, ref.kind, namespace, await api.create(manifest, namespace, strict=strict))
     if not belongs(known, holder):
         raise NameInUse(name_in_use_message(ref, namespace, holder), ref, passes=is_of_former(known, holder))
     await _take_ownership(api, ref.kind, namespace, known)
     metadata = {**manifest["metadata"], "uid": known["metadata"]["uid"]}
-    return await api.apply({**manifest, "metadata": metadata}, namespace)
+    return await api.apply({**manifest, "metadata": metadata}, namespace, strict=strict)
 
 
 async def _take_ownership(api: Api, kind: str, namespace: str, body: Manifest) -> Manifest:

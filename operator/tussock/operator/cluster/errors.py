@@ -6,7 +6,16 @@ server, unless the quote may repeat what was sent: a refused secret must not end
 
 from tussock.operator.planning.words.model import Ref
 
-__all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailable", "NameInUse"]
+__all__ = [
+    "ApiConflict",
+    "ApiError",
+    "ApiNotFound",
+    "ApiRefused",
+    "ApiUnavailable",
+    "FieldsUnknown",
+    "NameInUse",
+    "TemplateFieldsUnknown",
+]
 
 
 class ApiError(Exception):
@@ -34,6 +43,19 @@ class ApiNotFound(ApiError):
 
 class ApiRefused(ApiError):
     """The server refuses the request: rights are missing or the object is invalid; a person must change something."""
+
+
+class FieldsUnknown(ApiRefused):
+    """The server knows no such fields; nothing was stored."""
+
+    def __init__(self, message: str, status: int, fields: tuple[str, ...]) -> None:
+        """`fields` are their paths in the object, as the server writes them."""
+        super().__init__(message, status)
+        self.fields = fields
+
+
+class TemplateFieldsUnknown(ApiRefused):
+    """Fields of a user's pod template that the server does not know; all else of the object is as wanted."""
 
 
 class NameInUse(ApiRefused):

@@ -14,6 +14,7 @@ from tussock.operator.manifests.bucket_access import (
     bucket_secret,
     managed_name,
     minio_endpoint,
+    operator_looks_into,
     reader_secret,
     secrets_of_bucket,
     volume_claim,
@@ -72,7 +73,7 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
         return _claim_fact(world, store, backend)
-    if not _has_credentials(store):
+    if not operator_looks_into(store):
         return BucketFact(None)
     if isinstance(backend, ManagedStore) and not _serves(world, store):
         # It would not answer now, and the next question would come some seconds after it could.
@@ -140,7 +141,7 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
         return await world.probes.call_in_thread(clean, target, _owner(store), world.system, delete=delete)
 
-    if not _has_credentials(store):
+    if not operator_looks_into(store):
         return _untouched_fact(store)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
 
@@ -157,20 +158,9 @@ def returned_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=False)
         return await world.probes.call_in_thread(clean, target, _owner(store), world.system, delete=False)
 
-    if not _has_credentials(store):
+    if not operator_looks_into(store):
         return EmptiedFact(done=True)
     return world.probes.fact(_key(store), ("returned", *_place(world, store)), run, CLEANING_SECONDS)
-
-
-def _has_credentials(store: StoreResource) -> bool:
-    """Whether the operator has credentials for the bucket: only pods under a workload identity's account get its own.
-
-    An S3 bucket that needs none is asked without credentials.
-    """
-    backend = store.spec.object_store.backend
-    if isinstance(backend, S3Store | ManagedStore):
-        return isinstance(backend, ManagedStore) or not backend.service_account
-    return bucket_secret(store) is not None
 
 
 def _untouched_fact(store: StoreResource) -> EmptiedFact:

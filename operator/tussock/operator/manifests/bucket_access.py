@@ -31,6 +31,7 @@ __all__ = [
     "managed_name",
     "meta_access",
     "minio_endpoint",
+    "operator_looks_into",
     "reader_secret",
     "reader_volume",
     "secrets_of_bucket",
@@ -92,6 +93,17 @@ def bucket_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
                 "AWS_SECRET_ACCESS_KEY": "secret-access-key",
             }
     return None
+
+
+def operator_looks_into(store: StoreResource) -> bool:
+    """Whether the operator looks into the bucket: not on a volume, nor with credentials that only pods get.
+
+    An S3 bucket that needs no credentials is asked without.
+    """
+    backend = store.spec.object_store.backend
+    if isinstance(backend, S3Store | ManagedStore):
+        return isinstance(backend, ManagedStore) or not backend.service_account
+    return bucket_secret(store) is not None
 
 
 def reader_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:

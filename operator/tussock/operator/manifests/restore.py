@@ -11,9 +11,8 @@ from tussock.operator.manifests.bucket_access import bucket_secret, meta_access,
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.network import CLIENT_LABEL
 from tussock.operator.manifests.pod.pods import Main, node_template, placement_fields
-from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.settings import Defaults, restore_image
 from tussock.operator.manifests.transport_security import Mounted
-from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
 from tussock.operator.resources.store import StoreResource
 
@@ -38,9 +37,7 @@ def restore_manifests(
 ) -> tuple[Manifest, ...]:
     """The ConfigMap and the pod that copy the backup of that name from `source` into the empty place of `store`."""
     name, settings = restore_name(store), _settings(source)
-    image = store.spec.images.node or defaults.node_image
-    if not image:
-        raise InvalidResource(f"{store.kind} {store.name} has no image: set images.node, or the operator's default")
+    image = restore_image(store, defaults)
     volumes, mounts = _source_volumes(name, source, settings)
     url = f"file://{_VOLUME}" if isinstance(source.spec.object_store.backend, VolumeStore) else _url(source)
     folder = ("--source-settings", _SETTINGS) if any(mount["mountPath"] == _SETTINGS for mount in mounts) else ()

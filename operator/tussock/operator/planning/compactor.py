@@ -19,6 +19,7 @@ from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
+    match_message,
     no_meta_message,
     stamps,
     status_conditions,
@@ -136,8 +137,7 @@ def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name
     if not facts.metas:
         text = no_meta_message(store, store_name)
     else:
-        names = ", ".join(name for name, settled in sorted(facts.metas.items()) if not settled)
-        text = f"Waiting until Meta {names} matches its spec."
+        text = match_message("Meta", [name for name, settled in sorted(facts.metas.items()) if not settled])
     return progress_verdict(Reason.WAITING_FOR_META, text)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restore import restore_name
-from tussock.operator.planning.precedence import named
+from tussock.operator.planning.words.components import named
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url

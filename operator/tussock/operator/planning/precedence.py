@@ -28,12 +28,9 @@ one without a pause between the two, in one thread of the one operator that lead
 anything starts, so that the next operator knows it, too. The marker of the one that was slower goes with its deletion.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Claim", "keeps_out", "named"]
-
-_NAMED_MAX = 5
+__all__ = ["Claim", "keeps_out"]
 
 
 class Claim(NamedTuple):
@@ -49,9 +46,3 @@ class Claim(NamedTuple):
 def keeps_out(other: Claim, mine: Claim) -> bool:
     """Whether `other` keeps `mine` out of a place that both name."""
     return other.holds and (not mine.holds or (other.created, other.uid) < (mine.created, mine.uid))
-
-
-def named(rivals: Sequence[str]) -> str:
-    """The names of stores for a message: a few of many."""
-    shown, more = ", ".join(rivals[:_NAMED_MAX]), len(rivals) - _NAMED_MAX
-    return shown if more <= 0 else f"{shown} and {more} more"

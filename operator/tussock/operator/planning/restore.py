@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tussock.operator.manifests.bucket_access import bucket_secret
+from tussock.operator.manifests.bucket_access import bucket_secret, operator_looks_into
 from tussock.operator.manifests.restore import BACKUP_KEY, restore_manifests, restore_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.words.comparison import mark
@@ -75,8 +75,11 @@ def plan_restore(
 
 
 def _add_hint(store: StoreResource, found: Verdict) -> Verdict:
-    """Adds the way out if a manifest still has `restoreFrom` though its restore was done long ago."""
-    if found.reason is not Reason.RESTORE_FAILED:
+    """Adds the way out if a manifest still has `restoreFrom` though its restore was done long ago.
+
+    Where the operator looks into the place, it has found no data of a store when it took it.
+    """
+    if found.reason is not Reason.RESTORE_FAILED or operator_looks_into(store):
         return found
     way_out = f"If the data there are already those of this store, set spec.adopt: {store.metadata.uid}."
     return found._replace(message=f"{found.message} {way_out}")

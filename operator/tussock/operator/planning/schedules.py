@@ -84,13 +84,17 @@ def parse_schedule(text: str, zone: str) -> Schedule:
     except (KeyError, ValueError, OSError) as error:
         # OSError: a name that is a folder of the database, such as `Europe`.
         raise InvalidResource(
-            f"timeZone {zone!r} is not in the time zone database; give one like Europe/Berlin"
+            f"spec.timeZone: {zone!r} is not in the time zone database; give one like Europe/Berlin"
         ) from error
     try:
         found = croniter(text, datetime(2024, 1, 1)).get_next(datetime)  # noqa: DTZ001 - a calendar without zones
         assert found
         return Schedule(text, place)
     except CroniterBadDateError as error:
-        raise InvalidResource(f"schedule {text!r} never comes: no month has such a day") from error
+        raise InvalidResource(
+            f"spec.schedule: {text!r} never comes, since no month has such a day; give another one"
+        ) from error
     except (CroniterError, ValueError, KeyError) as error:
-        raise InvalidResource(f"schedule {text!r} is no cron expression: {error}") from error
+        raise InvalidResource(
+            f"spec.schedule: {text!r} is no cron expression ({error}); give five fields, such as 30 2 * * *"
+        ) from error

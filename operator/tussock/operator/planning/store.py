@@ -13,15 +13,14 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
 from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
-from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
-from tussock.operator.planning.precedence import named
 from tussock.operator.planning.restore import plan_restore
 from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
-from tussock.operator.planning.words.components import last_verdict, status_conditions
+from tussock.operator.planning.words.components import last_verdict, named, status_conditions
 from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
@@ -236,7 +235,8 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
         pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
         found = rollout(observed.children.get(Ref("StatefulSet", name)), pods, now)
         if not found.done:
-            return verdict_of(found, "servers of the managed object store", "of MinIO")._replace(ready=False)
+            image = minio_image(store.spec.object_store.backend, store, facts.defaults)
+            return verdict_of(found, "servers of the managed object store", image)._replace(ready=False)
     elif missing := _missing_secret(store, observed):
         return missing
     if facts.bucket is None:

@@ -26,6 +26,7 @@ from tussock.operator.planning.words.conditions import (
     transitions,
 )
 from tussock.operator.planning.words.model import (
+    RUN_PODS,
     Action,
     Annotate,
     Apply,
@@ -51,7 +52,6 @@ RESYNC_SECONDS = 60.0
 """Every resource is looked at this often at least, even without events."""
 CONFLICTS_TOLD = 3
 """Conflicts in a row from which on the status tells of them: one or two happen whenever others write, too."""
-_RUN_PODS = ("Deployment", "Pod", "StatefulSet")
 
 
 class Reconciler:
@@ -150,7 +150,7 @@ class Reconciler:
         for action in plan.actions:
             if isinstance(action, Emit) and refused:
                 continue  # its event reports an action that was not possible
-            if "ConfigMap" in kinds and _kind_of(action) in _RUN_PODS:
+            if "ConfigMap" in kinds and _kind_of(action) in RUN_PODS:
                 continue
             if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
                 continue

@@ -9,7 +9,7 @@ a corrected spec, is tried at once.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tussock.operator.cluster.errors import ApiRefused, NameInUse
+from tussock.operator.cluster.errors import ApiRefused, NameInUse, TemplateFieldsUnknown
 from tussock.operator.cluster.seen import Key
 from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.conditions import Reason
@@ -88,6 +88,8 @@ def refusal_summary(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
 def advice(error: ApiRefused) -> str:
     """Advice for a person about a refusal, by its kind."""
     said = str(error).lower()
+    if isinstance(error, TemplateFieldsUnknown):
+        return "All else of the pod template is applied."
     if "exceeded quota" in said:
         return "Raise the ResourceQuota of the namespace, or free some of it."
     if "being terminated" in said:

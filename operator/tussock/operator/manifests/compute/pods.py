@@ -20,9 +20,11 @@ from tussock.operator.manifests.compute.spark_security import spark_secret_volum
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.pod.pods import Main, http_probe, node_template, placement_fields, requirements
 from tussock.operator.manifests.pod.quantities import bytes_of
+from tussock.operator.manifests.pod.reservations import check_shape
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import job_identity
+from tussock.operator.resources.common import PodTemplate
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
@@ -46,6 +48,9 @@ _EXECUTOR_DRAIN_SECONDS = 60.0
 
 _APPLICATION_FOLDER = "/etc/tussock/application"
 _CONFIG_MOUNT = {"name": "compute", "mountPath": COMPUTE_FOLDER, "readOnly": True}
+# Spark writes into its working directory, and the root file system is read-only. A container that ends without a
+# message, such as a JVM that was killed, leaves the end of its log.
+_CONTAINER = {"workingDir": "/tmp", "terminationMessagePolicy": "FallbackToLogsOnError"}  # noqa: S108
 _FIELDS = {"POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
 
 
@@ -105,11 +110,14 @@ def driver_template(
         ),
         mounts=(_CONFIG_MOUNT, {"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER}, secret_mount, *mounts),
         service_account=access.service_account or driver_name(compute.name),
+        role={ROLE_LABEL: "driver"},
+        container=_CONTAINER,
+        restart="Never",
+        # Spark in the driver makes executors, so only this pod has a token.
+        has_token=True,
     )
-    user = strategic_merge(compute.spec.pod_template, compute.spec.driver.pod_template)
-    template, kept = node_template(compute, store, main, user)
-    # Spark in the driver makes executors, so only this pod has a token.
-    return _finish(template, "driver", automountServiceAccountToken=True), kept
+    user = _users_template(compute, compute.spec.driver.pod_template)
+    return node_template(compute, store, main, user)
 
 
 def executor_template(
@@ -133,24 +141,20 @@ def executor_template(
         volumes=(secret,),
         mounts=(secret_mount,),
         service_account=access.service_account,
+        role={ROLE_LABEL: "executor"},
+        container=_CONTAINER,
+        restart="Never",
     )
-    user = strategic_merge(compute.spec.pod_template, compute.spec.executor.pod_template)
+    user = _users_template(compute, compute.spec.executor.pod_template)
     template, kept = node_template(compute, store, main, user)
-    return {"apiVersion": "v1", "kind": "Pod", **_finish(template, "executor")}, kept
+    return {"apiVersion": "v1", "kind": "Pod", **template}, kept
 
 
-def _finish(template: Manifest, role: str, **fields: Any) -> Manifest:
-    """The template with what other nodes lack: a role, and an end after which the container is not started again."""
-    metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], ROLE_LABEL: role}}
-    # Spark writes into its working directory, and the root file system is read-only. A container that ends without
-    # a message, such as a JVM that was killed, leaves the end of its log.
-    ours = {"workingDir": "/tmp", "terminationMessagePolicy": "FallbackToLogsOnError"}  # noqa: S108
-    containers = [
-        {**container, **ours} if container["name"] == "compute" else container
-        for container in template["spec"]["containers"]
-    ]
-    spec = {**template["spec"], "containers": containers, "restartPolicy": "Never", **fields}
-    return {"metadata": metadata, "spec": spec}
+def _users_template(compute: Compute, part: PodTemplate) -> Manifest:
+    """The template for all pods of a job, with that for one part of them merged over it."""
+    check_shape(compute.spec.pod_template)
+    check_shape(part)
+    return strategic_merge(compute.spec.pod_template, part)
 
 
 def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:

@@ -1,16 +1,18 @@
 """The pod template that all our nodes share: security, probes, an orderly end, and placement.
 
 A user's `podTemplate` is merged over ours; fields that a user cannot change (labels, the command, ports, probes,
-security, our volumes and variables) are put back, and reported.
+security, our volumes and variables) are put back, what a user cannot add is removed (`reservations.py`), and both are
+reported.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.bucket_access import BucketAccess
 from tussock.operator.manifests.labels import STORE_LABEL, Component, Manifest, labels, selector
+from tussock.operator.manifests.pod.reservations import check_shape, without_reserved
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY, restrict
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
 from tussock.operator.manifests.transport_security import Mounted
@@ -51,16 +53,24 @@ class Main:
     annotations: Mapping[str, str] | None = None
     service_account: str = ""
     """Empty: the namespace's default account, without its token."""
+    role: Mapping[str, str] = field(default_factory=dict)
+    """Labels that tell pods of one component apart."""
+    container: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the container."""
+    restart: str = "Always"
+    has_token: bool = False
+    """Whether the pod calls the API."""
 
 
 def node_template(
     owner: Resource, store: StoreResource, main: Main, user: PodTemplate
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The pod template of one component of `owner`, with the user's merged in, and the paths kept against it."""
-    found = labels(owner, store.name, main.component)
+    found = {**labels(owner, store.name, main.component), **main.role}
     container = _container(store, main)
     spec: dict[str, Any] = {
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": main.has_token,
+        "restartPolicy": main.restart,
         # Variables for each Service of the namespace are useless, and grow with it.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(main.drain_seconds + _GRACE_SECONDS),
@@ -74,7 +84,6 @@ def node_template(
         metadata["annotations"] = dict(main.annotations)
     # A user may add to the security context what `restrict` allows, and cannot remove anything there.
     soft: dict[str, Any] = {
-        "restartPolicy": "Always",
         "securityContext": POD_SECURITY,
         **_placement(owner, store, main),
     }
@@ -87,15 +96,18 @@ def node_template(
 def merge_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
     """Merge a user's template over `insisted` and `suggested`; it can change only what is suggested.
 
-    The result fits the restricted security profile, whatever the user asked for.
+    The result fits the restricted security profile, whatever the user asked for. Raises `InvalidResource` for a
+    template that cannot be merged.
     """
     ours = strategic_merge(suggested, insisted)
     if not user:
         return ours, ()
+    check_shape(user)
     merged, kept = insist(strategic_merge(ours, user), insisted)
+    merged["spec"], removed = without_reserved(merged["spec"], ours["spec"])
     merged["spec"], forbidden = restrict(merged["spec"])
     # A field under a path that was put back already is not reported twice.
-    told = [*kept, *(path for path in forbidden if not any(path.startswith(already) for already in kept))]
+    told = [*kept, *removed, *(path for path in forbidden if not any(path.startswith(already) for already in kept))]
     return merged, tuple(told)
 
 
@@ -153,6 +165,7 @@ def _container(store: StoreResource, main: Main) -> Manifest:
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *main.mounts, *main.access.mounts, *main.tls.mounts],  # noqa: S108
         **main.probes,
+        **main.container,
     }
     if main.command:
         container["command"] = list(main.command)

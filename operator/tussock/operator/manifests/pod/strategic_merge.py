@@ -8,9 +8,9 @@ a user cannot change, and returns the paths at which that undid something, so th
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["insist", "strategic_merge"]
+__all__ = ["MERGE_KEYS", "insist", "strategic_merge"]
 
-_KEYS = {
+MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
     "volumes": "name",
@@ -47,8 +47,8 @@ def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[s
 def _merge_value(name: str, base: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return strategic_merge(base if isinstance(base, Mapping) else {}, value)
-    if isinstance(value, Sequence) and name in _KEYS and _is_keyed(value, _KEYS[name]):
-        return _merge_list(base if isinstance(base, list) else [], value, _KEYS[name])
+    if isinstance(value, Sequence) and name in MERGE_KEYS and _is_keyed(value, MERGE_KEYS[name]):
+        return _merge_list(base if isinstance(base, list) else [], value, MERGE_KEYS[name])
     return value
 
 
@@ -71,9 +71,9 @@ def insist(
         if isinstance(value, Mapping) and name not in _WHOLE_FIELDS:
             result[name], below = insist(found if isinstance(found, Mapping) else {}, value, here)
             kept += below
-        elif name in _KEYS and isinstance(value, list) and _is_keyed(value, _KEYS[name]):
+        elif name in MERGE_KEYS and isinstance(value, list) and _is_keyed(value, MERGE_KEYS[name]):
             items = found if isinstance(found, list) else []
-            result[name], below = _insist_list(items, value, _KEYS[name], name in _WHOLE_ITEMS, here)
+            result[name], below = _insist_list(items, value, MERGE_KEYS[name], name in _WHOLE_ITEMS, here)
             kept += below
         elif found != value:
             result[name] = value

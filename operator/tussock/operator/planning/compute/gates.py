@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.words.components import no_meta_message, store_wait_verdict
+from tussock.operator.planning.words.components import (
+    match_message,
+    named,
+    no_meta_message,
+    store_wait_verdict,
+)
 from tussock.operator.planning.words.conditions import Reason, Verdict, is_serving, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.compute import Compute
@@ -34,16 +39,14 @@ def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[
         missing = waits or progress_verdict(Reason.WAITING_FOR_META, no_meta_message(body, name))
         return Gates(missing, missing)
     serving = [meta for meta in metas if is_serving(others[Ref("Meta", meta)])]
-    again = (
-        None if serving else progress_verdict(Reason.WAITING_FOR_META, f"Waiting until Meta {', '.join(metas)} serves.")
-    )
+    one = f"Meta {metas[0]}" if len(metas) == 1 else f"one of the Metas {named(metas)}"
+    again = None if serving else progress_verdict(Reason.WAITING_FOR_META, f"Waiting until {one} serves.")
     if waits is not None:
         return Gates(waits, again)
     for kind, reason in (("Meta", Reason.WAITING_FOR_META), ("Compactor", Reason.WAITING_FOR_COMPACTORS)):
         left = sorted(ref.name for ref, done in settled.items() if ref.kind == kind and not done)
         if left:
-            told = f"Waiting until {kind} {', '.join(left)} matches its spec."
-            return Gates(again or progress_verdict(reason, told), again)
+            return Gates(again or progress_verdict(reason, match_message(kind, left)), again)
     return Gates(again, again)
 
 

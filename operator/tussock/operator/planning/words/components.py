@@ -16,6 +16,8 @@ __all__ = [
     "image_of",
     "is_settled",
     "last_verdict",
+    "match_message",
+    "named",
     "no_meta_message",
     "obstacle_of",
     "stamps",
@@ -23,6 +25,8 @@ __all__ = [
     "store_wait_verdict",
     "workload_deletes",
 ]
+
+_NAMED_MAX = 5
 
 SECRETS_SEEN = "tussock.dev/secrets-seen"
 """Annotation of pods: a change of it makes the kubelet refresh the pod's secrets now, not in a minute or two."""
@@ -72,6 +76,19 @@ def no_meta_message(store: Mapping[str, Any] | None, name: str) -> str:
     if ((store or {}).get("spec") or {}).get("meta") is not None:
         return f"The operator is creating Meta {name} of StateStore {name}."
     return f"There is no Meta of StateStore {name}; create one, or set spec.meta of the store."
+
+
+def match_message(kind: str, names: Sequence[str]) -> str:
+    """A message that others wait until the resources of that kind match their specs; names a few of many."""
+    if len(names) == 1:
+        return f"Waiting until {kind} {names[0]} matches its spec."
+    return f"Waiting until the {kind}s {named(names)} match their specs."
+
+
+def named(names: Sequence[str]) -> str:
+    """Names for a message: a few of many."""
+    shown, more = ", ".join(names[:_NAMED_MAX]), len(names) - _NAMED_MAX
+    return shown if more <= 0 else f"{shown} and {more} more"
 
 
 def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:

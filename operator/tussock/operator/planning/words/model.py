@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 __all__ = [
+    "RUN_PODS",
     "Action",
     "Annotate",
     "Apply",
@@ -32,6 +33,9 @@ Manifest: TypeAlias = dict[str, Any]
 """An object of the API as JSON: `apiVersion`, `kind`, `metadata` and the rest."""
 
 Facts = TypeVar("Facts")
+
+RUN_PODS = ("Deployment", "Pod", "StatefulSet")
+"""The kinds of children that run pods, made from a user's pod template, too."""
 
 
 class Ref(NamedTuple):
