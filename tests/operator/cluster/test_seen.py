@@ -121,3 +121,14 @@ def test_values_of_secrets_are_not_kept() -> None:
     assert kept["metadata"]["annotations"] == {"a": "b"}
     assert "c2VjcmV0" not in str(kept)
     assert "managedFields" not in kept["metadata"]
+
+
+def test_nonsense_in_a_status_is_not_remembered() -> None:
+    """The API server takes times that do not exist, and lists that lack a condition; no plan can use them."""
+    seen = Seen()
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+    status = {"count": 3, "lastScheduleTime": "2026-11-24T13:00:00+99:00", "conditions": [ready]}
+    seen.put("StateStoreBackup", {**body("b"), "status": status})
+    found = seen.get("StateStoreBackup", "n", "b")
+    assert found is not None
+    assert found["status"] == {"count": 3}

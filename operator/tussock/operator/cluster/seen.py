@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tussock.operator.cluster.kinds import RESOURCES
 from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.statuses import sound_status
 
 __all__ = ["Key", "Seen", "Swept", "key_of", "slim"]
 
@@ -146,9 +147,11 @@ def owner_of(body: Mapping[str, Any]) -> Key | None:
 
 
 def slim(kind: str, body: Mapping[str, Any]) -> Manifest:
-    """An object without what the operator never reads: managed fields, and the values of secrets."""
+    """An object without what the operator never reads: managed fields, values of secrets, nonsense in a status."""
     kept = {**body, "kind": kind, "metadata": {**body["metadata"]}}
     kept["metadata"].pop("managedFields", None)
+    if kind in RESOURCES and body.get("status"):
+        kept["status"] = sound_status(body["status"])
     if kind == "Secret":
         kept["data"] = dict.fromkeys(body.get("data") or {}, "")
         # `kubectl apply` keeps a copy of its input there.

@@ -27,7 +27,18 @@ from tussock.operator.planning.words.components import (
 )
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import LASTING_TIMES, PlatformFact
-from tussock.operator.planning.words.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.planning.words.model import (
+    Action,
+    Annotate,
+    Apply,
+    Emit,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    ref_of,
+    stamp,
+)
 from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StoreResource
@@ -290,4 +301,4 @@ def _status(
 def _time(milliseconds: int) -> str | None:
     if not milliseconds:
         return None
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return stamp(datetime.fromtimestamp(milliseconds // 1000, UTC))

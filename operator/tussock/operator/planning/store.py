@@ -28,6 +28,7 @@ from tussock.operator.planning.words.conditions import (
     is_current,
     is_ready,
     is_serving,
+    known_reason,
     problem_verdict,
     progress_verdict,
     ready_verdict,
@@ -321,7 +322,7 @@ def _verdict(
             return progress_verdict(_waiting_reason(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":
-            return problem_verdict(Reason(held["Ready"]["reason"]), told, serving=serving)
+            return problem_verdict(known_reason(held["Ready"]["reason"], _waiting_reason(kind)), told, serving=serving)
         if not is_ready(body) or held["Progressing"]["status"] == "True":
             rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
             reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)

@@ -28,7 +28,7 @@ from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
-from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of, stamp
+from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
 from tussock.operator.planning.turns import turn_message
@@ -51,6 +51,7 @@ from tussock.operator.planning.words.model import (
     Work,
     ref_of,
     seconds_since,
+    stamp,
 )
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource, parse_store

@@ -41,8 +41,8 @@ def last_verdict(resource: Resource) -> Verdict | None:
     held = {found["type"]: found for found in resource.status.get("conditions") or ()}
     if not held or resource.status.get("observedGeneration") != resource.metadata.generation:
         return None
-    if held["Ready"]["reason"] not in list(Reason):
-        return None  # from another release
+    if held["Ready"]["reason"] not in set(Reason) - {Reason.OPERATOR_FAILED}:
+        return None  # from another release; or about a pass, and not about the resource
     values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
     return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
 
