@@ -149,7 +149,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         actions += applied
         actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
-    actions += prunes([*wanted, *_sections(store, facts)], spared, store.metadata.uid)
+    actions += prunes([*wanted, *_sections(store, facts)], spared, holder_of(store))
     serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)

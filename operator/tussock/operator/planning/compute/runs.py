@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION
 from tussock.operator.manifests.compute.pods import ROLE_LABEL, driver_name
 from tussock.operator.planning.words.model import Manifest, moment_of, seconds_since, stamp
+from tussock.operator.planning.words.ownership import Holder, owns
 from tussock.operator.resources.compute import Compute, RestartPolicy
 
 __all__ = [
@@ -103,9 +104,13 @@ def has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def runs_of(pods: Iterable[Manifest]) -> list[JobRun]:
-    """The runs of the drivers among a job's pods."""
-    return [run_of(pod) for pod in pods if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "driver"]
+def runs_of(pods: Iterable[Manifest], holder: Holder) -> list[JobRun]:
+    """The runs of the drivers that were made for the job `holder`, among pods with its labels; copies are none."""
+    return [
+        run_of(pod)
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "driver" and owns(holder, pod)
+    ]
 
 
 def run_of(pod: Manifest) -> JobRun:

@@ -8,6 +8,7 @@ from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.words.comparison import differences, mark
 from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progress_verdict
 from tussock.operator.planning.words.model import Annotate, Delete, Manifest, Ref, ref_of
+from tussock.operator.planning.words.ownership import Holder, deletes
 from tussock.operator.planning.words.rollout import rollout
 from tussock.operator.resources.common import Resource
 
@@ -74,16 +75,16 @@ def no_meta_message(store: Mapping[str, Any] | None, name: str) -> str:
     return f"There is no Meta of StateStore {name}; create one, or set spec.meta of the store."
 
 
-def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
+def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None, holder: Holder) -> tuple[Delete, ...]:
     """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
 
     This includes components that users made themselves: such a resource stays, and has nothing to do.
     """
     found = ((store or {}).get("status") or {}).get("conditions") or ()
     drained = any(one["type"] == "Ready" and one["reason"] == Reason.DELETING for one in found)
-    if workload is None or not drained or workload["metadata"].get("deletionTimestamp"):
+    if workload is None or not drained:
         return ()
-    return (Delete(ref_of(workload)),)
+    return deletes({ref_of(workload): workload}, [ref_of(workload)], holder)
 
 
 def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:

@@ -53,7 +53,7 @@ class Apply(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a child, if it still exists."""
+    """Delete a child, if it exists and is provably the resource's own at that moment (`cluster/actions.py`)."""
 
     ref: Ref
 
