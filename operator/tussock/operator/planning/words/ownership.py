@@ -79,7 +79,8 @@ def owns(holder: Holder, found: Mapping[str, Any]) -> bool:
 def is_deletable(kind: str, found: Mapping[str, Any], holder: Holder) -> bool:
     """Whether an object of that kind may be deleted for the resource: it names its uid as that of an owner.
 
-    Or it is a Secret that cert-manager wrote for a request of the resource, with the name of that request; a copy has another name.
+    Or it is a Secret that cert-manager wrote for a request of the resource, with the name of that request; a copy has
+    another name.
     """
     if owns(holder, found) or kind != "Secret":
         return owns(holder, found)
