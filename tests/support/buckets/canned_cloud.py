@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tussock.operator.probes.cloud import CloudTarget
 
@@ -54,7 +55,7 @@ def running_cloud() -> Iterator[CannedCloud]:
 
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            path = self.path.partition("?")[0]
+            path = unquote(self.path.partition("?")[0])
             single = cloud.objects.get(path) if self.command == "GET" else None
             found = single or cloud.answer(self.command)
             if self.command == "GET" and found.status == 404 and found.code in _NO_OBJECT:
@@ -66,6 +67,7 @@ def running_cloud() -> Iterator[CannedCloud]:
             if single is not None and not single.code:
                 body = single.message.encode()
             self.send_response(found.status)
+            self.send_header("Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT")
             for name, value in (("Content-Length", str(len(body))), ("ETag", '"1"'), ("x-ms-error-code", found.code)):
                 self.send_header(name, value)
             self.end_headers()
