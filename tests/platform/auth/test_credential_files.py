@@ -17,8 +17,8 @@ from tussock.meta.client.buckets import credentials_of
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.bucket_credentials import RENEW_MS, credential_source
-from tussock.meta.server.settings.sources import load_settings
+from tussock.meta.server.bucket_credentials import RENEW_MS, credential_source
+from tussock.meta.server.settings.form import load_settings
 from tussock.statestore import connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -243,6 +243,7 @@ def test_bucket_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatc
         bucket.put("sst/4", b"")
 
 
+@pytest.mark.long
 @pytest.mark.minio
 @pytest.mark.slow
 def test_platform_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ import socket
 import pytest
 
 from support.service.statuses import bare_status
-from tussock.meta.server.auth.caller import ANYONE
-from tussock.meta.server.wire.http_connections import HOST_CONNECTIONS_MAX, IDLE_SECONDS_MAX
-from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.node.auth.caller import ANYONE
+from tussock.meta.node.wire.http_connections import HOST_CONNECTIONS_MAX, IDLE_SECONDS_MAX
+from tussock.meta.node.wire.http_port import start_http
+from tussock.meta.server.wire.http_server import make_app
 
 BAD_REQUEST = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"
 
@@ -36,6 +37,7 @@ async def _is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
     """Other hosts are served meanwhile, and so is that host after a while."""

@@ -47,11 +47,21 @@ def jobs_before(world: World, compute: Compute, application: str) -> tuple[str, 
     """
     if not _has_to_change(world, compute, application, _secret(world, compute)):
         return ()
-    jobs = {_name(job): job for job in map(_parsed, world.seen.all_of("Compute")) if job is not None}
-    standings = [_standing(world, name, job) for name, job in jobs.items()]
+    jobs, standings = _all_jobs(world)
     return predecessors(
         _name(compute), standings, lambda name: _has_to_change_too(world, jobs[name]), world.rollout_parallel
     )
+
+
+def _all_jobs(world: World) -> tuple[dict[str, Compute], list[Standing]]:
+    """All jobs, by name, and how far they are. Kept until something changes: all that wait ask for the same."""
+    moment = (world.seen.changes, world.now())
+    if moment not in world.standings:
+        jobs = {_name(job): job for job in map(_parsed, world.seen.all_of("Compute")) if job is not None}
+        world.standings.clear()
+        world.standings[moment] = jobs, [_standing(world, name, job) for name, job in jobs.items()]
+    found: tuple[dict[str, Compute], list[Standing]] = world.standings[moment]
+    return found
 
 
 def _has_to_change_too(world: World, compute: Compute) -> bool:

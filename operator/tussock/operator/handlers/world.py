@@ -48,6 +48,8 @@ class World:
     """The uids of stores whose bucket was usable, even if their status does not say so yet."""
     templates: dict[Hashable, DriverTemplate | None] = field(default_factory=dict)
     """What drivers have to be made from, by all that it depends on (`job_turns.py`)."""
+    standings: dict[tuple[int, datetime], Any] = field(default_factory=dict)
+    """How far all jobs are, at the newest moment at which one asked (`job_turns.py`)."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as in the API."""
