@@ -167,7 +167,8 @@ def test_a_foreign_certificate_is_not_used(tls: dict[str, Any]) -> None:
     assert "There is a Secret x-driver-tls in namespace team that does not belong to Compute x" in world.message()
 
 
-def test_an_issuer_issues_the_certificate_and_its_secret_goes_with_the_job() -> None:
+@pytest.mark.parametrize("of", ["cert-manager", "a former request"])
+def test_an_issuer_issues_the_certificate_and_its_secret_goes_with_the_job(of: str) -> None:
     """cert-manager would keep it; the request is deleted first, or it would fill the secret again."""
     world = World(compute(), tls=ISSUER)
     issued = world.others.pop(SECRET)
@@ -183,13 +184,23 @@ def test_an_issuer_issues_the_certificate_and_its_secret_goes_with_the_job() -> 
     assert certificate["spec"]["secretTemplate"]["labels"]["tussock.dev/owner"] == "x"
     assert (world.pods, world.reason()) == ([], ("False", "Reconciling"))
     assert "cert-manager has issued x-driver-tls with ClusterIssuer company" in world.message()
+    # cert-manager gives the labels of the request, no owner, and the name of the request, which a copy has, too.
+    del issued["metadata"]["ownerReferences"]
+    request = "x-driver-tls" if of == "cert-manager" else "x-old-tls"
+    issued["metadata"]["annotations"] = {"cert-manager.io/certificate-name": request}
+    copies = {
+        Ref(ref.kind, "copy"): {**body, "metadata": {**body["metadata"], "name": "copy", "ownerReferences": []}}
+        for ref, body in [(SECRET, issued), (Ref("Certificate", "x-driver-tls"), certificate)]
+    }
+    world.children.update(copies)
     world.others[SECRET] = world.children[SECRET] = issued
     world.settle()
     assert world.pods == ["x-driver"]
     del world.children[Ref("Pod", "x-driver")]
     world.job["metadata"]["deletionTimestamp"] = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     gone = [action for action in world.plan().actions if isinstance(action, Delete | Release)]
-    assert gone == [Delete(Ref("Certificate", "x-driver-tls")), Delete(SECRET), Release()]
+    secrets = [Delete(SECRET)] if of == "cert-manager" else []
+    assert gone == [Delete(Ref("Certificate", "x-driver-tls")), *secrets, Release()]
 
 
 @pytest.mark.parametrize("tls", [{"mode": "none"}, {"mode": "secret", "secretName": "ours"}])

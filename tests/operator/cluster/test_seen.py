@@ -2,11 +2,17 @@
 
 from typing import Any
 
+import pytest
+
 from tussock.operator.cluster.seen import TOMBSTONES_MAX, Key, Seen, slim
 from tussock.operator.planning.words.model import Ref
 
 OWNER = Key("Meta", "n", "m")
-LABELS = {"tussock.dev/owner-kind": "Meta", "tussock.dev/owner": "m"}
+LABELS = {
+    "app.kubernetes.io/managed-by": "tussock-operator",
+    "tussock.dev/owner-kind": "Meta",
+    "tussock.dev/owner": "m",
+}
 
 
 def body(name: str = "x", version: int = 1, uid: str = "", labels: dict[str, str] | None = None) -> dict[str, Any]:
@@ -35,6 +41,15 @@ def test_children_are_found_by_their_owner() -> None:
     seen.put("Pod", body("c", labels={}))
     assert set(seen.children(OWNER)) == {Ref("Service", "a"), Ref("Pod", "b")}
     assert seen.children(Key("Meta", "other", "m")) == {}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_child_has_all_three_labels(label: str) -> None:
+    """Story: a Meta of another store, with two of them, was deleted with the store that they named."""
+    seen = Seen()
+    seen.put("Meta", body(labels={name: value for name, value in LABELS.items() if name != label}))
+    assert seen.children(OWNER) == {}
+    assert seen.get("Meta", "n", "x") is not None
 
 
 def test_a_child_that_loses_its_labels_is_no_child_any_more() -> None:
@@ -121,3 +136,14 @@ def test_values_of_secrets_are_not_kept() -> None:
     assert kept["metadata"]["annotations"] == {"a": "b"}
     assert "c2VjcmV0" not in str(kept)
     assert "managedFields" not in kept["metadata"]
+
+
+def test_nonsense_in_a_status_is_not_remembered() -> None:
+    """The API server takes times that do not exist, and lists that lack a condition; no plan can use them."""
+    seen = Seen()
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+    status = {"count": 3, "lastScheduleTime": "2026-11-24T13:00:00+99:00", "conditions": [ready]}
+    seen.put("StateStoreBackup", {**body("b"), "status": status})
+    found = seen.get("StateStoreBackup", "n", "b")
+    assert found is not None
+    assert found["status"] == {"count": 3}

@@ -21,6 +21,7 @@ from tussock.operator.probes.cache import Probes
 from tussock.statestore.base.system import RealSystem
 
 STORE, META = Key("StateStore", "n", "s"), Key("Meta", "n", "m")
+OURS_BY = {"app.kubernetes.io/managed-by": "tussock-operator"}
 COMPACTOR, OTHER = Key("Compactor", "n", "c"), Key("StateStore", "n", "other")
 
 
@@ -49,13 +50,13 @@ CHANGES: dict[str, tuple[dict[str, Any], set[Key]]] = {
         {Key("Meta", "n", "x"), STORE, META, COMPACTOR},
     ),
     "a child": (
-        body("Deployment", "m-meta", **{"tussock.dev/owner-kind": "Meta", "tussock.dev/owner": "m"}),
+        body("Deployment", "m-meta", **OURS_BY, **{"tussock.dev/owner-kind": "Meta", "tussock.dev/owner": "m"}),
         {META},
     ),
     "the bucket's secret": (body("Secret", "keys"), {STORE, META, COMPACTOR}),
     "the certificate's secret": (body("Secret", "tls"), {STORE, META, COMPACTOR}),
     "a secret of the operator's own": (
-        body("Secret", "s-ca", **{"tussock.dev/owner-kind": "StateStore", "tussock.dev/owner": "s"}),
+        body("Secret", "s-ca", **OURS_BY, **{"tussock.dev/owner-kind": "StateStore", "tussock.dev/owner": "s"}),
         {STORE, META, COMPACTOR},
     ),
     "a secret of nobody's": (body("Secret", "unknown"), set()),

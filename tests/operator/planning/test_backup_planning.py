@@ -386,3 +386,12 @@ def test_names_fit_the_store() -> None:
     assert check_backup_name(name) == name
     again = {**found, "metadata": {**found["metadata"], "uid": "another"}}
     assert backup_name(parse_backup(again), NOW) != name
+
+
+@pytest.mark.parametrize("text", ["2026-11-24T13:00:00+99:00", "0000-01-01T00:00:00Z", "2026-11-24T13:00:00"])
+def test_a_time_that_does_not_exist_counts_as_no_time(text: str) -> None:
+    """The API server takes it for one, and the schedule is followed as without it."""
+    case = Case(schedule="*/10 * * * *")
+    case.body["status"] = {"lastScheduleTime": text}
+    case.settle()
+    assert len(case.made) == 1

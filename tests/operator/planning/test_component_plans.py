@@ -411,6 +411,17 @@ def test_nodes_are_deleted_once_the_jobs_of_a_deleted_store_have_drained(plan: A
     assert conditions_of(found) == ("Deleting", "FTF")
 
 
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+@pytest.mark.parametrize("references", [[], [{"uid": "another"}]])
+def test_nodes_of_somebody_else_are_not_deleted(plan: Any, references: list[dict[str, str]]) -> None:
+    """A copy has the labels, and not the owner."""
+    children = children_of(plan())
+    for ref, found in children.items():
+        children[ref] = {**found, "metadata": {**found["metadata"], "ownerReferences": references}}
+    body = store_body(progress_verdict(Reason.DELETING, "x"), metadata={"deletionTimestamp": LATER})
+    assert plan(body, children).actions == ()
+
+
 def test_the_last_known_facts_stay_while_no_node_answers() -> None:
     children = children_of(plan_of_meta())
     known = plan_of_meta(children=children, platform=LED).status

@@ -12,7 +12,19 @@ from tussock.operator.resources.store import StoreResource, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 S3 = {"s3": {"bucket": "b"}}
-PARTS: dict[Ref, Any] = {Ref("Meta", "s"): {}, Ref("Compactor", "s"): {}, Ref("NetworkPolicy", "s-meta"): {}}
+LABELS = {
+    "app.kubernetes.io/managed-by": "tussock-operator",
+    "tussock.dev/owner-kind": "StateStore",
+    "tussock.dev/owner": "s",
+}
+
+
+def child(*owners: str, **more: str) -> dict[str, Any]:
+    """An object with the labels of the store's children, and with owners of these uids."""
+    return {"metadata": {"name": "x", "labels": LABELS, "ownerReferences": [{"uid": uid} for uid in owners], **more}}
+
+
+PARTS = {Ref(kind, "s"): child("1") for kind in ("Meta", "Compactor", "NetworkPolicy")}
 NODES = (Delete(Ref("Compactor", "s")), Delete(Ref("Meta", "s")))
 END = (*NODES, Release())
 DONE = EmptiedFact(done=True)
@@ -62,6 +74,21 @@ def test_the_next_step_of_a_deletion(
     found = depart(store(seconds), pods, PARTS, emptied, NOW)
     assert (found.actions, found.verdict.reason) == (actions, reason)
     assert found.verdict.degraded is (reason is Reason.DELETION_GAVE_UP)
+
+
+@pytest.mark.parametrize("owners", [(), ("another",)])
+def test_a_deletion_leaves_copies_of_the_stores_children(owners: tuple[str, ...]) -> None:
+    """Story: a copy of a Meta under another name, for another store, was deleted with the store of the original."""
+    copies = {Ref(kind, "copy"): child(*owners) for kind in ("Meta", "Compactor")}
+    restores = {Ref("Pod", "s-restore"): child(*owners)}
+    assert depart(store(5), [], {**PARTS, **copies, **restores}, DONE, NOW).actions == END
+    own = {Ref("Pod", "s-restore"): child("another", "1")}
+    assert Delete(Ref("Pod", "s-restore")) in depart(store(5), [], {**PARTS, **own}, DONE, NOW).actions
+
+
+def test_a_node_that_goes_already_is_not_deleted_again() -> None:
+    going = {Ref("Meta", "s"): child("1", deletionTimestamp="2026-11-21T11:59:00Z")}
+    assert depart(store(5), [], {**PARTS, **going}, DONE, NOW).actions == (Delete(Ref("Compactor", "s")), Release())
 
 
 def test_the_deletion_names_what_it_waits_for() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tussock.operator.probes.cloud import CloudTarget
 
@@ -35,6 +36,8 @@ class CannedCloud:
     def __init__(self) -> None:
         self.read = Answer(200)
         self.write = Answer(201)
+        self.objects: dict[str, Answer] = {}
+        """Answers to reads of single objects, by path; their messages are the objects' bytes, if they have no code."""
         self.url = ""
 
     def answer(self, method: str) -> Answer:
@@ -52,14 +55,19 @@ def running_cloud() -> Iterator[CannedCloud]:
 
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            found = cloud.answer(self.command)
+            path = unquote(self.path.partition("?")[0])
+            single = cloud.objects.get(path) if self.command == "GET" else None
+            found = single or cloud.answer(self.command)
             if self.command == "GET" and found.status == 404 and found.code in _NO_OBJECT:
                 # That one object is not there is no answer to a listing: nothing is there.
                 found = _LISTINGS.get(next((key for key in _LISTINGS if key in self.path), ""), found)
             text = f"<Error><Code>{found.code}</Code><Message>{found.message}</Message></Error>" if found.code else ""
             text = found.message if found.code == "Listing" else text
             body = f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode() if text else b""
+            if single is not None and not single.code:
+                body = single.message.encode()
             self.send_response(found.status)
+            self.send_header("Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT")
             for name, value in (("Content-Length", str(len(body))), ("ETag", '"1"'), ("x-ms-error-code", found.code)):
                 self.send_header(name, value)
             self.end_headers()

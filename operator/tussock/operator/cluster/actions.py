@@ -15,8 +15,8 @@ from tussock.operator.cluster.events import event_of
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
 from tussock.operator.planning.words.conditions import Reason
-from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
-from tussock.operator.planning.words.ownership import holder_in
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Ref, Release
+from tussock.operator.planning.words.ownership import holder_in, is_deletable
 from tussock.operator.planning.words.template_fields import without_unknown
 from tussock.operator.resources.common import API_VERSION
 from tussock.statestore.base.logs import get_logger
@@ -25,6 +25,9 @@ from tussock.statestore.base.system import System
 __all__ = ["Actor", "ClusterAction"]
 
 log = get_logger("tussock.operator")
+
+DELETE_ATTEMPTS = 3
+"""If an object changes between the look at its owner and the deletion; after that the pass is repeated."""
 
 ClusterAction: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release
 
@@ -45,10 +48,7 @@ class Actor:
             case Apply(manifest):
                 await self._apply(body, manifest)
             case Delete(ref):
-                # Only that very object: one that the operator never saw may belong to another owner.
-                if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
-                    await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"])
-                    log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
+                await self._delete(body, ref)
             case Annotate(ref, annotations):
                 await self._annotate(namespace, ref.kind, ref.name, annotations)
             case Emit():
@@ -89,6 +89,30 @@ class Actor:
         manifest = {"apiVersion": API_VERSION, "kind": body["kind"], "metadata": metadata, "status": dict(status)}
         answer = await self._api.apply(manifest, body["metadata"]["namespace"], "status")
         self._seen.put(body["kind"], answer)
+
+    async def _delete(self, body: Manifest, ref: Ref) -> None:
+        """Delete an object of the resource, in the very state in which it is the resource's own; leave any other.
+
+        The only place that deletes, so that no plan can delete what belongs to somebody else.
+        """
+        namespace, about = body["metadata"]["namespace"], {"kind": ref.kind, "name": ref.name}
+        known = self._seen.get(ref.kind, namespace, ref.name)
+        for attempt in range(DELETE_ATTEMPTS):
+            found = await self._api.look(ref.kind, namespace, ref.name) if known is not None else None
+            if known is None or found is None or found["metadata"]["uid"] != known["metadata"]["uid"]:
+                return  # the plan was about an object that is gone
+            if not is_deletable(ref.kind, found, holder_in(body)):
+                log.warning("left an object that is not the resource's own", namespace=namespace, **about)
+                return
+            try:
+                await self._api.delete(ref.kind, namespace, ref.name, found["metadata"])
+            except ApiConflict:
+                # Such as a kubelet that reports the state of a pod.
+                if attempt == DELETE_ATTEMPTS - 1:
+                    raise
+                continue
+            log.info("deleted", namespace=namespace, **about)
+            return
 
     async def _annotate(self, namespace: str, kind: str, name: str, annotations: Mapping[str, str | None]) -> None:
         known = self._seen.get(kind, namespace, name)

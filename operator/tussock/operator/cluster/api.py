@@ -135,12 +135,16 @@ class Api:
         """Replace an object that has not changed since it was read; otherwise `ApiConflict`. Never repeated."""
         return await self._request("update", manifest["kind"], namespace, manifest["metadata"]["name"], body=manifest)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete an object and its dependents; does nothing if it is gone, or has another uid."""
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    async def delete(self, kind: str, namespace: str, name: str, metadata: Mapping[str, Any]) -> None:
+        """Delete an object and its dependents; does nothing if it is gone.
+
+        Raises `ApiConflict` if its state is not the one with that metadata, by uid and resource version.
+        """
+        conditions = {field: metadata[field] for field in ("uid", "resourceVersion")}
+        options = {"propagationPolicy": "Background", "preconditions": conditions}
         try:
             await self._request("delete", kind, namespace, name, body=options)
-        except (ApiNotFound, ApiConflict):
+        except ApiNotFound:
             return
 
     async def _request(

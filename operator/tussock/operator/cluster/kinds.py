@@ -6,12 +6,12 @@ that is missing here is missing there, too.
 
 from typing import NamedTuple
 
-from tussock.operator.manifests.labels import MANAGED_BY
+from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
 from tussock.operator.resources.common import API_VERSION
 
 __all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "Watched", "path_of", "selectors_of"]
 
-OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
+OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 """Selects every child, and the pods that children make: watches ask the server only for those."""
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tussock.operator.cluster.kinds import RESOURCES
-from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.statuses import sound_status
 
 __all__ = ["Key", "Seen", "Swept", "key_of", "slim"]
 
@@ -93,7 +94,7 @@ class Seen:
                 yield body
 
     def children(self, owner: Key) -> dict[Ref, Manifest]:
-        """The objects that carry that owner's labels."""
+        """The objects that carry that owner's three labels."""
         return dict(self._children.get(owner, {}))
 
     def resources(self) -> list[Key]:
@@ -143,16 +144,20 @@ def key_of(body: Mapping[str, Any]) -> Key:
 
 
 def owner_of(body: Mapping[str, Any]) -> Key | None:
-    """The resource that a child belongs to, by its labels; `None` for an object without owner."""
+    """The resource that a child belongs to, by its three labels; `None` for an object without owner."""
     labels = body["metadata"].get("labels") or {}
     kind, name = labels.get(OWNER_KIND_LABEL), labels.get(OWNER_LABEL)
-    return Key(kind, body["metadata"]["namespace"], name) if kind in RESOURCES and name else None
+    if labels.get(MANAGED_BY_LABEL) != MANAGED_BY or kind not in RESOURCES or not name:
+        return None
+    return Key(kind, body["metadata"]["namespace"], name)
 
 
 def slim(kind: str, body: Mapping[str, Any]) -> Manifest:
-    """An object without what the operator never reads: managed fields, and the values of secrets."""
+    """An object without what the operator never reads: managed fields, values of secrets, nonsense in a status."""
     kept = {**body, "kind": kind, "metadata": {**body["metadata"]}}
     kept["metadata"].pop("managedFields", None)
+    if kind in RESOURCES and body.get("status"):
+        kept["status"] = sound_status(body["status"])
     if kind == "Secret":
         kept["data"] = dict.fromkeys(body.get("data") or {}, "")
         # `kubectl apply` keeps a copy of its input there.

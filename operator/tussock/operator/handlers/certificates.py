@@ -20,6 +20,7 @@ from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
+from tussock.operator.planning.words.model import stamp
 from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
@@ -54,7 +55,7 @@ def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) 
     async def run() -> CertificatesFact:
         secrets = await _secrets(world, store.namespace, names)
         ends = first_end(wanted, secrets)
-        expire = ends.strftime("%Y-%m-%dT%H:%M:%SZ") if ends else ""
+        expire = stamp(ends) if ends else ""
         return CertificatesFact(is_due(store, wanted, secrets, world.now()), expire)
 
     about = ("certificates", store.metadata.uid, wanted, _versions(world, store.namespace, names))

@@ -24,6 +24,7 @@ from tussock.operator.planning.compute.turns import (
 from tussock.operator.planning.turns import Standing, predecessors
 from tussock.operator.planning.words.conditions import is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
 from tussock.operator.resources.store import StoreResource
@@ -125,11 +126,12 @@ def _parsed(body: Manifest) -> Compute | None:
 
 def _runs(world: World, compute: Compute) -> list[JobRun]:
     children = world.seen.children(_key(compute))
-    return runs_of(body for ref, body in sorted(children.items()) if ref.kind == "Pod")
+    return runs_of((body for ref, body in sorted(children.items()) if ref.kind == "Pod"), holder_of(compute))
 
 
 def _trial(world: World, compute: Compute) -> Manifest | None:
-    return world.seen.get("Pod", compute.namespace, trial_name(compute.name))
+    children = world.seen.children(_key(compute))
+    return own_child(children, Ref("Pod", trial_name(compute.name)), holder_of(compute))
 
 
 def _secret(world: World, compute: Compute) -> str:

@@ -26,6 +26,7 @@ from tussock.operator.planning.store import (
     resources_of_store,
 )
 from tussock.operator.planning.words.model import Manifest, Observed
+from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
 from tussock.operator.resources.store import StoreResource, parse_store
@@ -118,7 +119,7 @@ def _has_let_go(world: World, store: StoreResource) -> bool:
     if not store.is_being_deleted or FINALIZER in store.metadata.finalizers:
         return False
     children = world.seen.children(Key("StateStore", store.namespace, store.name))
-    nodes = any(ref.kind in ("Meta", "Compactor") for ref in children)
+    nodes = any(ref.kind in ("Meta", "Compactor") and own_child(children, ref, holder_of(store)) for ref in children)
     return not nodes and not remaining_pods(list(_pods(world, store)))
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "COMPONENT_LABEL",
     "CONFIG_HASH",
     "MANAGED_BY",
+    "MANAGED_BY_LABEL",
     "OWNER_KIND_LABEL",
     "OWNER_LABEL",
     "SPEC_ANNOTATION",
@@ -35,6 +36,7 @@ Manifest: TypeAlias = dict[str, Any]
 Component = Literal["meta", "compactor", "compute", "minio", "restore", "store"]
 
 MANAGED_BY = "tussock-operator"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 STORE_LABEL = "tussock.dev/store"
 OWNER_LABEL = "tussock.dev/owner"
@@ -63,7 +65,7 @@ def labels(owner: Resource, store: str, component: Component) -> dict[str, str]:
     return {
         **selector(owner, component),
         "app.kubernetes.io/instance": store,
-        "app.kubernetes.io/managed-by": MANAGED_BY,
+        MANAGED_BY_LABEL: MANAGED_BY,
         "app.kubernetes.io/part-of": "tussock",
         STORE_LABEL: store,
     }

@@ -18,7 +18,18 @@ from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.components import last_verdict, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
-from tussock.operator.planning.words.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
+from tussock.operator.planning.words.model import (
+    Action,
+    Hold,
+    Observed,
+    Plan,
+    Ref,
+    Release,
+    Work,
+    moment_of,
+    seconds_since,
+    stamp,
+)
 from tussock.operator.resources.backup import Retention, StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StoreResource
@@ -135,7 +146,7 @@ def _due_backup(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: dat
     if latest is None:
         return None if backup.status.get("backupName") == name else _Due(name, None)
     followed = [backup.metadata.creation_timestamp, backup.status.get("lastScheduleTime", "")]
-    since = max((datetime.fromisoformat(text) for text in followed if text), default=datetime.min.replace(tzinfo=UTC))
+    since = max(filter(None, map(moment_of, followed)), default=datetime.min.replace(tzinfo=UTC))
     return _Due(name, latest) if latest > since else None
 
 
@@ -197,7 +208,7 @@ def _verdict(
 ) -> Verdict:
     """The verdict if nothing is in the way. A store that does not answer is a problem only if work is due."""
     problem, store = tended.problem if tended is not None else "", backup.spec.store_ref.name
-    when = f" The next one is due at {_stamp(upcoming)}." if upcoming else ""
+    when = f" The next one is due at {stamp(upcoming)}." if upcoming else ""
     if problem and (due or gone):
         what = f"Backup {due.name} could not be made" if due else f"Backup {gone[0].name} could not be deleted"
         return problem_verdict(
@@ -292,15 +303,11 @@ def _times(
     latest: datetime | None,
 ) -> dict[str, str]:
     """When the schedule was followed last, and when it is due next."""
-    found = {"nextScheduleTime": _stamp(upcoming)} if upcoming else {}
+    found = {"nextScheduleTime": stamp(upcoming)} if upcoming else {}
     if latest is not None and due is None and any(one.name == backup_name(backup, latest) for one in own):
-        found["lastScheduleTime"] = _stamp(latest)
+        found["lastScheduleTime"] = stamp(latest)
     return found
 
 
 def _time(held: HeldBackup) -> str:
-    return _stamp(datetime.fromtimestamp(held.created_ms // 1000, UTC))
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return stamp(datetime.fromtimestamp(held.created_ms // 1000, UTC))

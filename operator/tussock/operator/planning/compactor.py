@@ -29,6 +29,7 @@ from tussock.operator.planning.words.components import (
 from tussock.operator.planning.words.conditions import Reason, Verdict, progress_verdict
 from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref
+from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.compactor import Compactor
 from tussock.operator.resources.store import StoreResource
@@ -69,7 +70,10 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         verdict = progress_verdict(
             Reason.DELETING, "The compactors stop, because this Compactor or its StateStore is being deleted."
         )
-        return Plan(workload_deletes(store_body, workload), _status(compactor, observed, workload, verdict, now))
+        return Plan(
+            workload_deletes(store_body, workload, holder_of(compactor)),
+            _status(compactor, observed, workload, verdict, now),
+        )
     found = rollout(workload, observed.pods(), now, compactor.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
@@ -90,7 +94,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         wanted = _without_nodes(wanted)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
-    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, compactor.metadata.uid)]
+    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, holder_of(compactor))]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
         actions.append(

@@ -21,7 +21,8 @@ from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restore import restore_name
 from tussock.operator.planning.words.components import named
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
-from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
+from tussock.operator.planning.words.model import Action, Emit, Manifest, Ref, Release, seconds_since
+from tussock.operator.planning.words.ownership import deletes, holder_of
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
 from tussock.operator.resources.store import StoreResource
 
@@ -127,7 +128,7 @@ def depart(
         return Departure(
             (), progress_verdict(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_first_names(jobs)}.")
         )
-    nodes: tuple[Action, ...] = tuple(Delete(ref) for ref in sorted(children) if ref in _nodes(store, children))
+    nodes: tuple[Action, ...] = deletes(children, _nodes(store, children), holder_of(store))
     if not over and (others := [name for names in left.values() for name in names]):
         return Departure(
             nodes, progress_verdict(Reason.DELETING, f"Waiting until pods have ended: {_first_names(others)}.")
@@ -169,10 +170,10 @@ def _end_verdict(store: StoreResource, left: Mapping[str, Sequence[str]], emptie
     return problem_verdict(Reason.DELETION_GAVE_UP, f"{after}{told}")
 
 
-def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> set[Ref]:
+def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> list[Ref]:
     """The writers to the bucket: the nodes, by their resources, and a pod that restores."""
     restores = Ref("Pod", restore_name(store))
-    return {ref for ref in children if ref.kind in ("Compactor", "Meta") or ref == restores}
+    return [ref for ref in sorted(children) if ref.kind in ("Compactor", "Meta") or ref == restores]
 
 
 def _first_names(names: Sequence[str]) -> str:

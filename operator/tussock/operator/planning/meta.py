@@ -27,7 +27,19 @@ from tussock.operator.planning.words.components import (
 )
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import LASTING_TIMES, PlatformFact
-from tussock.operator.planning.words.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.planning.words.model import (
+    Action,
+    Annotate,
+    Apply,
+    Emit,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    ref_of,
+    stamp,
+)
+from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StoreResource
@@ -65,7 +77,10 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         verdict = progress_verdict(
             Reason.DELETING, "The meta nodes stop, because this Meta or its StateStore is being deleted."
         )
-        return Plan(workload_deletes(store_body, workload), _status(meta, store, observed, workload, verdict, now))
+        return Plan(
+            workload_deletes(store_body, workload, holder_of(meta)),
+            _status(meta, store, observed, workload, verdict, now),
+        )
     found = rollout(workload, observed.pods(), now, meta.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
@@ -81,7 +96,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     if observed.facts.before:
         applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
-    actions += prunes(rendered.manifests, observed.children, meta.metadata.uid)
+    actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)
@@ -290,4 +305,4 @@ def _status(
 def _time(milliseconds: int) -> str | None:
     if not milliseconds:
         return None
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return stamp(datetime.fromtimestamp(milliseconds // 1000, UTC))

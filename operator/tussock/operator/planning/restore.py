@@ -14,6 +14,7 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Apply, Delete, Manifest, Ref
+from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.backup import parse_backup
 from tussock.operator.resources.store import RestoreFrom, StateStoreSpec, StoreResource, parse_store
@@ -59,7 +60,7 @@ def plan_restore(
         return Restoring(done=done)
     refs = Ref("ConfigMap", restore_name(store)), Ref("Pod", restore_name(store))
     begun = str(((children.get(refs[0]) or {}).get("data") or {}).get(BACKUP_KEY, ""))
-    pod = children.get(refs[1])
+    pod = own_child(children, refs[1], holder_of(store))
     if pod is not None:
         watched = _watch(pod, begun, refs, now)
         obstacle = watched.obstacle

@@ -27,6 +27,7 @@ from tussock.operator.planning.words.conditions import (
     is_current,
     is_ready,
     is_serving,
+    known_reason,
     problem_verdict,
     progress_verdict,
     ready_verdict,
@@ -147,7 +148,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         actions += applied
         actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
-    actions += prunes([*wanted, *_sections(store, facts)], spared, store.metadata.uid)
+    actions += prunes([*wanted, *_sections(store, facts)], spared, holder_of(store))
     serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
@@ -321,7 +322,7 @@ def _verdict(
             return progress_verdict(_waiting_reason(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":
-            return problem_verdict(Reason(held["Ready"]["reason"]), told, serving=serving)
+            return problem_verdict(known_reason(held["Ready"]["reason"], _waiting_reason(kind)), told, serving=serving)
         if not is_ready(body) or held["Progressing"]["status"] == "True":
             rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
             reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)

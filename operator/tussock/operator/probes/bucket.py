@@ -23,6 +23,7 @@ from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.bounded_http import CONNECTIONS_MAX, BoundedPool
 from tussock.operator.probes.marker import FOLDERS, Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.neighbours import marked_folders, path_in
 from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take
 from tussock.operator.probes.redaction import without_values
 from tussock.statestore.base.system import System
@@ -77,7 +78,7 @@ class S3Target:
 
     def path(self, name: str) -> str:
         """The key of an object below the prefix."""
-        return f"{self.prefix}/{name}" if self.prefix else name
+        return path_in(self.prefix, name)
 
 
 # `ParseError`: the response is not XML, from a server that does not speak S3.
@@ -246,9 +247,33 @@ class _S3Place:
     def path(self, name: str) -> str:
         return self._target.path(name)
 
+    @property
+    def prefix(self) -> str:
+        return self._target.prefix
+
     def marker(self) -> Marker | None:
+        return self._marker(self.path(OWNER_MARKER))
+
+    def marker_at(self, prefix: str) -> Marker | None:
         try:
-            response = self._client.get_object(self._target.bucket, self.path(OWNER_MARKER))
+            return self._marker(path_in(prefix, OWNER_MARKER))
+        except S3Error as error:
+            # A policy for the store's prefix alone, which is a good one.
+            if error.code == "AccessDenied":
+                return None
+            raise
+
+    def inner_prefixes(self) -> Iterator[str]:
+        def entries(folder: str) -> Iterator[str]:
+            for found in self._client.list_objects(self._target.bucket, prefix=f"{folder}/" if folder else None):
+                if found.object_name:
+                    yield found.object_name
+
+        return marked_folders(self.prefix, entries)
+
+    def _marker(self, path: str) -> Marker | None:
+        try:
+            response = self._client.get_object(self._target.bucket, path)
         except S3Error as error:
             if error.code == "NoSuchKey":
                 return None

@@ -5,16 +5,15 @@ meanwhile. If the new one differs, the resource that it is about is looked at ag
 """
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 from tussock.operator.cluster.errors import ApiError
 from tussock.operator.cluster.seen import Key
+from tussock.operator.probes.redaction import place_of
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Probes"]
@@ -105,7 +104,7 @@ class Probes:
             async with self._turn(owner.namespace), self._slots, asyncio.timeout(self._probe_seconds):
                 fact = await run()
         except Exception as error:  # noqa: BLE001 - logged; the fact stays, and is asked for again
-            told = str(error) if isinstance(error, ApiError) else _place_of(error)
+            told = str(error) if isinstance(error, ApiError) else place_of(error)
             log.warning("a probe failed", kind=owner.kind, namespace=owner.namespace, name=owner.name, error=told)
             fact = entry.fact
         finally:
@@ -125,9 +124,3 @@ class Probes:
         asking = {owner.namespace for owner, _ in self._entries}
         for namespace in self._of_namespace.keys() - asking:
             del self._of_namespace[namespace]
-
-
-def _place_of(error: Exception) -> str:
-    """An unforeseen error without its text: nobody knows what that repeats, such as a key."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in line {where.lineno} of {PurePath(where.filename).name}"

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.neighbours import LISTED_MAX, path_in
 from tussock.operator.probes.prefixes import NotWritable, give_back, take
 from tussock.operator.probes.redaction import without_values
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.failures import DENIED, NO_BUCKET
 from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectStore
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable, TussockError
 
@@ -41,6 +45,10 @@ class CloudTarget:
         """The bucket; `InvalidOption` if the settings are invalid."""
         return open_bucket(self.url, deadline_seconds=self.answer_seconds, system=system, options=self.settings)
 
+    def whole_bucket(self) -> "CloudTarget":
+        """The bucket without the prefix."""
+        return replace(self, url=str(parse_bucket_url(self.url)._replace(prefix="")))
+
 
 def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *, write: bool) -> BucketFact:
     """Check whether `owner` may use the bucket. Blocks for seconds; raises no error of the bucket.
@@ -49,7 +57,7 @@ def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *
     there.
     """
     try:
-        return take(_CloudPlace(target.open(system), target), owner, adopt, write=write)
+        return take(_CloudPlace(target, system), owner, adopt, write=write)
     except TussockError as error:
         return _refusal(target, error)
 
@@ -57,7 +65,7 @@ def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *
 def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
     """Give the prefix back, as in `give_back`. Blocks for seconds; raises no error of the bucket."""
     try:
-        return give_back(_CloudPlace(target.open(system), target), owner, system, delete=delete)
+        return give_back(_CloudPlace(target, system), owner, system, delete=delete)
     except TussockError as error:
         fact = _refusal(target, error)
         if fact.reason is Reason.BUCKET_NOT_FOUND:
@@ -68,9 +76,10 @@ def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bo
 class _CloudPlace:
     """The prefix of a store, through the library that the nodes use."""
 
-    def __init__(self, bucket: ObjectStore, target: CloudTarget) -> None:
-        self._bucket = bucket
+    def __init__(self, target: CloudTarget, system: System) -> None:
+        self._bucket = target.open(system)
         self._target = target
+        self._system = system
 
     @property
     def url(self) -> str:
@@ -79,11 +88,32 @@ class _CloudPlace:
     def path(self, name: str) -> str:
         return name
 
+    @property
+    def prefix(self) -> str:
+        return parse_bucket_url(self._target.url).prefix
+
     def marker(self) -> Marker | None:
+        return _marker(self._bucket, OWNER_MARKER)
+
+    def marker_at(self, prefix: str) -> Marker | None:
         try:
-            return marker_in(self._bucket.get(OWNER_MARKER))
-        except ObjectNotFound:
-            return None
+            return _marker(self._whole, path_in(prefix, OWNER_MARKER))
+        except ObjectStoreUnavailable as error:
+            # A role for the store's prefix alone, which is a good one.
+            if DENIED in str(error):
+                return None
+            raise
+
+    def inner_prefixes(self) -> Iterator[str]:
+        # The library lists no folder alone, and pages of deeper objects would be without end.
+        for found in islice(self._bucket.list(""), LISTED_MAX):
+            folder, _, name = found.path.rpartition("/")
+            if folder and name == OWNER_MARKER:
+                yield path_in(self.prefix, folder)
+
+    @cached_property
+    def _whole(self) -> ObjectStore:
+        return self._target.whole_bucket().open(self._system)
 
     def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
         try:
@@ -109,6 +139,13 @@ class _CloudPlace:
 
     def delete(self, names: Sequence[str]) -> None:
         self._bucket.delete(names)
+
+
+def _marker(bucket: ObjectStore, path: str) -> Marker | None:
+    try:
+        return marker_in(bucket.get(path))
+    except ObjectNotFound:
+        return None
 
 
 def _refusal(target: CloudTarget, error: TussockError) -> BucketFact:

@@ -14,7 +14,17 @@ from typing import Any, Literal, get_args
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 
-__all__ = ["FOLDERS", "Marker", "Owner", "in_use_fact", "is_of_store", "marker_in", "marker_of", "owner_marker"]
+__all__ = [
+    "FOLDERS",
+    "Marker",
+    "Owner",
+    "in_use_fact",
+    "is_of_store",
+    "marker_in",
+    "marker_of",
+    "overlap_fact",
+    "owner_marker",
+]
 
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 """All folders of a store (`docs/formats.md`), the log first: what an interrupted deletion leaves is garbage to the next
@@ -117,4 +127,14 @@ def in_use_fact(place: str, path: str, owner: Owner) -> BucketFact:
         Reason.PREFIX_IN_USE,
         f"{place} belongs to {owner}, as the object {path} there says. Use another prefix; or, if that StateStore is "
         f"gone for good and this one is to continue with its data, set spec.adopt: {json.dumps(owner.uid)}.",
+    )
+
+
+def overlap_fact(place: str, path: str, owner: Owner) -> BucketFact:
+    """The fact that a place contains that of another owner, or lies in it; its marker is the object `path`."""
+    return BucketFact(
+        Reason.PREFIX_IN_USE,
+        f"{place} overlaps with the prefix of {owner}: its marker is the object {path} of the bucket. Use another "
+        "prefix, which neither contains that one nor lies within it; or, if that StateStore is gone for good, delete "
+        "that object.",
     )

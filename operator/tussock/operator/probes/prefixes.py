@@ -4,6 +4,9 @@ Taking is a conditional write, so of two operators that come at once one sees th
 only what provably belongs to the store: under a marker with its uid, which says that no store of unknown origin was
 there before; only objects with names that a store uses; and nothing at all while there are backups, which would be
 useless without the rest.
+
+Taking looks around before and after it has put a marker (`neighbours.py`): of two stores that come at once with one
+prefix inside the other, at least one sees the other's marker, takes its own back and starts nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +16,8 @@ from typing import Protocol
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.probes.marker import FOLDERS, Marker, Owner, in_use_fact, is_of_store, owner_marker
+from tussock.operator.probes.marker import FOLDERS, Marker, Owner, in_use_fact, is_of_store, overlap_fact, owner_marker
+from tussock.operator.probes.neighbours import Bucket, neighbour_of
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
@@ -36,7 +40,7 @@ class NotRemoved(Exception):
     """An object could not be deleted; the message names it and says why."""
 
 
-class Place(Protocol):
+class Place(Bucket, Protocol):
     """A prefix of a bucket. Every method may raise what its library raises."""
 
     @property
@@ -70,7 +74,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool, mark: bool = Tr
 
     Without `mark` nothing is written, and the result is whether it may have it.
     """
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         found = place.marker()
         # Only asked for when it matters: a listing at each look would cost money.
         foreign = found is None or found.owner.uid != owner.uid
@@ -79,11 +83,21 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool, mark: bool = Tr
             assert found is not None
             return in_use_fact(place.url, place.path(OWNER_MARKER), found.owner)
         has_store = wanted.found != "nothing"
+        # With a marker there, the prefix was a store's already, and its neighbours were looked for then.
+        near = neighbour_of(place, owner) if mark and found is None else None
+        if near is not None:
+            return overlap_fact(place.url, near.path, near.owner)
         if not mark or (wanted == found and not write):
             return BucketFact(None, has_store=has_store)
         try:
             if place.put_marker(wanted, replaced=found):
-                return BucketFact(None, has_store=has_store)
+                near = neighbour_of(place, owner) if found is None else None
+                if near is None:
+                    return BucketFact(None, has_store=has_store)
+                # It may have looked before, and have started. If both have come just now, one of them tries again.
+                _withdraw(place, owner)
+                if owner.uid > near.owner.uid or attempt == ATTEMPTS - 1:
+                    return overlap_fact(place.url, near.path, near.owner)
         except NotWritable as error:
             return BucketFact(
                 Reason.BUCKET_NOT_WRITABLE,
@@ -119,10 +133,15 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
             told = f"the operator has deleted {deleted} objects in this run, and more are left"
             return EmptiedFact(done=False, message=f"{place.url}: {told}.")
     # Read again, for the deletion of a store takes a while, and `spec.adopt` of another one replaces the marker.
+    _withdraw(place, owner)
+    return _kept_fact(keeps) if keeps else EmptiedFact(done=True)
+
+
+def _withdraw(place: Place, owner: Owner) -> None:
+    """Remove the owner's own marker, if it is there."""
     found = place.marker()
     if found is not None and found.owner.uid == owner.uid:
         place.remove_marker(found)
-    return _kept_fact(keeps) if keeps else EmptiedFact(done=True)
 
 
 def _reason_to_keep(place: Place, marker: Marker) -> str:

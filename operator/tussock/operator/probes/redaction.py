@@ -1,10 +1,15 @@
-"""Takes secret values out of the texts of libraries and servers, which may repeat what they were given."""
+"""Takes secret values out of the texts of libraries and servers, which may repeat what they were given.
+
+Of an unforeseen error only the place is told.
+"""
 
 import json
 import re
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 
-__all__ = ["without_values"]
+__all__ = ["place_of", "without_values"]
 
 _PART_MIN = 4
 """Shorter values and parts are only taken out where they stand alone: they are in many words."""
@@ -19,6 +24,12 @@ def without_values(text: str, values: Iterable[str]) -> str:
         edge = "" if len(part) >= _PART_MIN else r"\b"
         text = re.sub(f"{edge}{re.escape(part)}{edge}", "...", text)
     return text
+
+
+def place_of(error: Exception) -> str:
+    """An unforeseen error that was caught, without its text: nobody knows what that repeats, such as a key."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in line {where.lineno} of {PurePath(where.filename).name}"
 
 
 def _parts(value: str) -> Iterator[str]:

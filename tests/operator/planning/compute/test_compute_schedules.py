@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 
 from support.operator.computes import NOW, SCHEDULED_ANNOTATION, World, at, compute
+from tussock.operator.planning.compute.runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION
 from tussock.operator.planning.words.model import Ref
 
 CREATED = at(-60)
@@ -121,3 +122,24 @@ def test_a_suspended_schedule_runs_nothing_and_later_makes_up_for_one_time() -> 
     world.set(suspend=False)
     world.settle()
     assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(3 * 3600)
+
+
+@pytest.mark.parametrize("text", ["2026-11-24T13:00:00+99:00", "soon", "-7", "9" * 5000])
+def test_what_others_wrote_into_a_drivers_annotations_counts_as_absent(text: str) -> None:
+    """Times and numbers there are the operator's, but anybody with the right may edit them."""
+    world = hourly()
+    world.settle()
+    world.run()
+    names = (SCHEDULED_ANNOTATION, FAILURES_ANNOTATION, RESTARTS_ANNOTATION)
+    world.driver()["metadata"]["annotations"].update(dict.fromkeys(names, text))
+    world.after(600).end(0)
+    world.settle()
+    assert world.reason() == ("False", "Scheduled")
+    assert (world.job["status"]["restarts"], world.job["status"]["failures"]) == (0, 0)
+
+
+def test_times_in_a_status_that_do_not_exist_count_as_absent() -> None:
+    world = hourly()
+    world.job["status"] = dict.fromkeys(("lastScheduleTime", "nextRestartTime"), "2026-11-24T13:00:00+99:00")
+    world.settle()
+    assert world.job["status"]["lastScheduleTime"] == at(0)

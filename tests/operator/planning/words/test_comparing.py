@@ -6,6 +6,7 @@ import pytest
 
 from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, mark, prunes
 from tussock.operator.planning.words.model import Apply, Delete, Ref, ref_of
+from tussock.operator.planning.words.ownership import Holder
 
 
 def deployment(**spec: Any) -> dict[str, Any]:
@@ -130,5 +131,5 @@ def test_only_own_children_are_pruned(references: list[dict[str, str]], goes: bo
     """Story: a copy of a child under another name, which a user had made to try something, was deleted at once."""
     wanted = {"kind": "Service", "metadata": {"name": "a"}}
     copy = mark({"kind": "Service", "metadata": {"name": "copy", "ownerReferences": references}})
-    found = prunes([wanted], {ref_of(wanted): mark(wanted), ref_of(copy): copy}, "mine")
+    found = prunes([wanted], {ref_of(wanted): mark(wanted), ref_of(copy): copy}, Holder("Meta", "m", "mine"))
     assert found == ((Delete(ref_of(copy)),) if goes else ())

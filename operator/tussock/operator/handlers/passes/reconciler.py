@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tussock.operator.cluster.actions import Actor
-from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused, NameInUse
+from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, NameInUse
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.passes.queue import backoff_seconds
@@ -21,6 +21,8 @@ from tussock.operator.planning.words.conditions import (
     Verdict,
     conditions,
     is_ready,
+    is_serving,
+    known_reason,
     problem_verdict,
     progress_verdict,
     transitions,
@@ -41,6 +43,7 @@ from tussock.operator.planning.words.model import (
     ref_of,
 )
 from tussock.operator.planning.words.ownership import uses
+from tussock.operator.probes.redaction import place_of
 from tussock.operator.resources.common import InvalidResource
 from tussock.statestore.base.logs import get_logger
 
@@ -66,7 +69,19 @@ class Reconciler:
         """Passes in a row that ended with a conflict, by resource."""
 
     async def run(self, key: Key) -> float | None:
-        """One pass; returns the seconds until the next one is due, `None` if the resource is gone."""
+        """One pass; returns the seconds until the next one is due, `None` if the resource is gone.
+
+        Tells in the status of an error that nobody foresaw, and raises it: users do not read the operator's log.
+        """
+        try:
+            return await self._run(key)
+        except ApiError:
+            raise
+        except Exception as error:
+            await self._tell_failure(key, error)
+            raise
+
+    async def _run(self, key: Key) -> float | None:
         body = self._world.seen.get(*key)
         controller = self._controllers.get(key.kind)
         if body is None or controller is None:
@@ -100,6 +115,19 @@ class Reconciler:
         again = min(seconds for seconds in due if seconds is not None)
         return again if self._world.seen.get(*key) is not None else None
 
+    async def _tell_failure(self, key: Key, error: Exception) -> None:
+        body = self._world.seen.get(*key)
+        if body is None:
+            return
+        told = (
+            f"The operator cannot look after this {key.kind}: an error that it does not know, {place_of(error)}. What "
+            "runs goes on, and the operator tries again at each change, and at least once a minute. Its log has the "
+            f'error, under "a pass failed" and {key.namespace}/{key.name}: report it, with the YAML of this object.'
+        )
+        verdict = problem_verdict(Reason.OPERATOR_FAILED, told, serving=is_serving(body))
+        with contextlib.suppress(ApiError):  # the log has it anyway
+            await self._report(body, self._status_plan(body, dict(body.get("status") or {}), verdict))
+
     async def _note_conflict(self, key: Key, body: Manifest, plan: Plan, error: ApiConflict) -> float:
         """Returns the pause, which doubles: a conflict that lasts is no other client's, and a person has to see it."""
         times = self._conflicts[key] = self._conflicts.get(key, 0) + 1
@@ -127,7 +155,8 @@ class Reconciler:
         reason, told = refusal_summary(errors)
         is_serving = bool(held) and held["Ready"]["status"] == "True"
         if held and held["Degraded"]["status"] == "True":
-            reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
+            reason = known_reason(held["Ready"]["reason"], reason)
+            told = f"{held['Ready']['message']} Besides: {told}"
         verdict = problem_verdict(reason, told, serving=is_serving)
         if reason is Reason.RECONCILING:
             verdict = progress_verdict(reason, told, serving=is_serving)

@@ -16,6 +16,7 @@ from tussock.operator.planning.certificates import issuing_obstacle
 from tussock.operator.planning.compute.secrets import foreign_secret_verdict
 from tussock.operator.planning.words.conditions import Reason, Verdict, progress_verdict
 from tussock.operator.planning.words.model import Delete, Manifest, Observed, Ref, Work
+from tussock.operator.planning.words.ownership import deletes, holder_of, own_child
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
@@ -59,8 +60,8 @@ def plan_certificate(
     )
 
 
-def certificate_deletes(observed: Observed[Any]) -> tuple[Delete, ...]:
+def certificate_deletes(compute: Compute, observed: Observed[Any]) -> tuple[Delete, ...]:
     """A `Delete` of the request to cert-manager, and of its Secret, which would stay. Others go with the job."""
-    names = [ref.name for ref in sorted(observed.children) if ref.kind == "Certificate"]
-    refs = [Ref(kind, name) for name in names for kind in ("Certificate", "Secret")]
-    return tuple(Delete(ref) for ref in refs if ref in observed.children)
+    holder, children = holder_of(compute), observed.children
+    asked = [ref for ref in sorted(children) if ref.kind == "Certificate" and own_child(children, ref, holder)]
+    return deletes(children, [found for ref in asked for found in (ref, Ref("Secret", ref.name))], holder)

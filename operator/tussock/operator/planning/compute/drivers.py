@@ -31,12 +31,11 @@ from tussock.operator.planning.compute.runs import (
     free_name,
     is_lost,
     living_status,
-    stamp,
 )
 from tussock.operator.planning.turns import TURN_SECONDS
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
-from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, Manifest, Ref
+from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, Manifest, Ref, moment_of, stamp
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
@@ -242,5 +241,6 @@ def _is_over(compute: Compute, failures: int) -> bool:
     return policy.type == "Never" or (policy.max_restarts is not None and failures > policy.max_restarts)
 
 
-def _seconds_until(moment: str | None, now: datetime) -> float:
-    return (datetime.fromisoformat(moment) - now).total_seconds() if moment else 0.0
+def _seconds_until(text: str | None, now: datetime) -> float:
+    moment = moment_of(text)
+    return (moment - now).total_seconds() if moment is not None else 0.0

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, JobRun, Next, stamp
+from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, JobRun, Next
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
+from tussock.operator.planning.words.model import stamp
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["backoff_verdict", "failure_verdict", "last_failure"]

@@ -28,7 +28,7 @@ from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
-from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of, stamp
+from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
 from tussock.operator.planning.turns import turn_message
@@ -51,7 +51,9 @@ from tussock.operator.planning.words.model import (
     Work,
     ref_of,
     seconds_since,
+    stamp,
 )
+from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource, parse_store
 
@@ -85,7 +87,7 @@ class ComputeFacts:
 
 def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
     """The plan for a job. Raises `InvalidResource` if its spec is invalid."""
-    runs = runs_of(observed.pods())
+    runs = runs_of(observed.pods(), holder_of(compute))
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
     if compute.is_being_deleted:
@@ -126,7 +128,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         actions.append(Work(DRAW_SPARK_SECRET, {}))
         told = "The operator is creating the secret that driver and executors share."
         driving = Driving(progress_verdict(Reason.RECONCILING, told, serving=_is_serving(runs)))
-    actions += [*prunes([*wanted, *observed.pods()], observed.children, compute.metadata.uid), *driving.actions]
+    actions += [*prunes([*wanted, *observed.pods()], observed.children, holder_of(compute)), *driving.actions]
     actions += _refreshes(compute, job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)
@@ -165,7 +167,7 @@ def _plan_driver(
     executors = _executors(observed)
     if compute.spec.schedule and not compute.spec.suspend:
         return drive_by_schedule(compute, store.name, job, runs, gates, now, executors)
-    trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
+    trial = own_child(observed.children, Ref("Pod", trial_name(compute.name)), holder_of(compute))
     trying = None
     if gates.first is None and not gates.turn and not compute.spec.suspend:
         trying = try_image(compute, store, job, runs, trial, now)
@@ -232,7 +234,9 @@ def _plan_deletion(
         verdict = progress_verdict(
             Reason.DELETING, "The driver has ended; Kubernetes deletes the other children with this Compute."
         )
-        return _plan(compute, observed, (*certificate_deletes(observed), Release()), Driving(verdict), None, now)
+        return _plan(
+            compute, observed, (*certificate_deletes(compute, observed), Release()), Driving(verdict), None, now
+        )
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
     # A driver may use its whole time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
@@ -240,7 +244,7 @@ def _plan_deletion(
         pod = f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be lost."
         told = f"{pod} The operator deletes this Compute without waiting for it."
         end = Emit("Warning", str(Reason.DELETION_GAVE_UP), told)
-        give_up: tuple[Action, ...] = (end, *certificate_deletes(observed), Release())
+        give_up: tuple[Action, ...] = (end, *certificate_deletes(compute, observed), Release())
         return _plan(compute, observed, give_up, Driving(problem_verdict(Reason.DELETION_GAVE_UP, told)), None, now)
     verdict = progress_verdict(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
     return _plan(compute, observed, _stops(runs), Driving(verdict, again_seconds=left), None, now)

@@ -4,6 +4,7 @@ Counts are annotations of the pod itself, from its start on, so the same end is 
 that dies between two steps finds everything as it was.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION
 from tussock.operator.manifests.compute.pods import ROLE_LABEL, driver_name
-from tussock.operator.planning.words.model import Manifest, seconds_since
+from tussock.operator.planning.words.model import Manifest, moment_of, seconds_since, stamp
+from tussock.operator.planning.words.ownership import Holder, owns
 from tussock.operator.resources.compute import Compute, RestartPolicy
 
 __all__ = [
@@ -32,7 +34,6 @@ __all__ = [
     "living_status",
     "run_of",
     "runs_of",
-    "stamp",
 ]
 
 FAILURES_ANNOTATION = "tussock.dev/failures"
@@ -49,6 +50,7 @@ OUTAGE = 75
 LOST_SECONDS = 120.0
 """A pod that still exists this long after its deadline is lost. Its driver may still run, cut off: once
 the next one has begun, the store refuses its commits, by the writer's generation."""
+_NUMBER = re.compile("[0-9]{1,9}")
 _TOLD_MAX = 1000
 _LOG_MAX = 4000
 """Characters of a pod's termination message, of which a kubelet accepts 4096 bytes."""
@@ -102,9 +104,13 @@ def has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def runs_of(pods: Iterable[Manifest]) -> list[JobRun]:
-    """The runs of the drivers among a job's pods."""
-    return [run_of(pod) for pod in pods if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "driver"]
+def runs_of(pods: Iterable[Manifest], holder: Holder) -> list[JobRun]:
+    """The runs of the drivers that were made for the job `holder`, among pods with its labels; copies are none."""
+    return [
+        run_of(pod)
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "driver" and owns(holder, pod)
+    ]
 
 
 def run_of(pod: Manifest) -> JobRun:
@@ -115,7 +121,7 @@ def run_of(pod: Manifest) -> JobRun:
         (found for found in status.get("containerStatuses") or () if found["name"] == "compute"), {}
     )
     state = (container.get("state") or {}).get("terminated") or {}
-    is_over = has_ended(pod)
+    is_over, scheduled = has_ended(pod), moment_of(annotations.get(SCHEDULED_ANNOTATION))
     started = state.get("startedAt") or status.get("startTime") or metadata.get("creationTimestamp")
     ended = state.get("finishedAt") or _ready_until(status) or started
     return JobRun(
@@ -125,11 +131,11 @@ def run_of(pod: Manifest) -> JobRun:
         exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
         told=_failure_cause(state, status),
         log=_last_words(state)[1],
-        started=_moment(started),
-        ended=_moment(ended) if is_over else None,
-        failures=int(annotations.get(FAILURES_ANNOTATION, "0")),
-        restarts=int(annotations.get(RESTARTS_ANNOTATION, "0")),
-        scheduled=annotations.get(SCHEDULED_ANNOTATION, ""),
+        started=moment_of(started),
+        ended=moment_of(ended) if is_over else None,
+        failures=_count(annotations.get(FAILURES_ANNOTATION, "")),
+        restarts=_count(annotations.get(RESTARTS_ANNOTATION, "")),
+        scheduled=stamp(scheduled) if scheduled is not None else "",
         template=annotations.get(TEMPLATE_ANNOTATION, ""),
         body=pod,
     )
@@ -178,8 +184,9 @@ def _ready_until(status: Mapping[str, Any]) -> str | None:
     )
 
 
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _count(text: str) -> int:
+    """The number in an annotation; 0 if it holds none, since others may write there, too."""
+    return int(text) if _NUMBER.fullmatch(text) else 0
 
 
 def backoff_seconds(policy: RestartPolicy, failures: int) -> float:
@@ -225,8 +232,3 @@ def living_status(run: JobRun) -> dict[str, Any]:
     if run.started is not None:
         status["startTime"] = stamp(run.started)
     return status
-
-
-def stamp(moment: datetime) -> str:
-    """A time in the API's format."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -13,10 +13,10 @@ from tussock.operator.planning.compute.drivers import Driving, ended_status, sta
 from tussock.operator.planning.compute.failures import failure_verdict
 from tussock.operator.planning.compute.gates import Gates
 from tussock.operator.planning.compute.health import health_of
-from tussock.operator.planning.compute.runs import Fate, JobRun, fate_of, free_name, is_lost, living_status, stamp
+from tussock.operator.planning.compute.runs import Fate, JobRun, fate_of, free_name, is_lost, living_status
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
-from tussock.operator.planning.words.model import Action, Manifest
+from tussock.operator.planning.words.model import Action, Manifest, moment_of, stamp
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["drive_by_schedule"]
@@ -36,7 +36,7 @@ def drive_by_schedule(
     name, runs = free_name(compute, lost), [run for run in runs if run not in lost]
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
     known = [compute.metadata.creation_timestamp, compute.status.get("lastScheduleTime", "")]
-    last = max(datetime.fromisoformat(text) for text in [*known, *(run.scheduled for run in runs)] if text)
+    last = max(filter(None, map(moment_of, [*known, *(run.scheduled for run in runs)])))
     newest, upcoming = schedule.latest_time(now), schedule.next_time(now)
     due = newest if newest > last else None
     found = _drive_due_run(compute, store, job, name, runs, due, gates.first, now) if due is not None else None
@@ -96,8 +96,8 @@ def _drive_between_runs(
         return Driving(health_of(compute, run.body, executors, now), (), living_status(run), 30.0)
     when = f"The next run is at {stamp(upcoming)}."
     if not runs:
-        again = compute.status.get("nextRestartTime")
-        if again and datetime.fromisoformat(again) <= now:
+        again = moment_of(compute.status.get("nextRestartTime"))
+        if again is not None and again <= now:
             if gate is not None:
                 return Driving(gate, (), {"driverPod": None})
             scheduled = compute.status.get("lastScheduleTime", "")

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref, ref_of
+from tussock.operator.planning.words.ownership import Holder, deletes
 
 __all__ = ["APPLIED", "applies", "differences", "digest", "mark", "prunes"]
 
@@ -88,21 +89,17 @@ def _grow(manifest: Manifest, child: Manifest) -> Manifest:
     return {**manifest, "spec": {**manifest["spec"], "resources": {"requests": {"storage": has}}}}
 
 
-def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest], owner: str) -> tuple[Delete, ...]:
-    """A `Delete` for each child that was applied once and is no longer wanted. Never a claim: it holds data.
-
-    `owner` is the uid of the resource. What has only the labels and annotations of a child is a user's copy of one.
-    """
+def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest], holder: Holder) -> tuple[Delete, ...]:
+    """A `Delete` for each child that was applied once and is no longer wanted. Never a claim: it holds data."""
     refs = {ref_of(manifest) for manifest in wanted}
-    return tuple(
-        Delete(ref)
+    gone = [
+        ref
         for ref, child in sorted(children.items())
         if ref not in refs
         and ref.kind != "PersistentVolumeClaim"
         and APPLIED in (child["metadata"].get("annotations") or {})
-        and any(reference.get("uid") == owner for reference in child["metadata"].get("ownerReferences") or ())
-        and not child["metadata"].get("deletionTimestamp")
-    )
+    ]
+    return deletes(children, gone, holder)
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:

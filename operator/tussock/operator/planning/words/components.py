@@ -8,6 +8,7 @@ from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.words.comparison import differences, mark
 from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progress_verdict
 from tussock.operator.planning.words.model import Annotate, Delete, Manifest, Ref, ref_of
+from tussock.operator.planning.words.ownership import Holder, deletes
 from tussock.operator.planning.words.rollout import rollout
 from tussock.operator.resources.common import Resource
 
@@ -45,8 +46,8 @@ def last_verdict(resource: Resource) -> Verdict | None:
     held = {found["type"]: found for found in resource.status.get("conditions") or ()}
     if not held or resource.status.get("observedGeneration") != resource.metadata.generation:
         return None
-    if held["Ready"]["reason"] not in list(Reason):
-        return None  # from another release
+    if held["Ready"]["reason"] not in set(Reason) - {Reason.OPERATOR_FAILED}:
+        return None  # from another release; or about a pass, and not about the resource
     values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
     return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
 
@@ -91,16 +92,16 @@ def named(names: Sequence[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
-def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
+def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None, holder: Holder) -> tuple[Delete, ...]:
     """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
 
     This includes components that users made themselves: such a resource stays, and has nothing to do.
     """
     found = ((store or {}).get("status") or {}).get("conditions") or ()
     drained = any(one["type"] == "Ready" and one["reason"] == Reason.DELETING for one in found)
-    if workload is None or not drained or workload["metadata"].get("deletionTimestamp"):
+    if workload is None or not drained:
         return ()
-    return (Delete(ref_of(workload)),)
+    return deletes({ref_of(workload): workload}, [ref_of(workload)], holder)
 
 
 def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:

@@ -20,9 +20,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from tussock.operator.planning.words.model import Emit
+from tussock.operator.planning.words.model import Emit, stamp
 
 __all__ = [
+    "CONDITION_TYPES",
     "Condition",
     "Reason",
     "Verdict",
@@ -32,6 +33,7 @@ __all__ = [
     "is_degraded",
     "is_ready",
     "is_serving",
+    "known_reason",
     "problem_verdict",
     "progress_verdict",
     "ready_verdict",
@@ -39,6 +41,9 @@ __all__ = [
 ]
 
 Condition: TypeAlias = dict[str, Any]
+
+CONDITION_TYPES = {"Ready", "Progressing", "Degraded"}
+"""Every status has all of them, or none yet."""
 
 
 class Reason(StrEnum):
@@ -92,6 +97,8 @@ class Reason(StrEnum):
     RESTORE_FAILED = "RestoreFailed"
     STORE_GONE = "StoreGone"
     DELETION_GAVE_UP = "DeletionGaveUp"
+    # The operator itself.
+    OPERATOR_FAILED = "OperatorFailed"
 
 
 class Verdict(NamedTuple):
@@ -103,6 +110,11 @@ class Verdict(NamedTuple):
     ready: bool
     progressing: bool
     degraded: bool
+
+
+def known_reason(text: str, otherwise: Reason) -> Reason:
+    """The reason in a condition; `otherwise` for one that this release does not know, from another one or by hand."""
+    return Reason(text) if text in list(Reason) else otherwise
 
 
 def ready_verdict(message: str) -> Verdict:
@@ -146,7 +158,7 @@ def _condition(
         "status": status,
         "reason": str(verdict.reason),
         "message": verdict.message,
-        "lastTransitionTime": old["lastTransitionTime"] if old and stays else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": old["lastTransitionTime"] if old and stays else stamp(now),
         "observedGeneration": generation,
     }
 

@@ -8,7 +8,7 @@ and costs no request.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 __all__ = [
@@ -25,8 +25,10 @@ __all__ = [
     "Ref",
     "Release",
     "Work",
+    "moment_of",
     "ref_of",
     "seconds_since",
+    "stamp",
 ]
 
 Manifest: TypeAlias = dict[str, Any]
@@ -55,7 +57,7 @@ class Apply(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a child, if it still exists."""
+    """Delete a child, if it exists and is provably the resource's own at that moment (`cluster/actions.py`)."""
 
     ref: Ref
 
@@ -130,6 +132,24 @@ def ref_of(manifest: Mapping[str, Any]) -> Ref:
     return Ref(manifest["kind"], manifest["metadata"]["name"])
 
 
+def moment_of(text: Any) -> datetime | None:
+    """A time of the API (RFC 3339, such as `2026-11-21T14:33:16Z`) in UTC; `None` if it is no such time, or absent.
+
+    Whatever anybody wrote into a status or an annotation: the API server accepts times that do not exist.
+    """
+    try:
+        found = datetime.fromisoformat(text.upper()) if isinstance(text, str) else None
+        return None if found is None or found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def stamp(moment: datetime) -> str:
+    """A time in the format of the API."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def seconds_since(timestamp: str | None, now: datetime) -> float:
-    """Seconds since a time of the API (RFC 3339, such as `2026-11-21T14:33:16Z`); 0 if there is none."""
-    return max(0.0, (now - datetime.fromisoformat(timestamp)).total_seconds()) if timestamp else 0.0
+    """Seconds since a time of the API; 0 if there is none."""
+    moment = moment_of(timestamp)
+    return max(0.0, (now - moment).total_seconds()) if moment is not None else 0.0

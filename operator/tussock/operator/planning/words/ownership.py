@@ -3,28 +3,36 @@
 An object that does not provably belong to a resource is neither changed nor used nor deleted. The proof is an owner
 reference with the resource's uid; or our labels with its kind and name, since claims that outlive their owner have no
 such reference, and cert-manager writes secrets with just the labels that we ask for.
+
+A copy of a child has its labels, too. So what is deleted needs the reference (`is_deletable`): every child has it from
+its first apply on, also one that was handed over by labels.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
-from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.model import Delete, Manifest, Ref
 from tussock.operator.resources.common import API_VERSION, Resource
 
 __all__ = [
     "Holder",
     "belongs",
+    "deletes",
     "foreign_object_verdict",
     "holder_in",
     "holder_of",
+    "is_deletable",
     "is_of_former",
     "name_in_use_message",
+    "own_child",
+    "owns",
     "uses",
 ]
 
-_MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+_ISSUED_FOR = "cert-manager.io/certificate-name"
+"""Annotation of a Secret that cert-manager has written: the name of its Certificate."""
 _NAMED = {"claimName": "PersistentVolumeClaim", "secretName": "Secret", "serviceAccountName": "ServiceAccount"}
 """Fields of a pod whose value is the name of an object."""
 _HOLDS = {
@@ -58,9 +66,43 @@ def holder_of(resource: Resource) -> Holder:
 
 def belongs(found: Mapping[str, Any], holder: Holder) -> bool:
     """Whether an object is provably a child of the resource; false for one that had the name before."""
-    if any(reference.get("uid") == holder.uid for reference in _references(found)):
+    if owns(holder, found):
         return True
     return _is_labelled(found, holder) and not is_of_former(found, holder)
+
+
+def owns(holder: Holder, found: Mapping[str, Any]) -> bool:
+    """Whether an object names the resource as an owner, by its uid: all that the operator makes do, except claims."""
+    return any(reference.get("uid") == holder.uid for reference in _references(found))
+
+
+def is_deletable(kind: str, found: Mapping[str, Any], holder: Holder) -> bool:
+    """Whether an object of that kind may be deleted for the resource: it names its uid as that of an owner.
+
+    Or it is a Secret that cert-manager wrote for a request of the resource, with the name of that request; a copy has
+    another name.
+    """
+    if owns(holder, found) or kind != "Secret":
+        return owns(holder, found)
+    issued_for = (found["metadata"].get("annotations") or {}).get(_ISSUED_FOR)
+    return issued_for == found["metadata"]["name"] and belongs(found, holder)
+
+
+def own_child(children: Mapping[Ref, Manifest], ref: Ref, holder: Holder) -> Manifest | None:
+    """The child of that name that the operator has made; `None` if there is none, or only one of somebody else."""
+    found = children.get(ref)
+    return found if found is not None and owns(holder, found) else None
+
+
+def deletes(children: Mapping[Ref, Manifest], refs: Iterable[Ref], holder: Holder) -> tuple[Delete, ...]:
+    """A `Delete` for each of the children `refs` that is there, may be deleted, and is not being deleted yet."""
+    return tuple(
+        Delete(ref)
+        for ref in refs
+        if ref in children
+        and is_deletable(ref.kind, children[ref], holder)
+        and not children[ref]["metadata"].get("deletionTimestamp")
+    )
 
 
 def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
@@ -74,7 +116,7 @@ def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
 
 def name_in_use_message(ref: Ref, namespace: str, holder: Holder) -> str:
     """A message that an object which is not the resource's has the name of a child, and what to do."""
-    labels = f"{_MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
+    labels = f"{MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
     return (
         f"There is a {ref.kind} {ref.name} in namespace {namespace} that does not belong to {holder.kind} "
         f"{holder.name}, which needs the name. The operator does not touch it. Delete it, or create it again under "
@@ -115,7 +157,7 @@ def _used_refs(part: Any) -> Iterator[Ref]:
 
 def _is_labelled(found: Mapping[str, Any], holder: Holder) -> bool:
     labels = found["metadata"].get("labels") or {}
-    wanted = {_MANAGED_BY_LABEL: MANAGED_BY, OWNER_KIND_LABEL: holder.kind, OWNER_LABEL: holder.name}
+    wanted = {MANAGED_BY_LABEL: MANAGED_BY, OWNER_KIND_LABEL: holder.kind, OWNER_LABEL: holder.name}
     return bool(wanted.items() <= labels.items())
 
 
