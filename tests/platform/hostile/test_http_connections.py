@@ -77,7 +77,9 @@ def test_malformed_requests_are_logged_once_a_minute(caplog: pytest.LogCaptureFi
                 pass
 
     async def body() -> None:
-        connections, port = await start_http(make_app(bare_status, lambda: bare_status().replica, lambda: b"", lambda _: ANYONE), "127.0.0.1", 0)
+        connections, port = await start_http(
+            make_app(bare_status, lambda: bare_status().replica, lambda: b"", lambda _: ANYONE), "127.0.0.1", 0
+        )
         try:
             for _ in range(100):
                 await asyncio.to_thread(send, port)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -10,8 +11,8 @@ from support.store.versions import FakeSystem, ModelBucket
 from support.waiting import WAIT_SECONDS, eventually
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.meta.server.status.pin_listing import WAIT_SECONDS as LISTING_SECONDS
-from tussock.meta.server.status.pin_listing import PinListing
+from tussock.meta.server.status.listed_pins import WAIT_SECONDS as LISTING_SECONDS
+from tussock.meta.server.status.listed_pins import ListedPins
 from tussock.meta.server.status.report import StatusReport
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts
@@ -32,10 +33,8 @@ class Replica:
 
     def follow(self, seconds: float) -> None:
         """Read the log, and let time pass."""
-        try:
+        with suppress(ObjectStoreUnavailable):
             self.node.meta.refresh()
-        except ObjectStoreUnavailable:
-            pass
         self.system.forward(seconds)
 
     def shows(self) -> tuple[bool, float, list[str]]:
@@ -98,7 +97,7 @@ def test_a_status_waits_for_the_pins_a_moment_only(released: threading.Event) ->
         return answers[-1]
 
     system = RealSystem()
-    pins = PinListing(ask, system)
+    pins = ListedPins(ask, system)
     assert pins.live() == [PIN]
     began = system.monotonic()
     assert [pins.live(), pins.live()] == [[PIN], [PIN]]
@@ -118,7 +117,7 @@ def test_a_listing_that_fails_leaves_the_pins_as_they_were_known() -> None:
             raise ObjectStoreUnavailable("the bucket is away")
         return [PIN]
 
-    pins = PinListing(ask, RealSystem())
+    pins = ListedPins(ask, RealSystem())
     assert pins.live() == [PIN]
     failing = True
     assert pins.live() == [PIN]

@@ -11,6 +11,7 @@ from tussock.meta.server.handlers.compaction import worker_name
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.sessions import Session
+from tussock.meta.server.standbys import Standby
 from tussock.meta.server.status.document import (
     LISTED_MAX,
     BackupStatus,
@@ -22,7 +23,7 @@ from tussock.meta.server.status.document import (
     UpkeepStatus,
     shorten,
 )
-from tussock.meta.server.status.pin_listing import PinListing
+from tussock.meta.server.status.listed_pins import ListedPins
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
 from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
@@ -51,7 +52,7 @@ class StatusReport:
         self._rates = Rates()
         self._count = count
         self._sums = LevelSums()
-        self._pins = PinListing(lambda: node.meta.live_pins(LISTED_MAX), system)
+        self._pins = ListedPins(lambda: node.meta.live_pins(LISTED_MAX), system)
         node.meta.log.subscribe(self._learn)
 
     def status(self) -> ServiceStatus:
@@ -72,7 +73,7 @@ class StatusReport:
             software=self._software,
             store_url=node.options.store_url,
             replica=replica,
-            replicas=_replicas(replica),
+            replicas=_replicas(replica, node.standbys.known if leadership else (), now),
             version=version_status(version, int(synced_age * 1000)),
             tables=tables,
             rates=rates,
@@ -133,11 +134,14 @@ class StatusReport:
         )
 
 
-def _replicas(replica: ReplicaStatus) -> tuple[PeerStatus, ...]:
-    """The replicas that this one knows of: itself, and the leader."""
+def _replicas(replica: ReplicaStatus, standbys: Sequence[Standby], now: float) -> tuple[PeerStatus, ...]:
+    """The replicas that this one knows of: itself, the leader, and those that follow it."""
     known = [PeerStatus(address=replica.address, role=replica.role)]
     if replica.leader and replica.leader != replica.address:
         known.append(PeerStatus(address=replica.leader, role="leader"))
+    for standby in standbys:
+        age_ms = int(max(now - standby.heard, 0) * 1000)
+        known.append(PeerStatus(address=standby.address, role="follower", seen_age_ms=age_ms))
     return tuple(known)
 
 

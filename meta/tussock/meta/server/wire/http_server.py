@@ -88,7 +88,7 @@ class _Pages:
         return web.Response(text="ok\n")
 
     async def readyz(self, _: web.Request) -> web.Response:
-        # Not out of a status: that may wait for the bucket, and whoever probes takes a late answer for none.
+        # Not out of a status: that may wait for the bucket, and a late answer to a probe counts as none.
         replica = self._replica()
         if replica.draining:
             return web.Response(status=503, text="draining: the replica is shutting down\n")

@@ -10,13 +10,13 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.errors import TussockError
 
-__all__ = ["PinListing"]
+__all__ = ["ListedPins"]
 
 log = get_logger("tussock.meta")
 WAIT_SECONDS = 0.3
 
 
-class PinListing:
+class ListedPins:
     """The newest listing that was answered. Safe to share between threads."""
 
     def __init__(self, listing: Callable[[], Sequence[PinInfo]], system: System) -> None:
