@@ -78,7 +78,7 @@ def test_mistakes_of_a_client_are_told_soon(service: Service) -> None:
 
 
 def test_a_mistake_is_told_once(service: Service) -> None:
-    """GRPC writes no lines of its own about each handshake; the error of the client is all."""
+    """The error of the client is all: nothing is written by gRPC about each handshake."""
     program = (
         "import sys\nfrom tussock.statestore import connect\nfrom tussock.statestore.errors import MetaUnavailable\n"
         "try:\n    connect(sys.argv[1], tls_ca=sys.argv[2], deadline=30)\n"

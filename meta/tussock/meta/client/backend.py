@@ -357,9 +357,8 @@ class PlatformBackend:
     def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
         """Wait as the leader asks, returns the milliseconds; a table's time of stalls is one line in the log."""
         if not self._stalled.issuperset(request.tables):
-            log.warning(
-                "writes are held back", reason=answer.stall_reason, tables=self._pushed.table_names(request.tables)
-            )
+            names = self._pushed.table_names(request.tables)
+            log.warning("writes are held back", reason=answer.stall_reason, tables=names)
         self._stalled.update(request.tables)
         left = deadline - self._system.monotonic()
         if left <= 0:

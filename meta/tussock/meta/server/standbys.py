@@ -1,9 +1,9 @@
 """The marks of standbys, by which the leader knows the replicas that follow it.
 
-A replica that follows overwrites one small object of its own, `leader/standby-<16 hex>`, every ten seconds, and only
-when it has just read the log to its tail: its mark says that it keeps up. The leader lists `leader/` as often. Nothing
-is decided by marks; they are shown. A mark's age is by the bucket's clock alone: the listing has the leader's lease,
-too, which is overwritten each second. A mark that is a minute old is of a replica that has ended, and is deleted.
+A replica that follows overwrites one small object, `leader/standby-<16 hex>`, every ten seconds, and only when it has
+just read the log to its tail: its mark says that it keeps up. The leader lists `leader/` as often. Nothing is decided
+by marks; they are shown. A mark's age is by the bucket's clock alone: the listing has the leader's lease, too, which is
+overwritten each second. A mark that is a minute old is of a replica that has ended, and is deleted.
 """
 
 import contextlib
