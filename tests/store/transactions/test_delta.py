@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.growth import cost_ratio
 from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, connect
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.transactions.delta import Delta
@@ -238,3 +239,40 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
     delta.close()
     with pytest.raises(StoreClosed):
         table.upsert([row(1, 1)])
+
+
+def test_rows_of_before_a_savepoint_outlive_a_scan_that_is_undone(delta: Delta) -> None:
+    """The scan puts them into the buffer, out of which an undo takes what came since the savepoint."""
+    table = delta.table("t")
+    table.upsert([row(1, 10)])
+    delta.begin()
+    assert rows_of(table) == {1: 10}
+    delta.undo()
+    assert rows_of(table) == {1: 10}
+    assert table.get(1) == row(1, 10)
+
+
+def test_a_savepoint_costs_what_is_written_and_not_all_tables(tmp_path: Any) -> None:
+    """A batch of a program that has hundreds of tables writes to few of them."""
+    with connect(tmp_path.as_uri(), compaction=False) as store:
+        for number in range(400):
+            store.create_table(f"t{number}", SCHEMA, primary_key=["k"])
+
+        def opened(tables: int) -> Delta:
+            made = store.delta(f"app{tables}", generation=store.open_writer(f"app{tables}"))
+            for number in range(tables):
+                made.table(f"t{number}", shared=True)
+            return made
+
+        def savepoints(delta: Delta) -> None:
+            table = delta.table("t0")
+            for number in range(200):
+                delta.begin()
+                table.upsert([row(number, number)])
+                delta.digest()
+                delta.keep()
+
+        few, many = opened(4), opened(400)
+        assert cost_ratio(savepoints, few, many) < 5
+        few.close()
+        many.close()
