@@ -21,6 +21,7 @@ from tussock.meta.log.format import (
     encode_pin,
     entry_frame,
     entry_path,
+    is_standby_path,
     lease_path,
     marker_path,
     sequence_of,
