@@ -206,7 +206,7 @@ def version_log(embedded: Any) -> Any:
 
 def forget_version(embedded: Any) -> None:
     """Make the process read the log from its newest snapshot again, as after a start."""
-    embedded.meta.synced_at -= 1
+    embedded.meta._asked_at -= 1
     embedded.meta.log._version = None
 
 

@@ -60,7 +60,8 @@ class MetaStore:
         claims: compaction tasks on behalf of others.
         own_tasks: compaction tasks of this process.
         unknown_commits: those of which this process does not know whether they happened.
-        synced_at: by the monotonic clock: when the log was last asked whether there is more.
+        synced_at: by the monotonic clock: when the question was asked to which the log last answered that there is no
+            more.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class MetaStore:
         self.own_tasks = OwnTasks(self.claims, self.log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self.unknown_commits = UnknownCommits()
-        self.synced_at = system.monotonic()
+        self._asked_at = self.synced_at = system.monotonic()
         self.log.refresh()
 
     # --- Version, catalog, commits ------------------------------------------------------------------------------
@@ -130,12 +131,15 @@ class MetaStore:
 
     def refresh(self) -> Version:
         """Read the log to its tail."""
-        self.synced_at = self._system.monotonic()
-        return self.log.refresh()
+        began = self._asked_at = self._system.monotonic()
+        version = self.log.refresh()
+        # Not when it failed: of a log that cannot be read nobody knows where it ends.
+        self.synced_at = max(self.synced_at, began)
+        return version
 
     def recent(self) -> Version:
         """A recent version: the log's tail is looked up if that was not done for a while."""
-        if self._system.monotonic() - self.synced_at > REFRESH_SECONDS:
+        if self._system.monotonic() - self._asked_at > REFRESH_SECONDS:
             try:
                 return self.refresh()
             except ObjectStoreUnavailable as error:

@@ -140,6 +140,24 @@ def test_compact_all_with_no_retention_drops_history(tussock: Tussock, own: Samp
     assert tussock("check").code == 0
 
 
+@pytest.mark.parametrize("table", ["kv", "orders"])
+def test_rows_are_shown_at_an_epoch_that_a_pin_keeps(tussock: Tussock, own: Sample, table: str) -> None:
+    """`get` and `scan` read on behalf of the pin's holder, past the retention; an epoch below the pin is gone."""
+    key = {"kv": ("k005",), "orders": ("2026-01-01", "2")}[table]
+    reads = [("get", table, *key, "--json"), ("scan", table, "--json")]
+    with connect(own.url, compaction=False) as store, store.pin_snapshot(epoch=own.epochs[1]):
+        before = [tussock(*read, "--epoch", str(own.epochs[1])).out for read in reads]
+        tussock("compact", "--retention", "0")
+        with connect(own.url, retention=0, compaction=False) as hasty:
+            hasty.create_table("its retention is the store's from now on")
+        assert [tussock(*read, "--epoch", str(own.epochs[1])).out for read in reads] == before
+        for read in reads:
+            gone = tussock(*read, "--epoch", str(own.epochs[0]))
+            assert (gone.code, gone.out) == (1, "")
+            assert "no older pin keeps it" in gone.err
+        assert len(tussock("pins", "--json").json()["pins"]) == 1, "the command leaves no pin"
+
+
 def test_vacuum_deletes_what_its_dry_run_named(tussock: Tussock, own: Sample) -> None:
     """A dry run names the objects and leaves them; the run deletes exactly those."""
     tussock("compact")

@@ -1,9 +1,11 @@
 """The command on a store behind a meta service: commands that need the bucket itself refuse, and say so."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from support.service.guarded_meta import GuardedMeta
 from support.service.platforms import Platform
 from support.store.command import Tussock
 from tussock.statestore import connect
@@ -62,3 +64,21 @@ def test_compaction_is_paused_and_resumed(tussock: Tussock, url: str) -> None:
     assert (compaction["paused"], compaction["reason"]) == (True, "disk is full")
     assert tussock("resume", "--meta", address).code == 0
     assert not tussock("status", "--meta", address, "--json").json()["compaction"]["paused"]
+
+
+def test_a_service_taken_for_an_application_is_told(tussock: Tussock, url: str) -> None:
+    """Its address was given without `--meta`."""
+    ran = tussock("status", url.removeprefix("tussock://"))
+    assert (ran.code, ran.out) == (1, "")
+    assert "what answers there is no application: if it is a meta service, give its address by --meta" in ran.err
+
+
+def test_who_may_not_resume_is_told_so(tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service knows one call for both, which has the name of the other one."""
+    with GuardedMeta(tmp_path) as guarded:
+        monkeypatch.setenv("TUSSOCK_TOKEN", guarded.tokens["reader"])
+        resumed = tussock("resume", "--meta", guarded.process.address)
+        paused = tussock("pause", "--meta", guarded.process.address, "--reason", "none")
+    assert (resumed.code, paused.code) == (1, 1)
+    assert "compaction was not resumed: 'the-reader' has the role reader, and PauseCompaction needs" in resumed.err
+    assert "resume" not in paused.err

@@ -21,9 +21,11 @@ from tussock.meta.log.format import (
     encode_pin,
     entry_frame,
     entry_path,
+    is_standby_path,
     lease_path,
     marker_path,
     sequence_of,
+    standby_path,
     with_ssts,
 )
 from tussock.meta.version.deltas.commits import CommitEpoch
@@ -286,3 +288,13 @@ def test_paths_are_twenty_digits_and_sort_by_sequence() -> None:
         assert sequence_of(path) == 12
     for path in ("log/7.delta", "log/boundary/readme", "snapshot/" + "x" * 20, "snapshot/" + "٣" * 20):
         assert sequence_of(path) is None
+
+
+def test_a_standbys_mark_is_no_lease_of_a_term() -> None:
+    """It lies beside the leases, and its name has no term."""
+    path = standby_path(bytes(range(8)))
+    assert path == "leader/standby-0001020304050607"
+    assert is_standby_path(path)
+    assert sequence_of(path) is None
+    for other in (lease_path(7), "leader/standby-mine", "leader/standby-000102030405060G", f"x{path}"):
+        assert not is_standby_path(other)

@@ -36,7 +36,7 @@ ENTRY = f"log/{1:020d}.delta"
 SST = f"sst/{'a' * 32}"
 STORE = {
     *(f"leader/{1:020d}", ENTRY, f"log/boundary/{1:020d}", f"snapshot/{1:020d}", f"pins/{7:020d}-{'b' * 16}"),
-    *(f"tmp/clock-{'c' * 16}", f"{SST}.data", f"{SST}.meta"),
+    *(f"leader/standby-{'e' * 16}", f"tmp/clock-{'c' * 16}", f"{SST}.data", f"{SST}.meta"),
 }
 """One object of each kind that a store has."""
 BACKUP = f"backup/nightly.{'d' * 32}"

@@ -1,6 +1,9 @@
 """Options of TLS that can never work, against a real service: clients say so soon, and wait where it may get better."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ import pytest
 from support.network.certificates import Authority
 from support.network.proxies import ClosingPort
 from support.service.meta_process import MetaProcess
+from support.waiting import WAIT_SECONDS
 from tussock.meta.client.tls_mistakes import closes_for_tls
 from tussock.statestore import connect
 from tussock.statestore.base.identity import Access
@@ -71,6 +75,27 @@ def test_mistakes_of_a_client_are_told_soon(service: Service) -> None:
     assert "for other names" in given_up(url, **good, tls_server_name="elsewhere")
     with connect(url, **good) as store:
         assert store.tables() == []
+
+
+def test_a_mistake_is_told_once(service: Service) -> None:
+    """The error of the client is all: nothing is written by gRPC about each handshake."""
+    program = (
+        "import sys\nfrom tussock.statestore import connect\nfrom tussock.statestore.errors import MetaUnavailable\n"
+        "try:\n    connect(sys.argv[1], tls_ca=sys.argv[2], deadline=30)\n"
+        "except MetaUnavailable as error:\n    print(error)"
+    )
+    wrong_ca = service.foreign["tls_cert"]
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, service.guarded.url, wrong_ca],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
+    )
+    assert ran.stderr == ""
+    assert "not by the CA that tls_ca names" in ran.stdout
 
 
 def test_a_service_without_tls_is_told_soon(service: Service) -> None:

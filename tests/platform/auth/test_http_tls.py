@@ -58,7 +58,10 @@ def certificates(tmp_path: Path) -> Certificates:
 def serve(context: ssl.SSLContext, authenticator: Authenticator, questions: Callable[[str], Awaitable[None]]) -> None:
     async def body() -> None:
         runner, port = await start_http(
-            make_app(bare_status, lambda: b"", authenticator.authenticate), "127.0.0.1", 0, context
+            make_app(bare_status, lambda: bare_status().replica, lambda: b"", authenticator.authenticate),
+            "127.0.0.1",
+            0,
+            context,
         )
         try:
             await questions(f"https://127.0.0.1:{port}")

@@ -43,7 +43,7 @@ def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
     """Other hosts are served meanwhile, and so is that host after a while."""
 
     async def body() -> None:
-        app = make_app(bare_status, lambda: b"", lambda _: ANYONE)
+        app = make_app(bare_status, lambda: bare_status().replica, lambda: b"", lambda _: ANYONE)
         connections, port = await start_http(app, "127.0.0.1", 0)
         held = []
         try:
@@ -78,7 +78,9 @@ def test_malformed_requests_are_logged_once_a_minute(caplog: pytest.LogCaptureFi
                 pass
 
     async def body() -> None:
-        connections, port = await start_http(make_app(bare_status, lambda: b"", lambda _: ANYONE), "127.0.0.1", 0)
+        connections, port = await start_http(
+            make_app(bare_status, lambda: bare_status().replica, lambda: b"", lambda _: ANYONE), "127.0.0.1", 0
+        )
         try:
             for _ in range(100):
                 await asyncio.to_thread(send, port)

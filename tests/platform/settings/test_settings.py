@@ -104,6 +104,20 @@ def test_all_problems_are_reported_with_their_places(tmp_path: Path) -> None:
         assert text in told[place]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"leader.poll_seconds": "50"}, "--leader.poll-seconds: is more than leader.lease_seconds, 3"),
+        ({"session.lease_seconds": "0.01"}, "--session.lease-seconds: Input should be greater than or equal to 1"),
+    ],
+)
+def test_times_that_no_replica_can_keep_are_refused(flags: dict[str, str], told: str) -> None:
+    """A log that is looked at less often than leaders change, and sessions that end between two heartbeats."""
+    (problem,) = refusal(flags)
+    assert problem.startswith(told)
+    assert load({"leader.poll_seconds": "3", "session.lease_seconds": "1"}).leader.poll_seconds == 3
+
+
 def test_store_is_required_and_says_how() -> None:
     """Without a store there is nothing to serve; the message says how to set one."""
     with pytest.raises(InvalidOption, match="store: is required: give --store, TUSSOCK_META_STORE"):

@@ -79,7 +79,9 @@ async def console(
     status: Callable[[], ServiceStatus], authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
 ) -> AsyncIterator[tuple[Page, str]]:
     """The console in a browser, shown without a token."""
-    runner, port = await start_http(make_app(status, lambda: b"", authenticate), "127.0.0.1", 0)
+    runner, port = await start_http(
+        make_app(status, lambda: status().replica, lambda: b"", authenticate), "127.0.0.1", 0
+    )
     try:
         async with Browser() as page:
             await page.resize(1280, 900)

@@ -25,7 +25,7 @@ from tussock.meta.node.wire.http_port import start_http
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.meta.server.status.document import ServiceStatus
+from tussock.meta.server.status.document import ReplicaStatus, ServiceStatus
 from tussock.meta.server.wire.http_server import make_app
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -51,13 +51,14 @@ def check(presented: Presented) -> Caller:
 def ask(
     questions: Callable[[Client], Awaitable[None]],
     status: Callable[[], ServiceStatus] = bare_status,
+    replica: Callable[[], ReplicaStatus] = lambda: bare_status().replica,
     authenticate: Callable[[Presented], Caller] = lambda _: ANYONE,
     defect: Callable[[], str] = str,
 ) -> None:
     """Serve, and call."""
 
     async def body() -> None:
-        app = make_app(status, lambda: b"# HELP up Up.\nup 1\n", authenticate, defect)
+        app = make_app(status, replica, lambda: b"# HELP up Up.\nup 1\n", authenticate, defect)
         runner, port = await start_http(app, "127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", auto_decompress=False) as client:
@@ -151,8 +152,7 @@ def test_page_and_probes_need_no_token(path: str) -> None:
 )
 def test_a_replica_is_ready_if_it_leads_or_keeps_up(fields: dict[str, Any], expected: int, text: str) -> None:
     """A replica is ready if it leads or keeps up, and not while it drains; it is live all the time."""
-    status = bare_status()
-    status = replace(status, replica=replace(status.replica, **fields))
+    replica = replace(bare_status().replica, **fields)
 
     async def questions(client: Client) -> None:
         async with client.get("/readyz") as response:
@@ -161,7 +161,26 @@ def test_a_replica_is_ready_if_it_leads_or_keeps_up(fields: dict[str, Any], expe
         async with client.get("/healthz") as response:
             assert response.status == 200
 
-    ask(questions, lambda: status)
+    ask(questions, replica=lambda: replica)
+
+
+def test_probes_answer_while_a_status_waits() -> None:
+    """A status may wait for the bucket; whether the replica is ready and live is known without."""
+    released = threading.Event()
+
+    def wait() -> ServiceStatus:
+        released.wait(30)
+        return bare_status()
+
+    async def questions(client: Client) -> None:
+        waiting = asyncio.create_task(client.get("/api/status"))
+        for path in ("/readyz", "/healthz"):
+            async with client.get(path) as response:
+                assert (response.status, waiting.done()) == (200, False)
+        released.set()
+        (await waiting).close()
+
+    ask(questions, wait)
 
 
 def test_liveness_fails_only_if_a_restart_helps() -> None:

@@ -44,7 +44,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaProcess]:
     """A replica with three epochs of two tables, and a client with a pin."""
     url = (tmp_path_factory.mktemp("metrics") / "store").as_uri()
     # The log is read at the start and not while a test counts requests.
-    with MetaProcess(url, "--leader.poll-seconds", "3600") as process:
+    with MetaProcess(url, "--leader.poll-seconds", "3600", "--leader.lease-seconds", "3600") as process:
         process.wait_until_it_leads()
         with connect(process.url) as store, connect(process.url) as other:
             for name in ("kv", "events"):

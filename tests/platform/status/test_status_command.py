@@ -1,6 +1,7 @@
 """`tussock status` against real replicas over gRPC."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from support.buckets.minio import free_port
-from support.service.platforms import Platform
+from support.service.platforms import Platform, Replica
 from support.waiting import eventually
 from tussock.cli.main import main
 from tussock.meta.server.status.document import ServiceStatus
@@ -51,6 +52,23 @@ def test_status_shows_tables_nodes_and_problems(
     assert any(line.split()[:5] == ["flights", "L0", "1", "1", "1"] for line in lines)
     assert any("client" in line.split() for line in lines)
     assert str(epoch) in out
+
+
+def test_the_leader_shows_who_follows_it(
+    platform: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replica lists both: the leader has the follower with its last sign of life."""
+    leader = platform.wait_for_leader()
+    (other,) = (replica for replica in platform.replicas if replica is not leader)
+
+    def roles(replica: Replica) -> dict[str, str]:
+        return {one.address: one.role for one in replica.report.status().replicas}
+
+    both = {leader.address: "leader", other.address: "follower"}
+    eventually(lambda: roles(leader) == both and roles(other) == both)
+    _, out, _ = run(capsys, monkeypatch, "--meta", leader.address)
+    (line,) = (line for line in out.splitlines() if line.startswith("followers"))
+    assert re.fullmatch(rf"followers +{other.address} \([0-9.]+ s ago\) *", line)
 
 
 def test_status_as_json_is_the_documented_one(

@@ -86,6 +86,26 @@ def test_a_snapshot_of_another_process_holds_back_compaction(store: StateStore, 
     assert store.pins() == []
 
 
+def test_a_read_past_the_retention_goes_through_a_pin(bucket_url: str) -> None:
+    """Without a snapshot no client reads there, nor does the pin's holder; the error names the call that does."""
+    with (
+        connect(bucket_url, retention=0, compaction=False) as store,
+        connect(bucket_url, retention=0, compaction=False) as other,
+    ):
+        store.create_table("kv")
+        old = commit(store, [(b"a", b"1")])
+        with other.pin_snapshot(old) as held:
+            newest = [commit(store, [(b"a", value)]) for value in (b"2", b"3")][-1]
+            store.compact("kv")
+            for client in (store, other):
+                client.wait_epoch(newest)
+                with pytest.raises(SnapshotExpired, match=rf"through pin_snapshot\({old}\)"):
+                    client.table("kv").get(b"a", epoch=old)
+                with client.pin_snapshot(old) as snapshot:
+                    assert snapshot.table("kv").get(b"a") == b"1"
+            assert held.table("kv").get(b"a") == b"1"
+
+
 def test_an_expired_epoch_is_refused_naming_the_oldest_readable_one() -> None:
     """Every kind of read refuses it, and so does a pin; the oldest readable epoch itself works."""
     system = TickingSystem()

@@ -23,6 +23,7 @@ from tussock.meta.log.format import (
     decode_lease,
     decode_pin,
     entry_path,
+    is_standby_path,
     marker_path,
     sequence_of,
 )
@@ -109,8 +110,8 @@ def check_pin(bucket: ObjectStore, path: str, findings: Findings) -> None:
 
 
 def check_lease(bucket: ObjectStore, path: str, findings: Findings) -> None:
-    """Check the lease of a term."""
-    term = sequence_of(path)
+    """Check the lease of a term, or the mark of a replica that follows, which has term 0."""
+    term = 0 if is_standby_path(path) else sequence_of(path)
     if term is None:
         findings.problem(path, "foreign object: no lease has such a name")
         return
@@ -120,7 +121,7 @@ def check_lease(bucket: ObjectStore, path: str, findings: Findings) -> None:
         findings.problem(path, error)
         return
     except ObjectNotFound:
-        # A newer leader removed it since the listing.
+        # Removed since the listing: by a newer leader, or as a mark too old.
         return
     findings.count("leases")
     if lease.term != term:

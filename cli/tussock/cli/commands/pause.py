@@ -13,6 +13,7 @@ from tussock.cli.options import AnyApplication, OrMeta, TlsCa, TlsCert, TlsKey, 
 from tussock.cli.output import note
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import AccessDenied
 
 __all__ = ["pause", "resume"]
 
@@ -89,5 +90,9 @@ def _tell(meta: str, access: Access, *, paused: bool, reason: str) -> None:
     )
     try:
         connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=paused, reason=reason))
+    except AccessDenied as error:
+        if paused:
+            raise
+        raise AccessDenied(f"compaction was not resumed: {error}; that call resumes, too", *error.args[1:]) from error
     finally:
         connection.close()

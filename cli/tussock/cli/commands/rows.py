@@ -1,8 +1,9 @@
 """The commands that read rows: `tables`, `get`, `scan`, `changes`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 import typer
@@ -22,10 +23,12 @@ from tussock.cli.output import (
 from tussock.cli.places import store_at, version_at
 from tussock.cli.values import as_text, batch_rows, parse_bytes, parse_key
 from tussock.meta.version.ranges import total_bytes
-from tussock.statestore import RawTable, TypedTable
+from tussock.statestore import RawTable, SnapshotExpired, StateStore, TypedTable
 from tussock.statestore.contract.records import TableState
 
 __all__ = ["changes", "get", "scan", "tables"]
+
+Read = TypeVar("Read")
 
 ROWS_SHOWN = 100
 """Rows of a table for people unless `--limit` says otherwise; JSON is never cut off unasked."""
@@ -102,20 +105,9 @@ def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = 
     With --json one document: the row as an object, {"key", "value"} of a raw table, or null.
     """
     with store_at(store) as opened:
-        target: RawTable | TypedTable = opened.table(table)
-        wanted = read_epoch(opened, target, epoch, at)
-        row: dict[str, Any] | None
-        if isinstance(target, RawTable):
-            if len(key) != 1:
-                raise typer.BadParameter(f"table {table!r} is raw: give one key, not {len(key)} values")
-            raw = parse_bytes(key[0])
-            value = target.get(raw, wanted)
-            row = None if value is None else {"key": raw, "value": value}
-        else:
-            # As `scan` reads it: the classes of single values depend on what else is installed.
-            found = target.multi_get([parse_key(target.spec, key)], wanted)
-            rows = batch_rows(pa.RecordBatch.from_arrays(found.flatten(), schema=target.schema))
-            row = rows[0] if found[0].is_valid else None
+        wanted = read_epoch(opened, opened.table(table), epoch, at)
+        with ExitStack() as pins:
+            row = _read_kept(opened, table, wanted, pins, lambda target, epoch: _row(target, key, epoch))
     if as_json:
         emit_json(row)
     elif row is not None:
@@ -155,21 +147,24 @@ def scan(
     # One more than is shown tells whether there are more.
     fetched = None if most is None else most + 1
     with store_at(store) as opened:
-        target: RawTable | TypedTable = opened.table(table)
-        wanted = read_epoch(opened, target, epoch, at)
-        if isinstance(target, RawTable):
-            if columns is not None or len(prefix or []) > 1:
-                raise typer.BadParameter(f"table {table!r} is raw: it takes one --prefix and no --columns")
-            texts = (start, end, prefix[0] if prefix else None)
-            bounds = [None if text is None else parse_bytes(text) for text in texts]
-            batches = target.scan(bounds[0], bounds[1], prefix=bounds[2], epoch=wanted, limit=fetched, reverse=reverse)
-        else:
+        wanted = read_epoch(opened, opened.table(table), epoch, at)
+
+        def read(target: RawTable | TypedTable, epoch: int | None) -> Iterator[pa.RecordBatch]:
+            if isinstance(target, RawTable):
+                if columns is not None or len(prefix or []) > 1:
+                    raise typer.BadParameter(f"table {table!r} is raw: it takes one --prefix and no --columns")
+                texts = (start, end, prefix[0] if prefix else None)
+                bounds = [None if text is None else parse_bytes(text) for text in texts]
+                return target.scan(bounds[0], bounds[1], prefix=bounds[2], epoch=epoch, limit=fetched, reverse=reverse)
             if start is not None or end is not None or reverse:
                 raise typer.BadParameter(f"table {table!r} is typed: --start, --end and --reverse are for raw tables")
             names = None if columns is None else [name.strip() for name in columns.split(",")]
             values = None if prefix is None else parse_key(target.spec, prefix, whole=False)
-            batches = target.read(names, epoch=wanted, prefix=values, limit=fetched)
-        _show_rows((row for batch in batches for row in batch_rows(batch)), most, as_json=as_json)
+            return target.read(names, epoch=epoch, prefix=values, limit=fetched)
+
+        with ExitStack() as pins:
+            batches = _read_kept(opened, table, wanted, pins, read)
+            _show_rows((row for batch in batches for row in batch_rows(batch)), most, as_json=as_json)
 
 
 def changes(
@@ -197,6 +192,39 @@ def changes(
     _show_rows(rows, most, as_json=as_json)
     if not as_json:
         note(plural(batch.num_rows, "change"))
+
+
+def _read_kept(
+    store: StateStore,
+    table: str,
+    epoch: int | None,
+    pins: ExitStack,
+    read: Callable[[RawTable | TypedTable, int | None], Read],
+) -> Read:
+    """What `read` returns for the table at the epoch; if that is past its retention, through a pin that joins `pins`.
+
+    Such a pin is granted where an older one keeps the epoch. Not pinned from the start: that writes to the bucket.
+    """
+    try:
+        return read(store.table(table), epoch)
+    except SnapshotExpired:
+        if epoch is None:
+            raise
+        return read(pins.enter_context(store.pin_snapshot(epoch)).table(table), None)
+
+
+def _row(target: RawTable | TypedTable, key: list[str], epoch: int | None) -> dict[str, Any] | None:
+    """The row under a key as the command line gives it; `None` if there is none."""
+    if isinstance(target, RawTable):
+        if len(key) != 1:
+            raise typer.BadParameter(f"table {target.name!r} is raw: give one key, not {len(key)} values")
+        raw = parse_bytes(key[0])
+        value = target.get(raw, epoch)
+        return None if value is None else {"key": raw, "value": value}
+    # As `scan` reads it: the classes of single values depend on what else is installed.
+    found = target.multi_get([parse_key(target.spec, key)], epoch)
+    rows = batch_rows(pa.RecordBatch.from_arrays(found.flatten(), schema=target.schema))
+    return rows[0] if found[0].is_valid else None
 
 
 def _show_rows(rows: Iterator[dict[str, Any]], most: int | None, *, as_json: bool) -> None:

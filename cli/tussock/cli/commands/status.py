@@ -126,6 +126,9 @@ def _facts(status: "ServiceStatus") -> Iterator[tuple[str, str]]:
     yield "leader", f"{replica.leader or 'none'}, term {replica.term}"
     if replica.role != "leader":
         yield "asked", f"{replica.address}, which follows, {_span(version.synced_age_ms)} behind at most"
+    else:
+        followers = [one for one in status.replicas if one.role == "follower"]
+        yield "followers", ", ".join(f"{one.address} ({_span(one.seen_age_ms)} ago)" for one in followers) or "none"
     yield "log sequence", number(version.seq)
     committed = f"{epoch_text(version.max_committed_epoch)}, {_span(status.now_ms - version.committed_ms)} ago"
     yield "committed epoch", committed if version.max_committed_epoch else "none yet"

@@ -216,7 +216,7 @@ class PlatformBackend:
             message.waited_ms += self._stall(request, answer, deadline)
         self._unknown_commits.discard(request)
         if not message.waited_ms and not self._stalled.isdisjoint(request.tables):
-            log.info("writes are no longer held back", tables=sorted(request.tables))
+            log.info("writes are no longer held back", tables=self._pushed.table_names(request.tables))
             self._stalled.difference_update(request.tables)
         if not self._pushed.learn(answer.update):
             self._catch_up(answer.seq)
@@ -357,7 +357,8 @@ class PlatformBackend:
     def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
         """Wait as the leader asks, returns the milliseconds; a table's time of stalls is one line in the log."""
         if not self._stalled.issuperset(request.tables):
-            log.warning("writes are held back", reason=answer.stall_reason, tables=sorted(request.tables))
+            names = self._pushed.table_names(request.tables)
+            log.warning("writes are held back", reason=answer.stall_reason, tables=names)
         self._stalled.update(request.tables)
         left = deadline - self._system.monotonic()
         if left <= 0:

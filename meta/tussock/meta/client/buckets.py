@@ -1,6 +1,7 @@
 """The bucket as a meta service says that it is reached: endpoint, region, and credentials where it hands them out."""
 
 import os
+from collections.abc import Iterator, Sequence
 
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
@@ -14,8 +15,8 @@ from tussock.statestore.buckets.credentials import (
     has_own_credentials,
 )
 from tussock.statestore.buckets.urls import parse_bucket_url
-from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import MetaUnavailable
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.errors import AccessDenied, MetaUnavailable
 
 __all__ = ["credentials_of", "open_session_bucket"]
 
@@ -38,13 +39,60 @@ def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: 
     withheld = opened.withholds_credentials and parse_bucket_url(url).scheme == "s3"
     if withheld and not has_own_credentials({**os.environ, **opened.store_options}):
         return refuse_bucket(url, _withheld(url), system)
-    return open_source(
+    bucket = open_source(
         url,
         deadline_seconds=deadline_seconds,
         system=system,
         options=dict(opened.store_options),
         credentials=credentials_of(connection, system) if opened.hands_out_credentials else None,
     )
+    return _ReadOnlyBucket(bucket) if opened.reads_only else bucket
+
+
+class _ReadOnlyBucket:
+    """A bucket of which this client is handed credentials that may only read: `AccessDenied` for all that writes.
+
+    The bucket itself would refuse, too, and its refusal looks like wrong credentials.
+    """
+
+    def __init__(self, bucket: ObjectStore) -> None:
+        self._bucket = bucket
+
+    @property
+    def url(self) -> str:
+        return self._bucket.url
+
+    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:  # noqa: ARG002 -- refused
+        raise self._refusal(f"put of {path}")
+
+    def create(self, path: str, data: bytes) -> bool:  # noqa: ARG002 -- refused
+        raise self._refusal(f"create of {path}")
+
+    def get(self, path: str) -> bytes:
+        return self._bucket.get(path)
+
+    def get_range(self, path: str, start: int, length: int) -> memoryview:
+        return self._bucket.get_range(path, start, length)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        return self._bucket.list(prefix, after)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        if paths:
+            raise self._refusal(f"delete of {paths[0]}")
+
+    def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
+        return self._bucket.leftovers(before_ms)
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def _refusal(self, what: str) -> AccessDenied:
+        return AccessDenied(
+            f"{what} in {self.url}: this client has the role reader at the meta service, and to write rows needs the "
+            "role writer or admin; nothing was stored",
+            self.url,
+        )
 
 
 def _withheld(url: str) -> str:

@@ -1,5 +1,7 @@
 """The version as the meta service pushes it: moves forward only, and wakes who waits for it."""
 
+from collections.abc import Iterable
+
 from tussock.meta.client.follower import follow
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import Version
@@ -25,6 +27,11 @@ class PushedVersion:
             if self.version is not before:
                 self._changed.notify_all()
             return self.version.seq >= update.seq
+
+    def table_names(self, table_ids: Iterable[int]) -> list[str]:
+        """The names of these tables, for people; of one that is not there any more its id."""
+        tables = self.version.tables
+        return sorted(tables[one].spec.name if one in tables else f"id {one}" for one in table_ids)
 
     def await_seq(self, seq: int, seconds: float) -> Version:
         """The version once it is at `seq` or later, or as it is after `seconds`."""

@@ -45,10 +45,12 @@ __all__ = [
     "entry_frame",
     "entry_path",
     "is_backup_path",
+    "is_standby_path",
     "lease_path",
     "marker_path",
     "pin_path",
     "sequence_of",
+    "standby_path",
     "with_ssts",
 ]
 
@@ -56,6 +58,7 @@ ENTRY_MAGIC = b"TSKL"
 SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
+STANDBY_PREFIX = "leader/standby-"
 LEASE_MAGIC = b"TSKT"
 FORMAT_VERSION = 5
 """2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables, 5 records of writers; what
@@ -90,15 +93,16 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the object `leader/<term>` says; only its holder overwrites it."""
+    """What `leader/<term>` says, or `leader/standby-<16 hex>` of a follower; only its holder overwrites it."""
 
     term: int
+    """0 of a follower."""
     holder: str
     """Host and process, with a random end: no two processes ever have the same."""
     address: str
     """Where clients find the holder."""
     lease_ms: int
-    """If the object does not change for this long, its holder has stopped leading."""
+    """If the object does not change for this long, its holder has stopped leading, or following."""
     renewals: int = 0
     """Counted up each time, so that a renewal is a change."""
     resigned: bool = False
@@ -153,6 +157,17 @@ def pin_path(pin_id: str) -> str:
 def lease_path(term: int) -> str:
     """Path of the lease of that term's leader; terms begin at 1."""
     return f"leader/{term:0{SEQUENCE_DIGITS}d}"
+
+
+def standby_path(standby_id: bytes) -> str:
+    """Path of the mark of a replica that follows; `standby_id` are 8 random bytes. It holds a lease of term 0."""
+    return f"{STANDBY_PREFIX}{standby_id.hex()}"
+
+
+def is_standby_path(path: str) -> bool:
+    """Whether a path is one that `standby_path` gives."""
+    digits = path.removeprefix(STANDBY_PREFIX)
+    return path.startswith(STANDBY_PREFIX) and len(digits) == 16 and all(one in "0123456789abcdef" for one in digits)
 
 
 def backup_path(name: str, backup_id: str) -> str:

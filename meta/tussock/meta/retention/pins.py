@@ -395,6 +395,6 @@ def _check_not_dropped(version: Version, info: PinInfo) -> None:
 
 def _no_longer_kept(epoch: int, oldest: int) -> SnapshotExpired:
     return SnapshotExpired(
-        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that one or later, or open "
-        "the store with a longer retention"
+        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}, and no older pin keeps it; read at "
+        "that one or later, pin epochs before they expire, or open the store with a longer retention"
     )

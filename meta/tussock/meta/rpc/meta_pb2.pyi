@@ -70,7 +70,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., name: _Optional[str] = ..., software: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[PinInfo, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., oldest_upload: _Optional[str] = ..., slots: _Optional[int] = ..., retention_ms: _Optional[int] = ..., gc_grace_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("lease_ms", "heartbeat_ms", "store_url", "store_options", "hands_out_credentials", "term", "lost_pins", "lost_tasks", "message_bytes_max", "withholds_credentials")
+    __slots__ = ("lease_ms", "heartbeat_ms", "store_url", "store_options", "hands_out_credentials", "term", "lost_pins", "lost_tasks", "message_bytes_max", "withholds_credentials", "reads_only")
     class StoreOptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class OpenSessionResponse(_message.Message):
     LOST_TASKS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WITHHOLDS_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    READS_ONLY_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     heartbeat_ms: int
     store_url: str
@@ -98,7 +99,8 @@ class OpenSessionResponse(_message.Message):
     lost_tasks: _containers.RepeatedScalarFieldContainer[str]
     message_bytes_max: int
     withholds_credentials: bool
-    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., store_url: _Optional[str] = ..., store_options: _Optional[_Mapping[str, str]] = ..., hands_out_credentials: _Optional[bool] = ..., term: _Optional[int] = ..., lost_pins: _Optional[_Iterable[str]] = ..., lost_tasks: _Optional[_Iterable[str]] = ..., message_bytes_max: _Optional[int] = ..., withholds_credentials: _Optional[bool] = ...) -> None: ...
+    reads_only: bool
+    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., store_url: _Optional[str] = ..., store_options: _Optional[_Mapping[str, str]] = ..., hands_out_credentials: _Optional[bool] = ..., term: _Optional[int] = ..., lost_pins: _Optional[_Iterable[str]] = ..., lost_tasks: _Optional[_Iterable[str]] = ..., message_bytes_max: _Optional[int] = ..., withholds_credentials: _Optional[bool] = ..., reads_only: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session_id", "oldest_upload", "tasks", "slots")

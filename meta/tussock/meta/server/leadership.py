@@ -128,7 +128,8 @@ class Leadership:
         lost_tasks = self.scheduler.progress(session, request.tasks)
         log.info("session opened", session=short_id(session.id), name=session.name, compactor=session.is_compactor)
         has_keys = self._context.credentials is not None
-        is_handed_some = has_keys and (options.hands_out_to_readers or bool(caller.roles & _WRITING))
+        may_write = bool(caller.roles & _WRITING)
+        is_handed_some = has_keys and (options.hands_out_to_readers or may_write)
         return pb.OpenSessionResponse(
             lease_ms=int(options.session_lease_seconds * 1000),
             heartbeat_ms=int(options.session_lease_seconds * 1000 / 4),
@@ -136,6 +137,7 @@ class Leadership:
             store_options=options.store_options,
             hands_out_credentials=is_handed_some,
             withholds_credentials=has_keys and not is_handed_some,
+            reads_only=is_handed_some and not may_write,
             term=self.term,
             lost_pins=lost_pins,
             lost_tasks=lost_tasks,

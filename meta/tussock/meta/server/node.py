@@ -20,6 +20,7 @@ from tussock.meta.server.feed import Feed
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.settings.node_options import NodeOptions
+from tussock.meta.server.standbys import Standbys
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
@@ -67,6 +68,8 @@ class MetaNode:
             address=options.address,
             lease_seconds=options.leader_lease_seconds,
         )
+        self.standbys = Standbys(requests.for_purpose("lease"), system, address=options.address)
+        """The replicas that follow, while this one leads; and the mark of this one, while it follows."""
         self._feed = Feed(self.meta.version())
         self._changed = system.condition()
         self._nudged = False
@@ -161,6 +164,7 @@ class MetaNode:
         self._stop()
         self._lose("the replica is shutting down")
         self._lease.resign()
+        self.standbys.withdraw()
 
     def close(self) -> None:
         """Stop all work; without `drain` before it, others take over when the lease runs out."""
@@ -232,6 +236,8 @@ class MetaNode:
         while not self._stopping:
             try:
                 self.meta.refresh()
+                if self.leader_address:
+                    self.standbys.step(leads=self.is_leader)
             except NewerFormat as error:
                 self._fall_behind(error)
             except TussockError as error:

@@ -94,7 +94,7 @@ async def _serve(settings: MetaSettings) -> None:
     warn_of_open_doors(authenticator, settings.tls, settings.tokens, "service", log)
     node.start()
     await server.start(node)
-    app = make_app(report.status, metrics.render, authenticator.authenticate, node.defect)
+    app = make_app(report.status, report.replica, metrics.render, authenticator.authenticate, node.defect)
     try:
         http = await listen_http(app, settings.http_listen, settings.tls, system)
     except InvalidOption:

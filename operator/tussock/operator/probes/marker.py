@@ -31,7 +31,7 @@ FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 store there, and not a store whose rows are missing."""
 
 _OF_STORE = re.compile(
-    r"leader/[0-9]{20}"
+    r"leader/[0-9]{20}|leader/standby-[0-9a-f]{16}"
     r"|log/[0-9]{20}\.delta|log/boundary/[0-9]{20}"
     r"|snapshot/[0-9]{20}"
     r"|pins/[0-9]{20}-[0-9a-f]{16}"

@@ -18,8 +18,8 @@ def check_unpinned(version: VersionView, epoch: int) -> None:
 def expiry_error(epoch: int, oldest: int) -> SnapshotExpired:
     """The error for an epoch that is older than all that can be read."""
     return SnapshotExpired(
-        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or pin "
-        "a snapshot before it expires",
+        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or, if "
+        f"a pin keeps it, through pin_snapshot({epoch})",
         epoch,
         oldest,
     )

@@ -67,7 +67,11 @@ class ApplicationChannel:
             if key == ERROR_METADATA:
                 return error_of(pb.Error.FromString(value))
         details = " ".join(str(error.details()).split())[:300]
-        return ServiceUnavailable(f"the application at {self.address}: {error.code().name}: {details}")
+        text = f"the application at {self.address}: {error.code().name}: {details}"
+        if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+            # Any server of gRPC that does not know the call; a platform's commands look much the same.
+            text += "; what answers there is no application: if it is a meta service, give its address by --meta"
+        return ServiceUnavailable(text)
 
     def close(self) -> None:
         """End what runs on it."""

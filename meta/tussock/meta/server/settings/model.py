@@ -44,15 +44,18 @@ class LeaderSettings(SettingsGroup):
         default=_NODE.leader_lease_seconds, description="how long a leader leads without renewing its lease"
     )
     poll_seconds: Seconds = Field(
-        default=_NODE.log_poll_seconds, description="how often a replica looks for entries of others in the log"
+        default=_NODE.log_poll_seconds,
+        description="how often a replica looks for entries of others in the log; at most a lease",
     )
 
 
 class SessionSettings(SettingsGroup):
     """What a client that falls silent loses, and when."""
 
-    lease_seconds: Seconds = Field(
-        default=_NODE.session_lease_seconds, description="seconds without a heartbeat after which a session ends"
+    # Clients send a heartbeat each quarter of it, which a pause of any process or network delays by that much.
+    lease_seconds: Annotated[float, Field(ge=1, le=10**9, allow_inf_nan=False)] = Field(
+        default=_NODE.session_lease_seconds,
+        description="seconds without a heartbeat after which a session ends; 1 at least",
     )
     pin_lease_seconds: Seconds = Field(
         default=_NODE.pin_lease_seconds, description="how long a pin in the bucket outlives the leader"
@@ -206,6 +209,9 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
     """Pairs (option, what is wrong) of values that are right each, and cannot work together."""
     compaction = settings.compaction
     found = access_contradictions(settings.tls, settings.tokens)
+    if settings.leader.poll_seconds > settings.leader.lease_seconds:
+        lease = f"leader.lease_seconds, {settings.leader.lease_seconds:g}"
+        found.append(("leader.poll_seconds", f"is more than {lease}: replicas would see changes of leaders too late"))
     if compaction.l0_merge_max < compaction.l0_merge_min:
         found.append(("compaction.l0_merge_max", f"is less than compaction.l0_merge_min, {compaction.l0_merge_min}"))
     if compaction.l0_stall_runs <= compaction.l0_runs_max:

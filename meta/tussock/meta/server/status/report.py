@@ -11,25 +11,25 @@ from tussock.meta.server.handlers.compaction import worker_name
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.sessions import Session
+from tussock.meta.server.standbys import Standby
 from tussock.meta.server.status.document import (
     LISTED_MAX,
     BackupStatus,
     CompactionStatus,
     PeerStatus,
-    PinStatus,
     ReplicaStatus,
     ServiceStatus,
     SessionStatus,
     UpkeepStatus,
     shorten,
 )
+from tussock.meta.server.status.listed_pins import ListedPins
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
 from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import ObjectStoreUnavailable
 
 __all__ = ["StatusReport"]
 
@@ -52,6 +52,7 @@ class StatusReport:
         self._rates = Rates()
         self._count = count
         self._sums = LevelSums()
+        self._pins = ListedPins(lambda: node.meta.live_pins(LISTED_MAX), system)
         node.meta.log.subscribe(self._learn)
 
     def status(self) -> ServiceStatus:
@@ -59,21 +60,11 @@ class StatusReport:
         return shorten(self.whole())
 
     def whole(self) -> ServiceStatus:
-        """The status now; in a leader, one listing of the pins is asked of the bucket."""
+        """The status now; in a leader, one listing of the pins is asked of the bucket, and waited for a moment."""
         node, leadership = self._node, self._node.leadership if self._node.is_leader else None
         version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
         synced_age = now - node.meta.synced_at
-        replica = ReplicaStatus(
-            address=node.options.address,
-            role="leader" if leadership else "follower",
-            term=leadership.term if leadership else version.term,
-            leader=node.options.address if leadership else node.leader_address,
-            started_ms=self._started_ms,
-            ready=not node.outdated
-            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll_seconds, 0.5)),
-            draining=node.is_draining,
-            outdated=node.outdated,
-        )
+        replica = self._replica(leadership, now)
         with self._lock:
             rates = self._rates.status(now, now_ms)
             tables = table_statuses(version, node.options.picker, node.stalls(version), self._sums)
@@ -82,18 +73,36 @@ class StatusReport:
             software=self._software,
             store_url=node.options.store_url,
             replica=replica,
-            replicas=_replicas(replica),
+            replicas=_replicas(replica, node.standbys.known if leadership else (), now),
             version=version_status(version, int(synced_age * 1000)),
             tables=tables,
             rates=rates,
             sessions=self._sessions(leadership, version, now),
             compaction=leadership.scheduler.status(version) if leadership else CompactionStatus(),
-            pins=self._pins() if leadership else (),
+            pins=pin_statuses(self._pins.live()) if leadership else (),
             checkpoints=leadership.checkpoints.status() if leadership else (),
             upkeep=leadership.upkeep.status() if leadership else UpkeepStatus(),
             backups=_backups(version),
         )
         return with_problems(status)
+
+    def replica(self) -> ReplicaStatus:
+        """The replica alone, for its probes: it asks nothing of the bucket, and waits for nothing."""
+        return self._replica(self._node.leadership if self._node.is_leader else None, self._system.monotonic())
+
+    def _replica(self, leadership: Leadership | None, now: float) -> ReplicaStatus:
+        node, options = self._node, self._node.options
+        is_behind = now - node.meta.synced_at >= READY_POLLS * max(options.log_poll_seconds, 0.5)
+        return ReplicaStatus(
+            address=options.address,
+            role="leader" if leadership else "follower",
+            term=leadership.term if leadership else node.meta.version().term,
+            leader=options.address if leadership else node.leader_address,
+            started_ms=self._started_ms,
+            ready=not node.outdated and (leadership is not None or not is_behind),
+            draining=node.is_draining,
+            outdated=node.outdated,
+        )
 
     def _learn(self, entry: bytes | None, version: Version) -> None:
         if entry is not None:
@@ -101,12 +110,6 @@ class StatusReport:
             with self._lock:
                 self._rates.count(deltas, self._system.monotonic())
             self._count(deltas)
-
-    def _pins(self) -> tuple[PinStatus, ...]:
-        try:
-            return pin_statuses(self._node.meta.live_pins(LISTED_MAX))
-        except ObjectStoreUnavailable:
-            return ()  # the rest of the status is wanted most when the bucket is away
 
     def _sessions(self, leadership: Leadership | None, version: Version, now: float) -> tuple[SessionStatus, ...]:
         if leadership is None:
@@ -131,11 +134,14 @@ class StatusReport:
         )
 
 
-def _replicas(replica: ReplicaStatus) -> tuple[PeerStatus, ...]:
-    """The replicas that this one knows of: itself, and the leader."""
+def _replicas(replica: ReplicaStatus, standbys: Sequence[Standby], now: float) -> tuple[PeerStatus, ...]:
+    """The replicas that this one knows of: itself, the leader, and those that follow it."""
     known = [PeerStatus(address=replica.address, role=replica.role)]
     if replica.leader and replica.leader != replica.address:
         known.append(PeerStatus(address=replica.leader, role="leader"))
+    for standby in standbys:
+        age_ms = int(max(now - standby.heard, 0) * 1000)
+        known.append(PeerStatus(address=standby.address, role="follower", seen_age_ms=age_ms))
     return tuple(known)
 
 

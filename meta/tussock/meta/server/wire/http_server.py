@@ -27,7 +27,7 @@ from tussock.meta.node.auth.authentication import Presented, authorize
 from tussock.meta.node.auth.caller import Caller
 from tussock.meta.node.wire.http_port import TYPES, add_headers, certificate_names_of, refusals
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.status.document import ServiceStatus
+from tussock.meta.server.status.document import ReplicaStatus, ServiceStatus
 
 __all__ = ["make_app"]
 
@@ -49,11 +49,13 @@ class _Pages:
     def __init__(
         self,
         status: Callable[[], ServiceStatus],
+        replica: Callable[[], ReplicaStatus],
         metrics: Callable[[], bytes],
         authenticate: Callable[[Presented], Caller],
         defect: Callable[[], str],
     ) -> None:
         self._status = status
+        self._replica = replica
         self._defect = defect
         self._metrics = metrics
         self._authenticate = authenticate
@@ -86,7 +88,8 @@ class _Pages:
         return web.Response(text="ok\n")
 
     async def readyz(self, _: web.Request) -> web.Response:
-        replica = (await self._fresh_status()).replica
+        # Not out of a status: that may wait for the bucket, and a late answer to a probe counts as none.
+        replica = self._replica()
         if replica.draining:
             return web.Response(status=503, text="draining: the replica is shutting down\n")
         if not replica.ready:
@@ -119,15 +122,16 @@ class _Pages:
 
 def make_app(
     status: Callable[[], ServiceStatus],
+    replica: Callable[[], ReplicaStatus],
     metrics: Callable[[], bytes],
     authenticate: Callable[[Presented], Caller],
     defect: Callable[[], str] = str,
 ) -> web.Application:
     """The application; `status` and `metrics` are called in threads, `authenticate` is an `Authenticator`'s.
 
-    `defect` tells what only a restart can cure, without waiting for anything; nothing, if it is not given.
+    `replica` and `defect` (what only a restart can cure; nothing, if it is not given) must not wait for anything.
     """
-    pages = _Pages(status, metrics, authenticate, defect)
+    pages = _Pages(status, replica, metrics, authenticate, defect)
     app = web.Application(middlewares=[refusals], client_max_size=REQUEST_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/", pages.console)
