@@ -12,6 +12,7 @@ from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms,
 from tussock.cli.places import bucket_at
 from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.backups import (
     BackupChange,
     BeginBackup,
@@ -163,7 +164,7 @@ def _entry_sequence(path: str) -> int | None:
 def _read(bucket: ObjectStore, path: str, seq: int) -> LogEntry | str:
     """The entry, or what is wrong with it."""
     try:
-        return decode_entry(path, seq, bucket.get(path))
+        return decode_entry(path, seq, read_object(bucket, path))
     except (CorruptLog, ObjectNotFound) as error:
         return str(error)
 
