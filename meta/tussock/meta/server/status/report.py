@@ -69,10 +69,11 @@ class StatusReport:
             term=leadership.term if leadership else version.term,
             leader=node.options.address if leadership else node.leader_address,
             started_ms=self._started_ms,
-            ready=not node.outdated
+            ready=not (node.outdated or node.damaged)
             and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll_seconds, 0.5)),
             draining=node.is_draining,
             outdated=node.outdated,
+            damaged=node.damaged,
         )
         with self._lock:
             rates = self._rates.status(now, now_ms)
