@@ -43,8 +43,7 @@ class Service:
                     return taken
                 try:
                     answer = self.leadership.call("Pin", pb.PinRequest(session_id=session, token=f"{number:016x}"), who)
-                except LimitReached as error:
-                    assert "close snapshots" in str(error)
+                except LimitReached:
                     return taken
                 assert isinstance(answer, pb.PinResponse)
                 taken.append(answer.pin)
@@ -59,7 +58,9 @@ class Service:
 
 
 def sessions_of(who: Caller) -> list[str]:
-    return [hashlib.sha256(f"{who.identity} {who.host} {number}".encode()).hexdigest()[:32] for number in range(SESSIONS)]
+    return [
+        hashlib.sha256(f"{who.identity} {who.host} {number}".encode()).hexdigest()[:32] for number in range(SESSIONS)
+    ]
 
 
 def caller(identity: str, host: str = "10.0.0.1") -> Caller:

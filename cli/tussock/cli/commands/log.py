@@ -24,7 +24,13 @@ from tussock.meta.version.deltas.backups import (
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.repair import RepairClock
-from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.retention import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    Configure,
+    ForgetDropped,
+    ForgetWriters,
+)
 from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
@@ -110,6 +116,8 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
+        case ForgetWriters(writers=writers):
+            return f"forget {plural(len(writers), 'writer')}: {', '.join(writers[:3])}"
         case PauseCompaction(paused=paused, reason=reason):
             return f"pause compaction: {reason}" if paused else "resume compaction"
         case OpenWriter(writer=writer, generation=generation):

@@ -66,8 +66,8 @@ def _damaged(status: ServiceStatus) -> Iterator[Problem]:
         yield _error(
             "log-damaged",
             f"The log cannot be read on, and so nothing can be committed: {status.replica.damaged}. If something else "
-            "wrote the object, remove it; if it is an entry, put an intact copy of it back. `tussock check` tells which, "
-            "and what else is damaged.",
+            "wrote the object, remove it; if it is an entry, put an intact copy back. `tussock check` tells which, and "
+            "what else is damaged.",
         )
 
 
