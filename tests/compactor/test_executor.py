@@ -269,8 +269,8 @@ class DiscardedBucket:
     def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
         self.put_bytes += len(data) if isinstance(data, bytes) else sum(map(len, data))
 
-    def get(self, path: str) -> bytes:
-        return self._inner.get(path)
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        return self._inner.get(path, bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         return self._inner.get_range(path, start, length)

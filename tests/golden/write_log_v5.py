@@ -28,7 +28,13 @@ from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachS
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter, with_payloads
 from tussock.meta.version.deltas.delta import Delta, advance
 from tussock.meta.version.deltas.repair import RepairClock
-from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.retention import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    Configure,
+    ForgetDropped,
+    ForgetWriters,
+)
 from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
@@ -182,6 +188,16 @@ def carrying() -> tuple[Delta, ...]:
     return tuple(deltas)
 
 
+def names_of_writers() -> tuple[Delta, ...]:
+    """Names that somebody brought, one of which is forgotten."""
+    return (
+        OpenWriter(writer="job-3", generation=1, by="jobs", at_ms=AT_MS),
+        OpenWriter(writer="job-4", generation=1, by="ops", at_ms=AT_MS + 1),
+        CommitEpoch(epoch=1, at_ms=AT_MS + 2, writer="job-5", batch_id=0, recorded=True, by="jobs"),
+        ForgetWriters(writers=("job-3",)),
+    )
+
+
 def clone(version: Version) -> list[tuple[Delta, ...]]:
     """The beginning of a store that is a clone of that one."""
     origin = Origin(kind="clone", url="s3://other/store", backup="", backup_id=BACKUP_ID, seq=version.seq)
@@ -212,6 +228,9 @@ def files() -> dict[str, bytes]:
     written |= entries(clone(version), "clone-", 0)[0]
     detached = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=(DetachSource(url="s3://other/store"),))
     written["detached"] = encode_entry(4, detached)
+    named = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=names_of_writers())
+    written["names"] = encode_entry(1, named)
+    written["names.snapshot"] = encode_base(advance(Version(), named.deltas))
     written["pin"] = encode_pin(
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
     )

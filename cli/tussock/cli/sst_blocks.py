@@ -11,6 +11,7 @@ from tussock.statestore.errors import CorruptSst, ObjectNotFound
 from tussock.statestore.format.block import decode_block
 from tussock.statestore.format.meta import META_LENGTH, LoadedMeta, decode_meta
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.objects import META_BYTES_MAX, read_whole
 
 __all__ = ["meta_home", "read_blocks", "read_meta", "read_meta_in_entry"]
 
@@ -30,7 +31,7 @@ def read_meta(bucket: ObjectStore, sst_id: str, sizes: Mapping[str, int]) -> Loa
     try:
         if path == data_path(sst_id):
             return decode_meta(_end_of(bucket, path, sizes[path]), sst_id, path)
-        return decode_meta(bucket.get(path), sst_id, path)
+        return decode_meta(read_whole(bucket, path, META_BYTES_MAX), sst_id, path)
     except ObjectNotFound:
         raise CorruptSst(f"{path}: the object is missing") from None
 

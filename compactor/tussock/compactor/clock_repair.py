@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tussock.meta.log.bucket_clock import bucket_now_ms
 from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.retention.backups import BACKUP_LEASE_MS
 from tussock.meta.retention.pins import pin_objects
 from tussock.meta.version.deltas.backups import DropBackup
@@ -167,7 +168,7 @@ def _leader(bucket: ObjectStore, now_ms: int) -> str:
         return ""
     term, info = max(leases, key=lambda one: one[0])
     try:
-        lease = decode_lease(info.path, term, bucket.get(info.path))
+        lease = decode_lease(info.path, term, read_object(bucket, info.path))
     except ObjectNotFound:
         return ""
     except CorruptLog:

@@ -27,6 +27,7 @@ from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
 from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import ForgetWriters
 from tussock.meta.version.deltas.tables import CreateTable, DropTable, alter
 from tussock.meta.version.deltas.tasks import PauseCompaction
 from tussock.meta.version.version import Version
@@ -193,8 +194,10 @@ class MetaStore:
 
         self.log.append(decide)
 
-    def commit(self, request: CommitRequest) -> int:
+    def commit(self, request: CommitRequest, by: str = "") -> int:
         """Commit an epoch, all or nothing; returns the epoch that holds. See `commits.stamp` for what it refuses.
+
+        `by` is the identity that asks for it at a service.
 
         SSTs that are among the request's payloads get a place in the log entry, so that one object is created for all.
         `ObjectStoreUnavailable` leaves open whether it happened; this object answers a repetition of the very same
@@ -207,7 +210,8 @@ class MetaStore:
             if isinstance(stamped, AlreadyCommitted):
                 return [], stamped.epoch
             self.log.clock.check_epoch(request.epoch, version.max_committed_epoch)
-            check_new_writer(version, request.writer)
+            if check_new_writer(version, request.writer, by):
+                stamped = replace(stamped, by=by)
             return [*self._periods.deltas(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
@@ -237,13 +241,30 @@ class MetaStore:
         check_uploads(version, [sst.id for runs in request.tables.values() for run in runs for sst in run.ssts])
         return None
 
-    def open_writer(self, name: str) -> int:
-        """Take a writer's name over; returns its new generation, beside which older ones can commit nothing."""
+    def open_writer(self, name: str, by: str = "") -> int:
+        """Take a writer's name over; returns its new generation, beside which older ones can commit nothing.
+
+        `by` is the identity that asks for it at a service.
+        """
 
         def decide(version: Version) -> tuple[list[Delta], int]:
-            check_new_writer(version, name)
-            generation = version.generations.get(name, 0) + 1
-            return [OpenWriter(writer=name, generation=generation)], generation
+            generation = version.newest_generation(name) + 1
+            opening = OpenWriter(writer=name, generation=generation)
+            if check_new_writer(version, name, by):
+                opening = replace(opening, by=by, at_ms=self._system.now_ms())
+            return [opening], generation
+
+        return self.log.append(decide)
+
+    def forget_writers(self, names: Iterable[str]) -> list[str]:
+        """Forget names of writers, with what is known of their batches; returns those that there were.
+
+        Generations of them that were opened are fenced for ever. A batch that one had committed is new from then on.
+        """
+
+        def decide(version: Version) -> tuple[list[Delta], list[str]]:
+            known = sorted(name for name in set(names) if version.knows_writer(name))
+            return [ForgetWriters(writers=tuple(known))] if known else [], known
 
         return self.log.append(decide)
 

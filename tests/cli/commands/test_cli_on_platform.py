@@ -31,6 +31,15 @@ def test_rows_and_trees_are_shown(tussock: Tussock, url: str) -> None:
     assert len(tussock("ssts", "kv", "--store", url, "--json").json()["ssts"]) == 1
 
 
+def test_names_of_writers_are_forgotten_by_a_service(tussock: Tussock, url: str) -> None:
+    """The service appends it."""
+    with connect(url) as store:
+        generation = store.open_writer("a")
+        ran = tussock("repair", "writers", "a", "nobody", "--store", url, "--json")
+        assert ran.json() == {"forgotten": ["a"]}
+        assert store.open_writer("a") == generation + 1
+
+
 @pytest.mark.parametrize("command", [["log"], ["check"], ["version"], ["pins"]])
 def test_commands_that_read_the_bucket_ask_for_its_url(tussock: Tussock, url: str, command: list[str]) -> None:
     """The error says where to find the URL of the bucket."""

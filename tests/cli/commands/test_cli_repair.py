@@ -1,4 +1,4 @@
-"""`tussock repair clock` on stores in folders and in memory, beside another process that has the store open."""
+"""`tussock repair` on stores in folders and in memory, beside another process that has the store open."""
 
 import subprocess
 import sys
@@ -114,3 +114,17 @@ def test_a_refused_repair_says_why(tussock: Tussock, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidOption, match="no store to repair"):
         repair_clock((tmp_path / "empty").as_uri())
+
+
+def test_names_of_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> None:
+    """Of a store in a folder; a name that is not there is told."""
+    url = (tmp_path / "store").as_uri()
+    with connect(url) as store:
+        assert [store.open_writer(name) for name in ("a", "a", "b")] == [1, 2, 1]
+    ran = tussock("repair", "writers", "a", "nobody", "--store", url)
+    assert (ran.code, ran.out.strip()) == (0, "Forgot 1 writer.")
+    assert "no writer 'nobody'" in ran.err
+    assert tussock("repair", "writers", "a", "b", "--store", url, "--json").json() == {"forgotten": ["b"]}
+    with connect(url) as store:
+        assert store.open_writer("a") == 3
+    assert tussock("repair", "writers", *(str(number) for number in range(1001)), "--store", url).code == 2

@@ -210,10 +210,10 @@ def test_a_lost_answer_leaves_each_call_open_until_it_is_repeated(bucket: ModelB
                 super().create(path, data)
             raise ObjectStoreUnavailable("timed out")
 
-        def get(self, path: str) -> bytes:
+        def get(self, path: str, bytes_max: int | None = None) -> bytes:
             if dead[0]:
                 raise ObjectStoreUnavailable("timed out")
-            return super().get(path)
+            return super().get(path, bytes_max)
 
     store.bucket.inner = Flaky()
     errors = store.together(*(lambda req=req: store.commit(req) for req in requests))

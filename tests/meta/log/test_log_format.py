@@ -33,6 +33,7 @@ from tussock.meta.version.deltas.delta import Delta, advance
 from tussock.meta.version.deltas.repair import RepairClock
 from tussock.meta.version.deltas.tables import AlterTable
 from tussock.meta.version.invariants import problems
+from tussock.meta.version.names import WriterNames
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.errors import CorruptLog, NewerFormat
@@ -80,7 +81,21 @@ def test_the_golden_log_holds_every_kind_of_delta() -> None:
         seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
         kinds |= {type(delta) for delta in decode_entry("x", seq, path.read_bytes()).deltas}
     kinds |= {type(delta) for delta in decode_entry("x", 4, golden("detached")).deltas}
+    kinds |= {type(delta) for delta in decode_entry("x", 1, golden("names")).deltas}
     assert kinds == set(get_args(Delta))
+
+
+def test_names_of_writers_may_be_known_and_forgotten() -> None:
+    """What older releases of the format wrote says nothing of who brought a name."""
+    version = advance(Version(), decode_entry("x", 1, golden("names")).deltas)
+    assert decode_base("x", 1, golden("names.snapshot")) == version
+    assert problems(version) == []
+    assert {name: (origin.by, origin.opened_ms > 0) for name, origin in version.names.origins.items()} == {
+        "job-4": ("ops", True),
+        "job-5": ("jobs", False),
+    }
+    assert version.names.generation_floor == 1
+    assert _before(25).names == WriterNames()
 
 
 def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
@@ -200,7 +215,7 @@ def test_every_field_on_disk_is_in_the_document() -> None:
     for path in (GOLDEN / f"v{NEWEST}").iterdir():
         frame = entry_frame("x", 19, path.read_bytes())
         collect(msgspec.msgpack.Decoder(strict=False).decode(frame[20:-4]))
-    names -= {"job-1", "job-2", "nightly", "x", "s3://other/store"}
+    names -= {"job-1", "job-2", "job-3", "job-4", "job-5", "nightly", "x", "s3://other/store"}
     names = {name for name in names if not re.fullmatch("[0-9a-f]{32}", name)}
     assert {name for name in names if f"`{name}`" not in text} == set()
 

@@ -147,6 +147,7 @@ def test_page_and_probes_need_no_token(path: str) -> None:
         ({}, 200, "ok: leader"),
         ({"role": "follower", "leader": "meta-1:7420"}, 200, "ok: follower"),
         ({"ready": False, "role": "follower"}, 503, "not read the log"),
+        ({"damaged": "log/7: foreign", "ready": False}, 503, "not ready: the log is damaged, see the status"),
         ({"draining": True}, 503, "shutting down"),
     ],
 )

@@ -27,7 +27,7 @@ class _Objects:
     def __init__(self, objects: dict[str, tuple[bytes, int]]) -> None:
         self._objects = objects
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
         return self._objects[path][0]
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:

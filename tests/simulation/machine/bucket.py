@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from simulation.machine.scheduler import Node, NodeDead, Scheduler
 from simulation.machine.system import EPOCH_MS
-from tussock.statestore.contract.object_store import ObjectInfo
+from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable
 
 __all__ = ["Faults", "NodeBucket", "Observer", "SimBucket"]
@@ -110,8 +110,10 @@ class NodeBucket:
     def create(self, path: str, data: bytes) -> bool:
         return self._call("create", path, lambda: self.bucket.create(path, data))
 
-    def get(self, path: str) -> bytes:
-        return self._call("get", path, lambda: self.bucket.get(path))
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        data: bytes = self._call("get", path, lambda: self.bucket.get(path))
+        check_size(path, len(data), bytes_max)
+        return data
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         return self._call("get_range", path, lambda: memoryview(self.bucket.get(path))[start : start + length])

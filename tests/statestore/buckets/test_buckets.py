@@ -12,7 +12,7 @@ import pytest
 from support.buckets import child as bucket_child
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.errors import CorruptObject, InvalidOption, ObjectNotFound
 
 CHILD = [sys.executable, bucket_child.__file__]
 
@@ -90,6 +90,16 @@ def test_a_buffer_may_be_used_again_after_put(bucket: ObjectStore, size: int, pa
     bucket.put("a", [memoryview(buffer)[start : start + step] for start in range(0, size, step)])
     buffer[:] = b"x" * size
     assert bucket.get("a") == bytes(size)
+
+
+def test_an_object_that_is_larger_than_allowed_is_not_read(bucket: ObjectStore) -> None:
+    """Up to the limit it is read whole; one byte more is `CorruptObject`, and says both figures."""
+    bucket.put("a/b", b"12345")
+    assert bucket.get("a/b", 5) == b"12345"
+    with pytest.raises(CorruptObject, match="a/b: expected at most 4 bytes, found 5"):
+        bucket.get("a/b", 4)
+    with pytest.raises(ObjectNotFound):
+        bucket.get("a/c", 4)
 
 
 @pytest.mark.parametrize(

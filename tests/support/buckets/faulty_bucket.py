@@ -98,8 +98,8 @@ class FaultyBucket:
     def create(self, path: str, data: bytes) -> bool:
         return self._do("create", path, lambda: self.inner.create(path, data))
 
-    def get(self, path: str) -> bytes:
-        return self._do("get", path, lambda: self.inner.get(path))
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        return self._do("get", path, lambda: self.inner.get(path, bytes_max))
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         return self._do("get_range", path, lambda: self.inner.get_range(path, start, length))

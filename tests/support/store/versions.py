@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.backend import CommitRequest
-from tussock.statestore.contract.object_store import ObjectInfo
+from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.contract.records import Run, SstInfo, TableSpec, object_sizes
 from tussock.statestore.errors import ObjectNotFound
 
@@ -54,9 +54,10 @@ class ModelBucket:
         self.put(path, data)
         return True
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
         if path not in self.objects:
             raise ObjectNotFound(f"{path} is not in {self.url}")
+        check_size(path, len(self.objects[path][0]), bytes_max)
         return self.objects[path][0]
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tussock.cli.check.findings import Findings
 from tussock.meta.log.format import backup_path, decode_backup, is_backup_path
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableSpec
@@ -25,7 +26,7 @@ def check_backups(
         if backup.expires_ms:
             continue
         try:
-            content = decode_backup(path, bucket.get(path))
+            content = decode_backup(path, read_object(bucket, path))
         except ObjectNotFound:
             findings.problem(path, "missing, although the log names this backup; restore it, or delete the backup")
             continue

@@ -27,6 +27,7 @@ from tussock.meta.log.format import (
     marker_path,
     sequence_of,
 )
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
@@ -97,7 +98,7 @@ def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> V
 def check_pin(bucket: ObjectStore, path: str, findings: Findings) -> None:
     """Check one pin."""
     try:
-        pin = decode_pin(path, bucket.get(path))
+        pin = decode_pin(path, read_object(bucket, path))
     except CorruptLog as error:
         findings.problem(path, error)
         return
@@ -116,7 +117,7 @@ def check_lease(bucket: ObjectStore, path: str, findings: Findings) -> None:
         findings.problem(path, "foreign object: no lease has such a name")
         return
     try:
-        lease = decode_lease(path, term, bucket.get(path))
+        lease = decode_lease(path, term, read_object(bucket, path))
     except CorruptLog as error:
         findings.problem(path, error)
         return
@@ -130,7 +131,7 @@ def check_lease(bucket: ObjectStore, path: str, findings: Findings) -> None:
 
 def _check_marker(bucket: ObjectStore, seq: int, findings: Findings) -> None:
     try:
-        found = bucket.get(marker_path(seq))
+        found = read_object(bucket, marker_path(seq))
     except ObjectNotFound:
         # Superseded since the listing.
         return
@@ -143,7 +144,7 @@ def _base_versions(bucket: ObjectStore, objects: LogObjects, findings: Findings)
     for seq in objects.bases:
         path = base_path(seq)
         try:
-            readable[seq] = decode_base(path, seq, bucket.get(path))
+            readable[seq] = decode_base(path, seq, read_object(bucket, path))
             findings.count("snapshots")
         except CorruptLog as error:
             findings.problem(path, error)
@@ -158,7 +159,7 @@ def _entries(bucket: ObjectStore, sequences: Sequence[int], findings: Findings) 
     for seq in sequences:
         path = entry_path(seq)
         try:
-            data = bucket.get(path)
+            data = read_object(bucket, path)
         except ObjectNotFound:
             findings.problem(path, "deleted while it was being checked; check again")
             continue

@@ -12,6 +12,7 @@ from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms,
 from tussock.cli.places import bucket_at
 from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.backups import (
     BackupChange,
     BeginBackup,
@@ -23,7 +24,13 @@ from tussock.meta.version.deltas.backups import (
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.repair import RepairClock
-from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.retention import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    Configure,
+    ForgetDropped,
+    ForgetWriters,
+)
 from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
@@ -109,6 +116,8 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
+        case ForgetWriters(writers=writers):
+            return f"forget {plural(len(writers), 'writer')}: {', '.join(writers[:3])}"
         case PauseCompaction(paused=paused, reason=reason):
             return f"pause compaction: {reason}" if paused else "resume compaction"
         case OpenWriter(writer=writer, generation=generation):
@@ -163,7 +172,7 @@ def _entry_sequence(path: str) -> int | None:
 def _read(bucket: ObjectStore, path: str, seq: int) -> LogEntry | str:
     """The entry, or what is wrong with it."""
     try:
-        return decode_entry(path, seq, bucket.get(path))
+        return decode_entry(path, seq, read_object(bucket, path))
     except (CorruptLog, ObjectNotFound) as error:
         return str(error)
 

@@ -1,5 +1,7 @@
-"""The command `tussock repair clock`."""
+"""The commands `tussock repair clock` and `tussock repair writers`."""
 
+import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -7,10 +9,15 @@ import typer
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
 from tussock.cli.places import PLATFORM, bucket_at
+from tussock.meta.meta_store import MetaStore
 from tussock.statestore import repair_clock
+from tussock.statestore.base.identity import access_from
+from tussock.statestore.base.system import RealSystem
 
 __all__ = ["repair"]
 
+DEADLINE_SECONDS = 10.0
+NAMES_MAX = 1000
 repair = typer.Typer(name="repair", no_args_is_help=True)
 
 
@@ -70,3 +77,50 @@ def clock(
         show(f"{would} times that are ahead the bucket's time, {iso_ms(done.bucket_ms)}.")
     if not dry_run:
         note("numbers of epochs that were noted before, in checkpoints for one, mean nothing any more")
+
+
+@repair.command()
+def writers(
+    store: Store,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The names to forget, up to 1,000.")],
+    as_json: Json = False,
+) -> None:
+    """Forget names of writers, of which a store keeps 10,000.
+
+    Stop what uses a name first. A process that has opened it is fenced for ever. What is known of its batches goes: one
+    that is repeated later is stored once more. At a meta service this needs the role admin: a token comes in
+    TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE. With --json one document: {"forgotten": [NAME]}.
+    """
+    if len(names) > NAMES_MAX:
+        raise typer.BadParameter(f"{len(names)} names; up to {NAMES_MAX} are forgotten at a time")
+    if store.startswith(PLATFORM):
+        forgotten = _ask_to_forget(store.removeprefix(PLATFORM), names)
+    else:
+        with bucket_at(store) as bucket:
+            forgotten = MetaStore(bucket, RealSystem()).forget_writers(names)
+    if as_json:
+        emit_json({"forgotten": forgotten})
+        return
+    show(f"Forgot {plural(len(forgotten), 'writer')}.")
+    for name in sorted(set(names) - set(forgotten)):
+        note(f"the store has no writer {name!r}")
+
+
+def _ask_to_forget(addresses: str, names: Sequence[str]) -> list[str]:
+    # Of the extra `platform`, so imported when it is needed.
+    from tussock.meta.client.access import dial_with
+    from tussock.meta.client.addresses import addresses_in
+    from tussock.meta.client.connection import MetaConnection
+    from tussock.meta.rpc import meta_pb2 as pb
+
+    system = RealSystem()
+    dial = dial_with(access_from(os.environ), system)
+    connection = MetaConnection(
+        addresses_in(addresses), system, dial, name="tussock", deadline_seconds=DEADLINE_SECONDS
+    )
+    try:
+        answer = connection.call("ForgetWriters", pb.ForgetWritersRequest(writers=names))
+        assert isinstance(answer, pb.ForgetWritersResponse)
+        return list(answer.forgotten)
+    finally:
+        connection.close()

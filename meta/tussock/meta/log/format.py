@@ -22,9 +22,11 @@ from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import BackupInfo, PinInfo
 from tussock.statestore.contract.chunked import Chunked
 from tussock.statestore.contract.records import entry_path
-from tussock.statestore.errors import CorruptLog, NewerFormat
+from tussock.statestore.errors import CorruptLog, LimitReached, NewerFormat
 
 __all__ = [
+    "MAGICS",
+    "OBJECT_BYTES_MAX",
     "SSTS_START",
     "BackupContent",
     "LeaseRecord",
@@ -37,6 +39,7 @@ __all__ = [
     "decode_holder",
     "decode_lease",
     "decode_pin",
+    "deltas_bytes",
     "encode_backup",
     "encode_base",
     "encode_entry",
@@ -60,6 +63,10 @@ PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
 STANDBY_PREFIX = "leader/standby-"
 LEASE_MAGIC = b"TSKT"
+MAGICS = {"log": ENTRY_MAGIC, "snapshot": SNAPSHOT_MAGIC, "backup": BACKUP_MAGIC}
+"""By folder, of the objects that may be large."""
+OBJECT_BYTES_MAX = 1 << 30
+"""Of one object; nothing larger is written or read. A version of five million SSTs is about as large."""
 FORMAT_VERSION = 5
 """2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables, 5 records of writers; what
 older ones wrote is read for ever."""
@@ -188,15 +195,24 @@ def sequence_of(path: str) -> int | None:
     return int(digits) if len(digits) == SEQUENCE_DIGITS and digits.isascii() and digits.isdigit() else None
 
 
+def deltas_bytes(deltas: Sequence[Delta]) -> int:
+    """How many bytes deltas take up in an entry."""
+    return len(_ENCODER.encode(deltas))
+
+
 def encode_entry(seq: int, entry: LogEntry) -> bytes:
     """The frame of a log entry: the whole object, unless it brings SSTs along."""
     return _frame(ENTRY_MAGIC, seq, _ENCODER.encode(entry))
 
 
 def with_ssts(seq: int, frame: bytes, ssts: Sequence[bytes]) -> bytes:
-    """The object of an entry that brings these SSTs along, the first of them at `SSTS_START`."""
+    """The object of an entry that brings these SSTs along, the first of them at `SSTS_START`.
+
+    `LimitReached` if it is too large; an entry takes no more calls long before.
+    """
     if not ssts:
         return frame
+    _check_bytes("an entry of the log", len(frame) + sum(map(len, ssts)))
     return b"".join([HEADER.pack(ENTRY_MAGIC, FORMAT_VERSION, WITH_SSTS, seq, sum(map(len, ssts))), *ssts, frame])
 
 
@@ -283,7 +299,17 @@ def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:
     return _decode(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 
 
+def _check_bytes(what: str, size: int) -> None:
+    if size > OBJECT_BYTES_MAX - HEADER.size - CHECKSUM.size:
+        raise LimitReached(
+            f"{what} would have {size} bytes, and may have {OBJECT_BYTES_MAX}, as it is read whole: nothing was "
+            "written; commit fewer SSTs at once, or let vacuum forget dropped ones",
+            OBJECT_BYTES_MAX,
+        )
+
+
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
+    _check_bytes("an object of the log", len(payload))
     body = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload)) + payload
     return body + CHECKSUM.pack(crc32c.crc32c(body))
 

@@ -65,7 +65,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
+from tussock.statestore.errors import CorruptLog, InvalidOption, LimitReached, ObjectStoreUnavailable
 
 __all__ = ["BASE_EVERY", "Listener", "VersionLog"]
 
@@ -238,7 +238,7 @@ class VersionLog:
 
     def _decide_and_create(self, calls: Sequence[AnyCall], progress: Progress) -> float:
         """Try once; returns the seconds to wait before the next try."""
-        plan = plan_entry(self.version, [call for call in calls if not call.done and not self._repeats(call)])
+        plan = plan_entry(self.version, [one for one in calls if not one.done and not self._repeats(one)], self._limits)
         if not plan.deltas:
             succeed_all(plan.accepted)
             if plan.refused and not progress.is_fresh:
@@ -395,6 +395,6 @@ class VersionLog:
         try:
             if due is not None:
                 self._bucket.create(base_path(due.seq), encode_base(due))
-        except ObjectStoreUnavailable as error:
+        except (ObjectStoreUnavailable, LimitReached) as error:
             # The append has happened, whatever becomes of this. Without base versions nothing of the log ever goes.
             log.warning("a base version was not written, the next one makes up for it", error=str(error))

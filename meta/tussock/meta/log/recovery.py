@@ -16,6 +16,7 @@ from tussock.meta.log.format import (
     is_backup_path,
     sequence_of,
 )
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectStore
@@ -98,7 +99,7 @@ def read_entry(bucket: ObjectStore, seq: int) -> ReadEntry | None:
     """The log entry `seq`, or `None` if there is none; `CorruptLog` if it is damaged."""
     path = entry_path(seq)
     try:
-        frame = entry_frame(path, seq, bucket.get(path))
+        frame = entry_frame(path, seq, read_object(bucket, path))
     except ObjectNotFound:
         return None
     return ReadEntry(decode_entry(path, seq, frame), frame)
@@ -129,7 +130,7 @@ def newest_base(bucket: ObjectStore, on_time: Callable[[int], None] = lambda _: 
         if seq is None:
             continue
         try:
-            return decode_base(path, seq, bucket.get(path)), problems
+            return decode_base(path, seq, read_object(bucket, path)), problems
         except (CorruptLog, ObjectNotFound) as error:
             problems.append(str(error))
     return Version(), problems

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import decode_base, marker_path, sequence_of
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN
+from tussock.meta.log.objects import read_object
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 
@@ -79,7 +80,7 @@ def _covered_by_bases(bucket: ObjectStore, infos: dict[int, ObjectInfo]) -> int:
     readable = 0
     for seq in sorted(infos, reverse=True):
         try:
-            decode_base(infos[seq].path, seq, bucket.get(infos[seq].path))
+            decode_base(infos[seq].path, seq, read_object(bucket, infos[seq].path))
         except (CorruptLog, ObjectNotFound):
             continue
         readable += 1

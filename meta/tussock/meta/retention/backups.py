@@ -40,6 +40,7 @@ from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, backup_path, decode_backup, encode_backup
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
@@ -171,7 +172,7 @@ class Backups:
     def content(self, info: BackupInfo) -> BackupContent:
         """What a backup holds; `ObjectNotFound` or `CorruptLog` if its object is gone or damaged."""
         path = backup_path(info.name, info.id)
-        return decode_backup(path, self._bucket.get(path))
+        return decode_backup(path, read_object(self._bucket, path))
 
     def held(self) -> Held:
         """What the backups in the newest version known keep from vacuum (v2 of the module's proof).

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tussock.meta.log.format import decode_holder, decode_pin, encode_pin, pin_path
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Lock, System, Task
@@ -56,7 +57,7 @@ def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
             continue
         digits = pin_id.partition("-")[0]
         try:
-            pin = decode_pin(info.path, bucket.get(info.path))
+            pin = decode_pin(info.path, read_object(bucket, info.path))
             yield replace(pin, expires_ms=min(pin.expires_ms, info.modified_ms + UNRENEWED_LIFE_MS)), info
         except ObjectNotFound:
             continue
@@ -315,7 +316,7 @@ class PinKeeper:
             raise AccessDenied(f"{pin_id[:64]!r} is no id of a pin; pin again")
         path = pin_path(pin_id)
         try:
-            data = self._bucket.get(path)
+            data = read_object(self._bucket, path)
             stored, holding = decode_pin(path, data), decode_holder(path, data)
         except (ObjectNotFound, CorruptLog) as error:
             raise SnapshotExpired(f"the pin {pin_id} cannot be taken over: {error}; pin again") from error

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, decode_backup, is_backup_path
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.retention.backups import Backups, no_such_backup
 from tussock.meta.version.deltas.backups import BeginStore
 from tussock.meta.version.deltas.delta import Delta
@@ -205,7 +206,7 @@ def _own(sst: SstInfo) -> SstInfo:
 def _found_without_log(bucket: ObjectStore, name: str, why: str) -> BackupContent:
     """The newest intact backup object of that name; those that were never finished are told by nothing."""
     paths = [info.path for info in bucket.list(f"backup/{name}.") if is_backup_path(info.path)]
-    contents = [decode_backup(path, bucket.get(path)) for path in paths]
+    contents = [decode_backup(path, read_object(bucket, path)) for path in paths]
     # "a." is also what the objects of a backup "a.b" begin with.
     found = [content for content in contents if content.info.name == name and not content.info.holder]
     if not found:

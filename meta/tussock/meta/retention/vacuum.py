@@ -45,8 +45,9 @@ from tussock.meta.log.truncation import Truncation, plan_truncation, truncate
 from tussock.meta.retention.backups import Backups, Held, expired_backups
 from tussock.meta.retention.clone import detach_sources
 from tussock.meta.retention.pins import pin_objects, smallest_live_pin
+from tussock.meta.version.bounds import unused_writers
 from tussock.meta.version.deltas.delta import Delta
-from tussock.meta.version.deltas.retention import AdvanceHorizon, ForgetDropped
+from tussock.meta.version.deltas.retention import AdvanceHorizon, ForgetDropped, ForgetWriters
 from tussock.meta.version.deltas.tasks import expired_tasks
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
@@ -59,6 +60,8 @@ __all__ = ["Vacuum", "horizon_for"]
 
 ID_DIGITS = 32
 _FOLDERS = {"applications", "backup", "leader", "log", "pins", "snapshot", "sst", "tmp"}
+UNUSED_NAME_MS = 7 * 24 * 3600 * 1000
+"""A name of a writer that was opened so long ago and has never committed is forgotten."""
 LEFTOVER_AGE_MS_MIN = 3600 * 1000
 """Half-written files are left alone for an hour at least: a slow upload is not a leftover."""
 
@@ -200,6 +203,8 @@ class Vacuum:
         if tables := tuple(one for one in unneeded if one in version.gone):
             deltas.append(ForgetDropped(ids=(), tables=tables))
             version = deltas[-1].apply(version)
+        if unused := unused_writers(version, min(bucket_ms, now_ms) - UNUSED_NAME_MS):
+            deltas.append(ForgetWriters(writers=unused))
         horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms, in_flight)
         if horizon > version.gc_horizon:
             deltas.append(AdvanceHorizon(horizon=horizon))

@@ -338,6 +338,18 @@ class OpenWriterResponse(_message.Message):
     generation: int
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
+class ForgetWritersRequest(_message.Message):
+    __slots__ = ("writers",)
+    WRITERS_FIELD_NUMBER: _ClassVar[int]
+    writers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, writers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForgetWritersResponse(_message.Message):
+    __slots__ = ("forgotten",)
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    forgotten: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, forgotten: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class CommitRequest(_message.Message):
     __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "source", "payloads", "known_seq", "waited_ms")
     class ExpectEntry(_message.Message):

@@ -46,7 +46,7 @@ _COMPACTORS = Role.COMPACTOR | Role.ADMIN
 _EVERYONE = Role.READER | Role.WRITER | Role.COMPACTOR | Role.ADMIN
 
 _SMALL = 64 << 10
-_BYTES_MAX = {"OpenSession": 512 << 10, "CreateTable": 1 << 20, "AlterTable": 1 << 20}
+_BYTES_MAX = {"OpenSession": 512 << 10, "CreateTable": 1 << 20, "AlterTable": 1 << 20, "ForgetWriters": 1 << 20}
 """Of requests. Those that are not here are small, and those that name SSTs may have what the settings allow."""
 _NAMING_SSTS = frozenset({"Commit", "CollectBarrier", "ReportTask"})
 
@@ -62,6 +62,7 @@ _ROLES = {
     "DropTable": _WRITERS,
     "AllocateEpoch": _WRITERS,
     "OpenWriter": _WRITERS,
+    "ForgetWriters": Role.ADMIN,
     "Commit": _WRITERS,
     "Pin": _EVERYONE,
     "Unpin": _EVERYONE,

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path, sequence_of
 from tussock.meta.log.log import VersionLog
+from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import Version
@@ -250,9 +251,11 @@ class LeaderLease:
             return True
         path = lease_path(newest)
         try:
-            data = self._bucket.get(path)
+            data = read_object(self._bucket, path)
         except ObjectNotFound:
             return False
+        except CorruptLog:
+            data = b""  # larger than any lease: as good as empty
         if self._seen is None or (self._seen.term, self._seen.data) != (newest, data):
             try:
                 lease = decode_lease(path, newest, data)

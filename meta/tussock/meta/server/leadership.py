@@ -121,7 +121,7 @@ class Leadership:
         if asks_for_change:
             _check_settling(caller, self._context.meta.version(), retention_ms, gc_grace_ms)
         with self._lock:
-            session = self.sessions.open(request, caller.identity)
+            session = self.sessions.open(request, caller.identity, caller.host)
         if asks_for_change:
             self._context.meta.configure(retention_ms, gc_grace_ms)
         lost_pins = self.pinning.adopt(session, request.pins)

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.node.auth.caller import Caller
+from tussock.meta.node.repeated_warnings import RepeatedWarnings
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.context import Context
@@ -25,7 +26,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.errors import Fenced, NewerFormat, NotLeader, TussockError
+from tussock.statestore.errors import CorruptLog, Fenced, NewerFormat, NotLeader, TussockError
 
 __all__ = ["MetaNode"]
 
@@ -82,6 +83,8 @@ class MetaNode:
         """When the last status was begun, by the monotonic clock, and its bytes."""
         self.outdated = ""
         """What a newer release wrote into the log, which this one cannot read; empty while there is nothing."""
+        self.damaged = ""
+        """What of the log cannot be read since it is damaged or foreign; empty while all of it can."""
         self.leadership: Leadership | None = None
         """While this replica leads."""
         self._context = Context(
@@ -209,11 +212,12 @@ class MetaNode:
             leadership.learn(entry, version)
 
     def _keep_lease(self) -> None:
+        warnings = RepeatedWarnings(log, self._system)
         while not self._stopping:
             try:
                 won = self._lease.step()
             except TussockError as error:
-                log.warning("the lease could not be looked after", error=str(error))
+                warnings.warn("the lease could not be looked after", error)
                 won = self._lease.is_held()
             if won and self.leadership is None:
                 self._win(self._lease.term)
@@ -233,15 +237,19 @@ class MetaNode:
             leadership.close(reason)
 
     def _follow_log(self) -> None:
+        warnings = RepeatedWarnings(log, self._system)
         while not self._stopping:
             try:
                 self.meta.refresh()
+                self.damaged = ""
                 if self.leader_address:
                     self.standbys.step(leads=self.is_leader)
             except NewerFormat as error:
                 self._fall_behind(error)
             except TussockError as error:
-                log.warning("the log could not be read", error=str(error))
+                if isinstance(error, CorruptLog):
+                    self.damaged = str(error)
+                warnings.warn("the log could not be read", error)
             self._pause(self.options.log_poll_seconds)
 
     def _fall_behind(self, error: NewerFormat) -> None:
@@ -256,13 +264,14 @@ class MetaNode:
             log.warning("leadership could not be given back", error=str(lost))
 
     def _keep_ticking(self) -> None:
+        warnings = RepeatedWarnings(log, self._system)
         while not self._stopping:
             leadership = self.leadership
             if leadership is not None and self._lease.is_held():
                 try:
                     leadership.tick()
                 except TussockError as error:
-                    log.warning("a round of the leader failed, the next one tries again", error=str(error))
+                    warnings.warn("a round of the leader failed, the next one tries again", error)
             with self._changed:
                 self._changed.wait_for(lambda: self._nudged or self._stopping, self.options.tick_seconds)
                 self._nudged = False

@@ -57,6 +57,8 @@ class Session:
     identity: str
     """The identity that authenticated for it."""
     deadline: float
+    host: str = ""
+    """That it was opened from."""
     software: str = ""
     slots: int = 0
     """Tasks that a compactor runs at once."""
@@ -84,7 +86,7 @@ class Sessions:
         """Until then clients of the leader before this one open their sessions again."""
         self._live: dict[str, Session] = {}
 
-    def open(self, request: pb.OpenSessionRequest, identity: str) -> Session:
+    def open(self, request: pb.OpenSessionRequest, identity: str, host: str = "") -> Session:
         """Open a session, or take up one that is open; `DuplicateName` if another live compactor has the name."""
         if len(request.session_id) != SESSION_ID_DIGITS or set(request.session_id) - set("0123456789abcdef"):
             raise InvalidOption(f"session id {request.session_id[:64]!r} is not {SESSION_ID_DIGITS} hex digits")
@@ -114,6 +116,7 @@ class Sessions:
             self._live[session.id] = session
         else:
             self.owned(session.id, identity)
+        session.host = host
         self.renew(session, request.oldest_upload, request.slots)
         return session
 

@@ -17,6 +17,7 @@ __all__ = [
     "check_altered_table",
     "check_new_table",
     "check_new_writer",
+    "unused_writers",
 ]
 
 TABLES_MAX = 10_000
@@ -59,14 +60,29 @@ def _check_bytes(specs: Iterable[TableSpec], refused: str) -> None:
         )
 
 
-def check_new_writer(version: Version, writer: str | None) -> None:
-    """Raise `LimitReached` if this is a name that the store does not know, and there is no room for one."""
-    if writer is None or writer in version.ledger or writer in version.generations:
-        return
+def check_new_writer(version: Version, writer: str | None, by: str = "") -> bool:
+    """Whether this is a name that the store does not know; `LimitReached` if there is no room for one.
+
+    `by` is the identity that brings it, empty of an embedded process: one may bring as many as are free then, so that
+    others find room: alone 5,000.
+    """
+    if writer is None or version.knows_writer(writer):
+        return False
     known = len(version.ledger.keys() | version.generations.keys())
-    if known >= WRITERS_MAX:
-        raise LimitReached(
-            f"writer {writer[:64]!r} is new, and the store remembers {known} writers and keeps {WRITERS_MAX}: give a "
-            "stream one name, and not one for each run",
-            WRITERS_MAX,
-        )
+    own = sum(1 for origin in version.names.origins.values() if origin.by == by) if by else 0
+    free = WRITERS_MAX - known
+    if own < free:
+        return True
+    whose = f", {own} of them brought by {by!r}, which may bring as many as are free" if by and free > 0 else ""
+    raise LimitReached(
+        f"writer {writer[:64]!r} is new, and the store remembers {known} writers and keeps {WRITERS_MAX}{whose}: give "
+        "a stream one name, and not one for each run; `tussock repair writers` forgets names that nobody uses",
+        WRITERS_MAX,
+        own,
+    )
+
+
+def unused_writers(version: Version, before_ms: int) -> tuple[str, ...]:
+    """Names that were opened before that time (Unix milliseconds) and have never committed."""
+    opened = version.names.origins.items()
+    return tuple(name for name, one in opened if 0 < one.opened_ms < before_ms and name not in version.ledger)

@@ -5,9 +5,9 @@ a delta (`deltas/delta.py`) that the log orders. It satisfies `tussock.statestor
 idea is Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and
 a list of edits.
 
-What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but every writer's name,
-so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
-a dropped table is kept only while a pin may need it, and then leaves only its dropped SSTs.
+What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but the name of each that
+has committed, so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has
+deleted them, and a dropped table is kept only while a pin may need it, and then leaves only its dropped SSTs.
 """
 
 from bisect import bisect_right
@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from tussock.meta.version.ledger import Batches, WriterRecord, find_batch
+from tussock.meta.version.names import NameOrigin, WriterNames
 from tussock.statestore.contract.backend import BackupInfo
 from tussock.statestore.contract.records import GoneTable, Run, SstInfo, TableLevels, TableState
 from tussock.statestore.contract.renumbered import Renumbered
@@ -130,6 +131,14 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     repaired: Renumbered | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="renumbered")
     """As `renumbered`."""
 
+    known_names: WriterNames | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="writer_names")
+    """As `names`."""
+
+    @property
+    def names(self) -> WriterNames:
+        """Who brought the names of writers."""
+        return self.known_names or WriterNames()
+
     @property
     def renumbered(self) -> Renumbered | None:
         """The newest repair of the store's clock that gave epochs other numbers."""
@@ -143,6 +152,20 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     def with_gone(self, gone: dict[int, GoneTable]) -> "Version":
         """The version with these as its gone tables."""
         return msgspec.structs.replace(self, gone_tables=gone or msgspec.UNSET)
+
+    def knows_writer(self, name: str) -> bool:
+        """Whether the name was opened, or has committed, and was not forgotten."""
+        return name in self.ledger or name in self.generations
+
+    def newest_generation(self, writer: str) -> int:
+        """The generation after which the next one of this writer comes."""
+        return self.generations.get(writer) or self.names.generation_floor
+
+    def with_name(self, writer: str, origin: NameOrigin) -> "Version":
+        """The version that notes who brought that name."""
+        names = self.names
+        noted = msgspec.structs.replace(names, origins={**names.origins, writer: origin})
+        return msgspec.structs.replace(self, known_names=noted)
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""

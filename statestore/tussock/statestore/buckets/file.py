@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
-from tussock.statestore.contract.object_store import ObjectInfo
+from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 
 __all__ = ["FileBucket"]
@@ -69,9 +69,9 @@ class FileBucket:
         """Write an object durably if none has that path; `False` if one has."""
         return self._run("create", path, self._create, path, self._root / check_path(path), data)
 
-    def get(self, path: str) -> bytes:
-        """The whole object."""
-        return self._run("get", path, _read, self._root / check_path(path), 0, None)
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        """The whole object; `CorruptObject` if it has more than `bytes_max` bytes."""
+        return self._run("get", path, _read, self._root / check_path(path), 0, None, bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         """`length` bytes from `start`; fewer if the object ends before."""
@@ -235,12 +235,13 @@ def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
             waiting[first] = waiting[first][written:]
 
 
-def _read(file: Path, start: int, length: int | None) -> bytes:
+def _read(file: Path, start: int, length: int | None, bytes_max: int | None = None) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        check_size(str(file), found.st_size, bytes_max)
         # `pread` reserves as much as it is asked for, so an absurd length is cut to what is there.
         size = found.st_size
         end = size if length is None else min(start + length, size)

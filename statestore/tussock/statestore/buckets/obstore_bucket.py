@@ -16,7 +16,7 @@ from obstore.store import ObjectStore as LibraryStore
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.failures import is_past_end, translate
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
-from tussock.statestore.contract.object_store import ObjectInfo
+from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import InvalidOption, TussockError
 
 __all__ = ["ObstoreBucket"]
@@ -65,9 +65,9 @@ class ObstoreBucket:
         """Write an object if none has that path; `False` if one has, which may be this very call's (see above)."""
         return self._run("create", path, self._create, check_path(path), data)
 
-    def get(self, path: str) -> bytes:
-        """The whole object."""
-        return self._run("get", path, self._get, check_path(path))
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        """The whole object; `CorruptObject` if it has more than `bytes_max` bytes."""
+        return self._run("get", path, self._get, check_path(path), bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         """`length` bytes from `start`; fewer if the object ends before."""
@@ -127,8 +127,11 @@ class ObstoreBucket:
             return False
         return True
 
-    def _get(self, path: str) -> bytes:
-        return bytes(obstore.get(self._store, path).bytes())
+    def _get(self, path: str, bytes_max: int | None) -> bytes:
+        found = obstore.get(self._store, path)
+        # Said by the headers of the answer: nothing of the object has come yet.
+        check_size(path, found.meta["size"], bytes_max)
+        return bytes(found.bytes())
 
     def _get_range(self, path: str, start: int, length: int) -> memoryview:
         if length == 0:

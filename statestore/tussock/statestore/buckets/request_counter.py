@@ -76,9 +76,9 @@ class _CountedBucket:
         self._count_bytes("create", len(data))
         return created
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
         self._count("get")
-        data = self._bucket.get(path)
+        data = self._bucket.get(path, bytes_max)
         self._count_bytes("get", len(data))
         return data
 

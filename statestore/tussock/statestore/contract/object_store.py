@@ -6,7 +6,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["OWNER_MARKER", "ObjectInfo", "ObjectStore"]
+from tussock.statestore.errors import CorruptObject
+
+__all__ = ["OWNER_MARKER", "ObjectInfo", "ObjectStore", "check_size"]
 
 OWNER_MARKER = "tussock-owner"
 """An operator's word, beside a store or before there is one, on whose the place is. No store reads or writes it."""
@@ -37,8 +39,8 @@ class ObjectStore(Protocol):
     def create(self, path: str, data: bytes) -> bool:
         """Write an object durably if none has that path; `False` if one has, and it is left alone."""
 
-    def get(self, path: str) -> bytes:
-        """The whole object."""
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        """The whole object; `CorruptObject` if it has more bytes than are expected there, of which none is read."""
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         """`length` bytes from `start`; fewer if the object ends before."""
@@ -57,3 +59,12 @@ class ObjectStore(Protocol):
 
     def close(self) -> None:
         """Release connections; the store cannot be used afterwards."""
+
+
+def check_size(path: str, size: int, bytes_max: int | None) -> None:
+    """Raise `CorruptObject` if an object of `size` bytes is larger than any that belongs there."""
+    if bytes_max is not None and size > bytes_max:
+        raise CorruptObject(
+            f"{path}: expected at most {bytes_max} bytes, found {size}; the object is damaged or foreign, and was not "
+            "read"
+        )

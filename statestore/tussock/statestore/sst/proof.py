@@ -12,10 +12,11 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.meta import SstMeta, check_meta
 from tussock.statestore.format.schema_changes import is_earlier
+from tussock.statestore.sst.objects import META_BYTES_MAX, read_whole
 from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["prove_bytes", "prove_meta", "prove_sst"]
@@ -29,7 +30,8 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
     path = data_path(sst.id)
     where = f"{bucket.url}/{path}"
     if sst.meta_in_data and sst.data_bytes <= WHOLE_BYTES_MAX and not sst.source:
-        prove_bytes(bucket.get(path), sst, spec, where)
+        _check_claim(where, sst)
+        prove_bytes(read_whole(bucket, path, stored_bytes(sst)), sst, spec, where)
         return
     prove_meta(bucket, sst, spec)
     if not sst.meta_in_data:
@@ -44,13 +46,14 @@ def prove_meta(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
     if sst.source or sst.entry or sst.offset:
         held = sst.source or f"log entry {sst.entry}"
         raise CorruptSst(f"{where}: it is in {held}, and a commit brings SSTs that were uploaded to its own store")
+    _check_claim(where, sst)
     if sst.meta_in_data:
         tail = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes + 1))
         _check_length(where, sst.data_bytes + len(tail), sst.data_bytes + sst.meta_bytes)
         meta = check_meta(tail, sst.id, where)
     else:
         where = f"{bucket.url}/{meta_path(sst.id)}"
-        meta = check_meta(bucket.get(meta_path(sst.id)), sst.id, where)
+        meta = check_meta(read_whole(bucket, meta_path(sst.id), sst.meta_bytes), sst.id, where)
     _check_meta(where, meta, sst, spec)
 
 
@@ -72,6 +75,11 @@ def prove_bytes(whole: bytes, sst: SstInfo, spec: TableSpec, where: str) -> None
         if length < 4 or start + length > sst.data_bytes or crc32c(view[start : start + length - 4]) != expected:
             raise CorruptSst(f"{where}: block {block} at offset {start} does not match its checksum; it is damaged")
     _check_meta(where, meta, sst, spec)
+
+
+def _check_claim(where: str, sst: SstInfo) -> None:
+    if sst.meta_bytes > META_BYTES_MAX:
+        raise CorruptSst(f"{where}: its meta is said to have {sst.meta_bytes} bytes, and has {META_BYTES_MAX} at most")
 
 
 def _check_meta(where: str, meta: SstMeta, sst: SstInfo, spec: TableSpec) -> None:

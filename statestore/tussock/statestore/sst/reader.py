@@ -28,6 +28,7 @@ from tussock.statestore.format.meta import LoadedMeta, decode_meta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cache import ByteCache
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
+from tussock.statestore.sst.objects import read_whole
 
 __all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 
@@ -81,7 +82,7 @@ class Sstables:
             where = sst_text(f"{bucket.url}/{path}", sst)
             whole: bytes | None = None
             if not sst.meta_in_data:
-                data = bucket.get(path)
+                data = read_whole(bucket, path, sst.meta_bytes)
             elif sst.data_bytes > _WHOLE_BYTES_MAX:
                 data = bytes(bucket.get_range(path, sst.offset + sst.data_bytes, sst.meta_bytes))
             else:
@@ -331,7 +332,8 @@ class InSegment:
 
 def _whole(bucket: ObjectStore, path: str, sst: SstInfo) -> bytes:
     """All bytes of a small SST, with one request."""
-    return bytes(bucket.get_range(path, sst.offset, stored_bytes(sst))) if sst.entry else bucket.get(path)
+    size = stored_bytes(sst)
+    return bytes(bucket.get_range(path, sst.offset, size)) if sst.entry else read_whole(bucket, path, size)
 
 
 def _block_rows(rows: Rows, meta: LoadedMeta, index: int) -> Rows:

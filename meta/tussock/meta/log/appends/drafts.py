@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tussock.meta.log.appends.group_commit import AnyCall
-from tussock.meta.log.format import SSTS_START
+from tussock.meta.log.appends.limits import DEFAULT_LOG_LIMITS, LogLimits
+from tussock.meta.log.format import SSTS_START, deltas_bytes
 from tussock.meta.version.deltas.commits import CommitEpoch, with_payloads
 from tussock.meta.version.deltas.delta import Delta, extend
 from tussock.meta.version.version import Version
@@ -27,18 +28,25 @@ class Draft(NamedTuple):
     """To be decided again: their version was old, or had deltas in it which are not in the log yet."""
 
 
-def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Draft:
-    """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once."""
+def plan_entry(version: Version, calls: Sequence[AnyCall], limits: LogLimits = DEFAULT_LOG_LIMITS) -> Draft:
+    """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once.
+
+    Calls that would make the entry too large are in no part of the draft: they come into a later one.
+    """
     after = version
     deltas: list[Delta] = []
     ssts: list[bytes] = []
     end = SSTS_START
+    size = 0
     accepted: list[tuple[AnyCall, Any]] = []
     refused: list[tuple[AnyCall, TussockError]] = []
     for call in calls:
         try:
             wanted, result = call.decide(after)
             wanted, brought = _place_payloads(wanted, call.payloads, version.seq + 1, end)
+            size += deltas_bytes(wanted) if len(calls) > 1 else 0
+            if deltas and size > limits.entry_delta_bytes:
+                break
             after = extend(after, wanted, term=call.term) if wanted else after
         except TussockError as error:
             refused.append((call, error))

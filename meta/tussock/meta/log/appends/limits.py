@@ -12,6 +12,8 @@ class LogLimits(msgspec.Struct, frozen=True, kw_only=True):
     entry_payload_bytes: int = 4 << 20
     """Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go.
     """
+    entry_delta_bytes: int = 64 << 20
+    """Bytes of deltas, as stored, that several calls may bring together; a call that has more gets its own entry."""
     append_attempts: int = 100
     """Entries that others may append before this one, one after the other."""
 

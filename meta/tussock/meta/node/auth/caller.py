@@ -18,6 +18,8 @@ class Caller(NamedTuple):
     roles: Role
     request_id: str = ""
     """Drawn per call, or given by the caller; in all log lines of the call."""
+    host: str = ""
+    """Where the call comes from, as limits tell callers of one identity apart."""
 
 
 Handlers = dict[str, Callable[..., Message]]

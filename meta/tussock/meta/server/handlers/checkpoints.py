@@ -44,6 +44,9 @@ _PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
 """Between two attempts at a commit while the bucket is away, growing from the one to the other."""
 
+CHECKPOINTS = "checkpoints"
+"""Who brings the writers' names of all jobs, whose share of names they have together."""
+
 
 def writer_of(job: str) -> str:
     """The writer that a job's checkpoints are committed by."""
@@ -220,7 +223,7 @@ class Checkpoints(Part):
                 waited_ms += delay_ms
                 continue
             try:
-                epoch = self._commits.commit(request)
+                epoch = self._commits.commit(request, CHECKPOINTS)
             except ObjectStoreUnavailable as error:
                 log.warning("a checkpoint waits for the bucket", job=name, barrier=action.barrier, error=str(error))
                 self._context.system.sleep(pause)

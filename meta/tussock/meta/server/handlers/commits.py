@@ -14,6 +14,7 @@ from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.part import Part
 from tussock.statestore.base.arguments import check_name, check_writer
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.records import SstInfo, TableSpec
@@ -24,7 +25,11 @@ from tussock.statestore.tables.table_options import table_spec
 
 __all__ = ["Commits"]
 
+log = get_logger("tussock.meta")
+
 WRITER_CHARACTERS_MAX = 1024
+IDENTITY_CHARACTERS_MAX = 255
+"""Of the identity that is noted with a new name of a writer."""
 UPDATE_BYTES_MAX = 256 << 10
 SST_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -48,6 +53,7 @@ class Commits(Part):
             "DropTable": self._drop_table,
             "AllocateEpoch": self._allocate_epoch,
             "OpenWriter": self._open_writer,
+            "ForgetWriters": self._forget_writers,
             "Commit": self._commit,
         }
 
@@ -58,8 +64,11 @@ class Commits(Part):
             self._newest_epoch = next_epoch(self._context.system.now_ms(), newest)
             return self._newest_epoch
 
-    def commit(self, request: CommitRequest) -> int:
-        """Check the SSTs of a commit, and append it with those that came along; returns the epoch."""
+    def commit(self, request: CommitRequest, by: str) -> int:
+        """Check the SSTs of a commit, and append it with those that came along; returns the epoch.
+
+        `by` is who asks for it.
+        """
         version = self._context.meta.version()
         for table_id, runs in request.tables.items():
             state = version.tables.get(table_id)
@@ -77,7 +86,7 @@ class Commits(Part):
                         f"committed: {error}; nothing was committed, upload it again",
                         sst.id,
                     ) from error
-        return self._context.meta.commit(request)
+        return self._context.meta.commit(request, by[:IDENTITY_CHARACTERS_MAX])
 
     def _prove(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
         """Make sure that the SST is what it is said to be, in the bucket or as it came along."""
@@ -117,17 +126,23 @@ class Commits(Part):
     def _allocate_epoch(self, _: pb.AllocateEpochRequest, __: Caller) -> pb.AllocateEpochResponse:
         return pb.AllocateEpochResponse(epoch=self.new_epoch())
 
-    def _open_writer(self, request: pb.OpenWriterRequest, _: Caller) -> pb.OpenWriterResponse:
+    def _open_writer(self, request: pb.OpenWriterRequest, caller: Caller) -> pb.OpenWriterResponse:
         check_name(request.writer, "writer", WRITER_CHARACTERS_MAX)
-        return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer))
+        by = caller.identity[:IDENTITY_CHARACTERS_MAX]
+        return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer, by))
 
-    def _commit(self, message: pb.CommitRequest, _: Caller) -> pb.CommitResponse:
+    def _forget_writers(self, request: pb.ForgetWritersRequest, caller: Caller) -> pb.ForgetWritersResponse:
+        forgotten = self._context.meta.forget_writers(request.writers)
+        log.info("writers forgotten", caller=caller.identity, writers=len(forgotten))
+        return pb.ForgetWritersResponse(forgotten=forgotten)
+
+    def _commit(self, message: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
         request = commit_from_message(message)
         check_writer(request.writer, request.batch_id, request.generation, request.source)
         delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
         if delay_ms:
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
-        epoch = self.commit(request)
+        epoch = self.commit(request, caller.identity)
         self._context.nudge()
         # With the entries, so that the client need not wait for them to be pushed. One that is far behind asks for
         # them.

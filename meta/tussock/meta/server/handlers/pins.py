@@ -35,8 +35,12 @@ log = get_logger("tussock.meta")
 
 TOKEN = re.compile(r"[0-9a-f]{16}")
 SESSION_PINS_MAX = 1000
-PINS_MAX = 10_000
-"""Of all sessions: the leader writes each of them anew every third of a lease, and answers `ListPins` with all."""
+PINS_MAX = 2_000
+"""Of all sessions: the leader writes each of them anew every third of a lease, which is 100 requests a second, and
+answers `ListPins` with all."""
+IDENTITY_SHARE = 3
+"""One identity may hold this many times the pins that are free, so 1,500 alone, and of them no more on one host than
+are free, so 1,000: as with sessions, some stay for others."""
 
 
 class Pinning(Part):
@@ -61,7 +65,8 @@ class Pinning(Part):
             if message.id in session.pins:
                 continue
             try:
-                self._check_room(session)
+                # Of shares nothing: another leader has granted it, and clients come back in any order.
+                self._check_bounds(session)
                 pin = self._context.meta.pins.adopt(pin_from_message(message), _holder(session))
             except (SnapshotExpired, AccessDenied, LimitReached) as error:
                 if not isinstance(error, SnapshotExpired) and not lost:
@@ -114,7 +119,8 @@ class Pinning(Part):
             known = next((pin for pin in session.pins.values() if pin.info.id.endswith(token)), None)
         if known is not None:
             return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
-        self._check_room(session)
+        self._check_bounds(session)
+        self._check_share(session)
         epoch = request.epoch if request.HasField("epoch") else None
         pin = self._context.meta.pins.pin(epoch, owner=session.name, token=token, holder=_holder(session))
         with self._lock:
@@ -127,7 +133,25 @@ class Pinning(Part):
             self._sessions.get(request.session_id)
         return pb.PinResponse(pin=pin_to_message(pin.info), seq=self._context.meta.version().seq)
 
-    def _check_room(self, session: Session) -> None:
+    def _check_share(self, session: Session) -> None:
+        """Raise `LimitReached` if the session's identity holds its share, on its host or on all of them."""
+        with self._lock:
+            sessions = self._sessions.all()
+        own = [one for one in sessions if one.identity == session.identity]
+        held = sum(len(one.pins) for one in own)
+        held_here = sum(len(one.pins) for one in own if one.host == session.host)
+        free = PINS_MAX - sum(len(one.pins) for one in sessions)
+        if held_here < free and held < IDENTITY_SHARE * free:
+            return
+        raise LimitReached(
+            f"{session.identity!r} holds {held} pins, {held_here} of them from this host; {free} of {PINS_MAX} are "
+            f"free, and one identity may hold {IDENTITY_SHARE} times as many as are free, and from one host as many: "
+            "close snapshots that are read no more, or let readers share one",
+            PINS_MAX,
+            held,
+        )
+
+    def _check_bounds(self, session: Session) -> None:
         """Raise `LimitReached` if there are as many pins as the leader renews."""
         with self._lock:
             held = sum(len(one.pins) for one in self._sessions.all())

@@ -48,10 +48,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Address of that term's leader; empty while nobody leads."""
     started_ms: int
     ready: bool
-    """It leads, or has read the log to its tail lately."""
+    """It leads, or has read the log to its tail lately; and nothing of the log is damaged."""
     draining: bool = False
     outdated: str = ""
     """What a newer release wrote into the log, which this replica cannot read; empty while there is nothing."""
+    damaged: str = ""
+    """What of the log cannot be read since it is damaged or foreign; empty while all of it can."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,16 @@ def _outdated(status: ServiceStatus) -> Iterator[Problem]:
         )
 
 
+def _damaged(status: ServiceStatus) -> Iterator[Problem]:
+    if status.replica.damaged:
+        yield _error(
+            "log-damaged",
+            f"The log cannot be read on, and so nothing can be committed: {status.replica.damaged}. If something else "
+            "wrote the object, remove it; if it is an entry, put an intact copy back. `tussock check` tells which, and "
+            "what else is damaged.",
+        )
+
+
 def _draining(status: ServiceStatus) -> Iterator[Problem]:
     if status.replica.draining:
         yield _warning("draining", f"Replica {status.replica.address} is shutting down.")
@@ -131,6 +141,7 @@ _RULES: tuple[Callable[[ServiceStatus], Iterator[Problem]], ...] = (
     _behind,
     _stalled,
     _outdated,
+    _damaged,
     _draining,
     _paused,
     _no_compactor,

@@ -99,9 +99,10 @@ class StatusReport:
             term=leadership.term if leadership else node.meta.version().term,
             leader=options.address if leadership else node.leader_address,
             started_ms=self._started_ms,
-            ready=not node.outdated and (leadership is not None or not is_behind),
+            ready=not (node.outdated or node.damaged) and (leadership is not None or not is_behind),
             draining=node.is_draining,
             outdated=node.outdated,
+            damaged=node.damaged,
         )
 
     def _learn(self, entry: bytes | None, version: Version) -> None:

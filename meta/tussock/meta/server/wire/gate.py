@@ -102,7 +102,7 @@ class WireCall:
             self._revoked = gate.authenticator.revoked_identity(presented)
             gate.refusals.check(self.host[1], self.method.name)
             raise
-        self.caller = caller._replace(request_id=self.request_id)
+        self.caller = caller._replace(request_id=self.request_id, host=self.host[1])
         if gate.limits.is_on and (wait_ms := gate.faults.wait_ms(self.host)):
             raise RateLimited(
                 f"{caller.identity!r} makes more than {FAULTS_PER_SECOND} calls a second that are refused; wait "

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.version.ledger import BATCHES_REMEMBERED, check_source, record
+from tussock.meta.version.names import NameOrigin
 from tussock.meta.version.ranges import find_in_run, is_sorted_run
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest
@@ -54,6 +55,8 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
     """Whose batch it is, where that was told."""
     recorded: bool = False
     """The writer's record is kept; releases before format 5 kept none."""
+    by: str | msgspec.UnsetType = msgspec.UNSET
+    """Who brought the writer's name, if it is new."""
 
     def validate(self, version: Version) -> None:
         """Raise a named error unless it may be applied to `version`."""
@@ -118,6 +121,8 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
                 writers = {**writers, self.writer: known}
             elif self.writer in writers:
                 writers = {name: known for name, known in writers.items() if name != self.writer}
+            if self.by is not msgspec.UNSET:
+                version = version.with_name(self.writer, NameOrigin(by=self.by))
         return replace(
             version,
             tables=tables,
@@ -133,11 +138,15 @@ class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", t
 
     writer: str
     generation: int
-    """One more than before; the first is 1."""
+    """One more than before; the first is 1, or one more than that of any name that was forgotten."""
+    by: str | msgspec.UnsetType = msgspec.UNSET
+    """Who brought the name, if it is new."""
+    at_ms: int | msgspec.UnsetType = msgspec.UNSET
+    """When, if it is new."""
 
     def validate(self, version: Version) -> None:
         """Raise unless it is the next generation of its writer."""
-        newest = version.generations.get(self.writer, 0)
+        newest = version.newest_generation(self.writer)
         if not self.writer:
             raise InvalidOption("a writer needs a name that is not empty")
         if self.generation != newest + 1:
@@ -148,6 +157,8 @@ class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", t
 
     def apply(self, version: Version) -> Version:
         """The version in which that generation of the writer is the newest."""
+        if self.by is not msgspec.UNSET:
+            version = version.with_name(self.writer, NameOrigin(by=self.by, opened_ms=self.at_ms or 0))
         return replace(version, generations={**version.generations, self.writer: self.generation})
 
 
@@ -267,6 +278,13 @@ def _check_generation(version: Version, writer: str | None, generation: int | No
             writer,
             generation,
             newest,
+        )
+    if newest < generation <= version.names.generation_floor:
+        raise Fenced(
+            f"writer {writer!r} was forgotten since its generation {generation} was opened, by an admin or as it had "
+            "not committed; nothing was committed, stop this process, or open the writer again",
+            writer,
+            generation,
         )
     if generation > newest:
         raise InvalidOption(

@@ -20,7 +20,13 @@ from msgspec.structs import replace
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
 from tussock.meta.version.deltas.repair import RepairClock
-from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.retention import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    Configure,
+    ForgetDropped,
+    ForgetWriters,
+)
 from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm, check_begun, check_term
@@ -49,6 +55,7 @@ Delta: TypeAlias = (
     | DetachSource
     | AlterTable
     | RepairClock
+    | ForgetWriters
 )
 
 

@@ -3,10 +3,11 @@
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.version.names import WriterNames
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ForgetDropped"]
+__all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ForgetDropped", "ForgetWriters"]
 
 
 class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
@@ -68,6 +69,30 @@ class ForgetDropped(
                 # As of the drop: since then nobody begins to read it without a pin, and what a pin kept is done.
                 version = without.with_ssts_dropped(gone.state.levels.ssts(), gone.dropped_ms, gone.dropped_seq)
         return version
+
+
+class ForgetWriters(msgspec.Struct, frozen=True, kw_only=True, tag="forget_writers", tag_field="type"):
+    """Names of writers leave the store with all that is known of their batches; unknown ones are ignored."""
+
+    writers: tuple[str, ...]
+
+    def validate(self, version: Version) -> None:
+        """It may be applied to every version."""
+
+    def apply(self, version: Version) -> Version:
+        """The version without those names; whoever opened one of them is fenced."""
+        gone, names = set(self.writers), version.names
+        floor = max((version.generations.get(name, 0) for name in gone), default=0)
+        return replace(
+            version,
+            ledger={name: kept for name, kept in version.ledger.items() if name not in gone},
+            writers={name: kept for name, kept in version.writers.items() if name not in gone},
+            generations={name: kept for name, kept in version.generations.items() if name not in gone},
+            known_names=WriterNames(
+                origins={name: kept for name, kept in names.origins.items() if name not in gone},
+                generation_floor=max(names.generation_floor, floor),
+            ),
+        )
 
 
 class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure", tag_field="type"):
