@@ -1,9 +1,18 @@
 """What user's code raises, as the layer of functions sees it; the errors that callers get, too."""
 
 from tussock.compute.applications.arguments import clean_text
-from tussock.compute.applications.errors import FunctionFault, TransactionAborted
+from tussock.compute.applications.errors import FunctionFault, TransactionAborted, WorkerFault
 
-__all__ = ["FunctionFault", "ReplayDiffers", "StateUnread", "TransactionAborted", "text_of"]
+__all__ = [
+    "Diverged",
+    "FunctionFault",
+    "ReplayDiffers",
+    "StateUnread",
+    "TransactionAborted",
+    "WorkerFault",
+    "WorkerLost",
+    "text_of",
+]
 
 TEXT_MAX = 10_000
 
@@ -17,6 +26,10 @@ def text_of(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+class Diverged(BaseException):
+    """A run of the lock phase reads what it has no lock on. Not an `Exception`, for the same reason as below."""
+
+
 class ReplayDiffers(BaseException):
     """A replay asked for what the first run had not asked for. Not an `Exception`, for the same reason as below."""
 
@@ -27,3 +40,7 @@ class StateUnread(BaseException):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class WorkerLost(Exception):
+    """A process that the program shares its entities with is gone, or does not answer; what it had is lost."""

@@ -31,6 +31,15 @@ class Acks:
         self._of *= of // common
 
     @property
+    def parts(self) -> tuple[int, int]:
+        """So many parts of that many have come back."""
+        return self._parts, self._of
+
+    def set(self, parts: int, of: int) -> None:
+        """So many have come back elsewhere."""
+        self._parts, self._of = parts, of
+
+    @property
     def is_complete(self) -> bool:
         """Whether the whole has come back."""
         return self._parts == self._of
