@@ -21,6 +21,9 @@ from tussock.statestore.settings import StoreSettings
 
 __all__ = ["Crews", "SimulatedCrew"]
 
+LOSSES_MAX = 5
+"""Of a life: a program gives up when more come in a row."""
+
 
 class Crews:
     """What all crews of a history have in common."""
@@ -49,6 +52,7 @@ class SimulatedCrew:
         self._operators = operators
         self._options = options
         self._members: list[WorkerDesk | None] = []
+        self._left = common.chance.randint(0, LOSSES_MAX)
         self._to = msgspec.msgpack.Decoder(ToWorker).decode
         self._from = msgspec.msgpack.Decoder(FromWorker).decode
 
@@ -81,7 +85,8 @@ class SimulatedCrew:
         for at in order:
             fate = chance.random() / self._common.loss if self._common.loss else 2.0
             desk = self._members[at]
-            if fate < 1 or desk is None:
+            if (fate < 1 and self._left) or desk is None:
+                self._left -= 1
                 if fate < 0.5 and desk is not None:
                     desk.answer(self._to(msgspec.msgpack.encode(questions[at])))
                 self._members[at] = None

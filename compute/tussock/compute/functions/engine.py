@@ -77,6 +77,15 @@ class Answer(NamedTuple):
     aborted: TransactionAborted | None
 
 
+class _Interrupted(NamedTuple):
+    """What a loss of workers has interrupted."""
+
+    running: list[FunctionTransaction]
+    waiting: dict[int, FunctionRequest]
+    """By number, as callers wait for their replies."""
+    is_replay: bool
+
+
 class FunctionEngine:
     """The functions of one program; a `Program`, and the `SiteHost` of its site."""
 
@@ -94,8 +103,10 @@ class FunctionEngine:
         self._since_cut = 0
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
-        restore = getattr(site, "restore", None)
-        self._comeback = None if restore is None else Comeback(program, restore, self._again)
+        self._restore: Callable[[], None] | None = getattr(site, "restore", None)
+        self._comeback = None if self._restore is None else Comeback(program, self._restore, self._again)
+        self._lost: _Interrupted | None = None
+        """While a loss is being made good."""
         self.figures = Figures()
 
     # --- As a program ------------------------------------------------------------------------------------------------
@@ -106,10 +117,11 @@ class FunctionEngine:
         self.system = delta.system
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
         self._begin_at(state)
-        if self._comeback is not None:
+        self._site.open(delta, self)
+        if self._comeback is not None and self._restore is not None:
             self._comeback.host = host
             self._comeback.note_cut(state)
-        self._site.open(delta, self)
+            self._comeback.through(self._restore)
 
     def _begin_at(self, state: bytes) -> None:
         known = read_progress(self._program, state)
@@ -300,14 +312,16 @@ class FunctionEngine:
 
     def _again(self, state: bytes, records: Sequence[Record]) -> None:
         """After a loss: what came since the newest cut; callers of those that were deferred still wait."""
-        running, waiting = self._running, {one.tid: one.request for one in (*self.deferred, *self._running)}
-        was_replay, self.is_replay = self.is_replay, False
+        if self._lost is None:
+            waiting = {one.tid: one.request for one in (*self.deferred, *self._running)}
+            self._lost = _Interrupted(self._running, waiting, self.is_replay)
         self._begin_at(state)
         for record in records:
             self._replay(record)
+        lost, self._lost = self._lost, None
         for one in self.deferred:
-            one.request = waiting.get(one.tid, one.request)
-        self._running, self.is_replay = running, was_replay
+            one.request = lost.waiting.get(one.tid, one.request)
+        self._running, self.is_replay = lost.running, lost.is_replay
 
     def _surely(self, work: Callable[[], T]) -> T:
         return work() if self._comeback is None else self._comeback.through(work)

@@ -45,18 +45,12 @@ class WorkerSite:
         self._deadline: Deadline | None = None
 
     def open(self, delta: Delta, host: SiteHost) -> None:
-        """Start the workers."""
+        """There are no workers yet: `restore` starts them."""
         self._delta = delta
         self._host = host
         self._deadline = Deadline(delta.system, self._options.timeout, host.hang)
         self._crew = Crew(self._program, self._operators, self._options, delta.settings)
-        hired = self.hire(self._workers)
-        self._crew.change(self._workers, hired)
-        try:
-            self._begin()
-        except WorkerLost as error:
-            self.close()
-            raise WorkerFault(f"program {self._program!r}: a worker was lost as it began: {error}") from error
+        self._crew.change(self._workers, [])
 
     def restore(self) -> None:
         """Replace who is lost, and let all begin at the newest commit."""
