@@ -283,6 +283,11 @@ class Runtime:
         change_workers(self.name, runner, self._engine, self._site, workers)
         self._workers = workers
 
+    def worker_processes(self) -> list[int]:
+        """Ids of the processes of the workers, in the order of their numbers; 0 for one that is being replaced."""
+        self._running()
+        return self._site.processes if isinstance(self._site, WorkerSite) else []
+
     def status(self) -> dict[str, Any]:
         """How the program is, as JSON can say it: state, operators, counts, hot keys, newest transactions.
 
