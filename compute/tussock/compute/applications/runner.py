@@ -221,7 +221,6 @@ class Runner:
             log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
 
     def _resume(self) -> None:
-        """Run what the log has in part."""
         self._writer = LogWriter(self._system, self._log, self._requests.nudge, self._note_log_failure)
         try:
             for outcome in self._program.resume(self._seq + 1):

@@ -1,7 +1,6 @@
 """The functions of a program as a `Program` of the runner: epochs of requests in, records out, and records again."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -31,6 +30,7 @@ from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.values import pack, unpack
+from tussock.compute.functions.questions import Answer, Look, NextColumns, NextEpoch
 from tussock.compute.functions.site import Site
 from tussock.statestore import TussockError
 from tussock.statestore.base.logs import get_logger
@@ -39,42 +39,13 @@ from tussock.statestore.transactions.delta import Delta
 
 T = TypeVar("T")
 
-__all__ = ["Answer", "FunctionEngine", "Look", "NextColumns", "NextEpoch"]
+__all__ = ["FunctionEngine"]
 
 log = get_logger("tussock.compute.functions")
 
 RETRY_SECONDS = 0.5
 TRANSACTION_BYTES = 256
 """By which a transaction counts: with 256 MiB between two commits a recovery has a million of them to run again."""
-
-
-class NextEpoch(NamedTuple):
-    """A request of the runner: run an epoch of what waits."""
-
-    take: Callable[[], Sequence[FunctionRequest]]
-    """Called when its turn has come."""
-    ended: Callable[[bool], None]
-    """Called when it has run, with whether transactions wait for the next one."""
-
-
-class NextColumns(NamedTuple):
-    """A request of the runner: run a batch function."""
-
-    request: ColumnsRequest
-
-
-class Look(NamedTuple):
-    """A request of the runner: look at something between two epochs."""
-
-    look: Callable[[], Any]
-
-
-class Answer(NamedTuple):
-    """What a caller gets."""
-
-    reply: "Future[Any] | None"
-    value: Any
-    aborted: TransactionAborted | None
 
 
 class _Interrupted(NamedTuple):

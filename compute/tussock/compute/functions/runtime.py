@@ -1,7 +1,7 @@
 """Runs a program of functions on a store: in this process, or in several."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.runner import Runner
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
-from tussock.compute.functions.engine import FunctionEngine, Look, NextColumns, NextEpoch
+from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.replies import create_replies_table
@@ -25,6 +25,7 @@ from tussock.compute.functions.option_checks import check_options
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
+from tussock.compute.functions.questions import Look, NextColumns, NextEpoch, begins
 from tussock.compute.functions.site import LocalSite, Site, SiteOptions
 from tussock.compute.functions.workers.scaling import change_workers
 from tussock.compute.functions.workers.worker_site import WorkerSite
@@ -350,7 +351,7 @@ class Runtime:
         for one in taken:
             reply = one.reply
             assert reply is not None
-            if _begins(reply):
+            if begins(reply):
                 begun.append(one)
             else:
                 self._outstanding.discard(reply)
@@ -395,11 +396,3 @@ class Runtime:
 
 def _counts(runner: Runner) -> dict[str, int]:
     return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
-
-
-def _begins(reply: "Future[Any]") -> bool:
-    """Whether somebody waits for it: nobody, if it was withdrawn, or refused as the log has failed."""
-    try:
-        return not reply.done() and reply.set_running_or_notify_cancel()
-    except InvalidStateError:
-        return False

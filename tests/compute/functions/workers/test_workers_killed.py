@@ -61,11 +61,10 @@ def test_a_partition_without_changes_keeps_its_state(store: StateStore) -> None:
     with fn.Runtime(store, "bank", [accounts()], workers=2, checkpoint=0.05) as runtime:
         for at in range(20):
             runtime.send("account", f"a{at}", "begin", at).result(30)
-        commits = runtime.stats()["commits"]
         for _ in range(3):
             runtime.send("account", "a0", "begin", 100).result(30)
-            eventually(lambda: runtime.stats()["commits"] > commits)
             commits = runtime.stats()["commits"]
+            eventually(lambda before=commits: runtime.stats()["commits"] > before)
         for process in runtime.worker_processes():
             os.kill(process, signal.SIGKILL)
         found = [runtime.query("account", f"a{at}") for at in range(20)]
@@ -85,9 +84,7 @@ def test_killed_with_all_its_workers_a_program_goes_on(tmp_path: Path) -> None:
     assert len(replies) == worker_process.REQUESTS
     eventually(lambda: not any(_is_running(pid) for pid in workers))
     with connect(url, compaction=False) as store, fn.Runtime(store, "bank", [accounts()], workers=3) as runtime:
-        again = {
-            str(at): str(worker_process.send(runtime, at).result(30)) for at in range(worker_process.REQUESTS)
-        }
+        again = {str(at): str(worker_process.send(runtime, at).result(30)) for at in range(worker_process.REQUESTS)}
         assert again == replies
         found = [runtime.query("account", key) for key in ("x", "y")]
         assert found == [{"balance": 1000 - worker_process.REQUESTS}, {"balance": worker_process.REQUESTS}]

@@ -36,7 +36,7 @@ class Link:
                 self._end.settimeout(seconds)
                 self._end.sendall(_HEAD.pack(len(data)) + data)
         except OSError as error:
-            raise WorkerLost(f"it takes no messages: {error or type(error).__name__}") from error
+            raise WorkerLost(f"it takes no messages: {type(error).__name__} {error}") from error
 
     def receive(self, seconds: float | None) -> Any:
         """The next message; `WorkerLost` if none comes for that long, the end is gone, or it is none of ours."""
@@ -64,7 +64,7 @@ class Link:
                     pieces.append(piece)
                     size += len(piece)
             except OSError as error:
-                raise WorkerLost(f"it does not answer: {error or type(error).__name__}") from error
+                raise WorkerLost(f"it does not answer: {type(error).__name__} {error}") from error
             self._buffer = b"".join(pieces)
         found, self._buffer = self._buffer[:count], self._buffer[count:]
         return found

@@ -1,8 +1,9 @@
 """Takes workers more or less while a program runs."""
 
 from tussock.compute.applications.runner import Runner
-from tussock.compute.functions.engine import FunctionEngine, Look
+from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.option_checks import check_workers
+from tussock.compute.functions.questions import Look
 from tussock.compute.functions.site import Site
 from tussock.compute.functions.workers.worker_site import WorkerSite
 from tussock.statestore import InvalidOption

@@ -43,6 +43,8 @@ class WorkerSite:
         self._forms = [StateForm(operator) for operator in operators.all]
         self._crew: Crew | None = None
         self._deadline: Deadline | None = None
+        self._dirty: list[tuple[int, int, int]] = []
+        """Of each worker what its last step told: entities, bytes, reads of the store."""
 
     def open(self, delta: Delta, host: SiteHost) -> None:
         """There are no workers yet: `restore` starts them."""
@@ -175,7 +177,6 @@ class WorkerSite:
         self._commits: list[list[int]] = [[] for _ in range(self._workers)]
         """What workers have to be told with the next message."""
         self._dirty = [(0, 0, 0)] * self._workers
-        """Of each worker what its last step told: entities, bytes, reads of the store."""
         store_epoch = self._delta.committed_epoch
         self._ask({worker: BeginAt(store_epoch, worker, self._workers) for worker in range(self._workers)})
 
