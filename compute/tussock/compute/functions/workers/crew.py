@@ -1,9 +1,14 @@
-"""The processes of the workers: started, spoken to, and ended when they do not answer."""
+"""The processes of the workers: started, spoken to, and ended when they do not answer.
+
+One more process than there are workers has imported all that a worker needs, and waits: to take the place of one that
+is lost is then a matter of milliseconds, and not of a second or two.
+"""
 
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -23,6 +28,7 @@ from tussock.compute.functions.workers.messages import (
 )
 from tussock.compute.functions.workers.shipment import fingerprint, pack_program, program_version
 from tussock.statestore import InvalidOption
+from tussock.statestore.errors import ObjectStoreUnavailable
 from tussock.statestore.settings import StoreSettings
 
 __all__ = ["Crew", "WorkerHangs"]
@@ -54,6 +60,8 @@ class Crew:
         self._shipped = pack_program(parts, program)
         self._fingerprint = fingerprint(operators)
         self._members: list[_Member | None] = []
+        self._spare: _Member | None = None
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -64,17 +72,28 @@ class Crew:
         return [0 if one is None else one.process.pid for one in self._members]
 
     def hire(self, count: int) -> list[_Member]:
-        """Start that many, which belong to the crew once they are given to `change`; in any thread."""
+        """Start that many, which belong to the crew once they are given to `change`; in any thread.
+
+        Raises `WorkerLost`, `WorkerFault`, and `ObjectStoreUnavailable` where the store does not answer a worker.
+        """
         started: list[_Member] = []
+        if not count:
+            return started
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and spare.process.poll() is None:
+            started.append(spare)
         try:
             # Together, as each takes a while to import.
-            started.extend(self._start() for _ in range(count))
+            started.extend(self._start() for _ in range(count - len(started)))
             for one in started:
                 self._welcome(one)
         except BaseException:
             for one in started:
                 _end(one)
             raise
+        with self._lock:
+            self._spare = self._spare or self._start()
         return started
 
     def change(self, workers: int, hired: Sequence[_Member]) -> None:
@@ -99,7 +118,10 @@ class Crew:
             self._members[at] = one
 
     def ask(self, questions: Mapping[int, Any]) -> dict[int, Any]:
-        """What workers answer, each to its question. Raises `WorkerLost`; then those that are lost are ended."""
+        """What workers answer, each to its question; `Refused` where the store did not answer one.
+
+        Raises `WorkerLost`; then those that are lost are ended.
+        """
         lost: WorkerLost | None = None
         asked, answers = [], {}
         for at, question in questions.items():
@@ -119,10 +141,11 @@ class Crew:
 
     def close(self) -> None:
         """End all."""
-        for one in self._members:
-            if one is not None:
-                _end(one)
-        self._members = []
+        with self._lock:
+            for one in (*self._members, self._spare):
+                if one is not None:
+                    _end(one)
+            self._members, self._spare = [], None
 
     def _member(self, at: int) -> _Member:
         found = self._members[at]
@@ -138,7 +161,7 @@ class Crew:
                 continue
             if isinstance(answer, Hung):
                 raise WorkerHangs
-            if isinstance(answer, Refused):
+            if isinstance(answer, Refused) and not answer.is_passing:
                 raise WorkerLost(answer.why)
             return answer
 
@@ -171,7 +194,7 @@ class Crew:
             answer = one.link.receive(START_SECONDS)
         if isinstance(answer, Refused):
             if answer.is_passing:
-                raise WorkerLost(answer.why)
+                raise ObjectStoreUnavailable(answer.why)
             raise WorkerFault(f"program {self._program!r}: a worker cannot begin: {answer.why}")
         if not isinstance(answer, Welcomed):
             raise WorkerLost(f"it answered {type(answer).__name__} to the first message")

@@ -37,9 +37,11 @@ def run_worker(link: Link, system: System) -> None:
         worker.is_busy = True
         try:
             answer = worker.answer(question)
+        except (ObjectStoreUnavailable, MetaUnavailable) as error:
+            # All questions may be asked again.
+            answer = Refused(str(error), is_passing=True)
         except Exception as error:
-            is_passing = isinstance(error, ObjectStoreUnavailable | MetaUnavailable)
-            link.send(Refused(f"{type(error).__name__}: {error}", is_passing), None)
+            link.send(Refused(f"{type(error).__name__}: {error}", is_passing=False), None)
             raise
         worker.is_busy = False
         link.send(answer, None)

@@ -22,7 +22,7 @@ from tussock.compute.functions.site import SiteHost, SiteOptions, write_cuts
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.coordination import EpochCoordination
 from tussock.compute.functions.workers.crew import Crew, WorkerHangs
-from tussock.compute.functions.workers.messages import BeginAt, CutPart, NextCut, StateReads, StateWrites
+from tussock.compute.functions.workers.messages import BeginAt, CutPart, NextCut, Refused, StateReads, StateWrites
 from tussock.compute.functions.workers.state_rows import from_rows, in_parts, table_of
 from tussock.statestore.errors import ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
@@ -56,7 +56,12 @@ class WorkerSite:
 
     def restore(self) -> None:
         """Replace who is lost, and let all begin at the newest commit."""
-        self._the_crew.replace_lost()
+        while True:
+            try:
+                self._the_crew.replace_lost()
+                break
+            except ObjectStoreUnavailable as error:
+                self._host.wait_for_store(error)
         self._begin()
 
     def hire(self, workers: int) -> Any:
@@ -182,7 +187,11 @@ class WorkerSite:
 
     def _ask(self, questions: Mapping[int, Any]) -> dict[int, Any]:
         try:
-            return self._the_crew.ask(questions)
+            answers = self._the_crew.ask(questions)
+            while away := {at: one for at, one in answers.items() if isinstance(one, Refused)}:
+                self._host.wait_for_store(ObjectStoreUnavailable(next(iter(away.values())).why))
+                answers.update(self._the_crew.ask({at: questions[at] for at in away}))
+            return answers
         except WorkerHangs:
             self._host.hang()
             raise ApplicationStopped(f"program {self._program!r}: a function in a worker cannot be stopped") from None
