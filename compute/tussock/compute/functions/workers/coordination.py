@@ -54,15 +54,11 @@ class _Attempt:
     def __init__(self, number: int) -> None:
         self.number = number
         self.run = GraphRun()
-        self.reads: dict[int, list[int]] = {}
-        """By worker."""
-        self.writes: dict[int, list[int]] = {}
+        self.reads: set[int] = set()
+        """Entities, by their numbers over all workers."""
+        self.writes: set[int] = set()
         self.digests: dict[int, int] = {}
-
-    def keys(self, workers: int) -> tuple[set[int], set[int]]:
-        """What was read and written, by the numbers of entities over all workers."""
-        reads = {key * workers + worker for worker, keys in self.reads.items() for key in keys}
-        return reads, {key * workers + worker for worker, keys in self.writes.items() for key in keys}
+        """Of the workers that it has written in."""
 
 
 class EpochCoordination:
@@ -198,8 +194,11 @@ class EpochCoordination:
             self._go_on()
 
     def _note(self, one: FunctionTransaction, attempt: _Attempt, worker: int, stay: TokenStay) -> None:
-        attempt.reads[worker], attempt.writes[worker] = stay.reads, stay.writes
-        attempt.digests[worker] = stay.digest
+        workers = self._assignment.workers
+        attempt.reads.update([key * workers + worker for key in stay.reads])
+        if stay.writes:
+            attempt.writes.update([key * workers + worker for key in stay.writes])
+            attempt.digests[worker] = stay.digest
         operators, run = self._operators.all, attempt.run
         for operator, key, name, caller, share, is_awaited in stay.calls:
             target = Target(operators[operator].functions[name], (operator, key), ())
@@ -236,7 +235,7 @@ class EpochCoordination:
     def _abort(self, one: FunctionTransaction, attempt: _Attempt, stay: TokenStay) -> None:
         run = attempt.run
         run.aborted, run.value = TransactionAborted(*stay.error), None
-        attempt.writes = {}
+        attempt.writes = set()
         if run.aborted.kind == "Overdue":
             self._host.draws(one).add(OVERDUE, list(run.aborted.args))
 
@@ -257,14 +256,16 @@ class EpochCoordination:
         workers = self._assignment.workers
         self._ended = [one for one in self._all if self._run_of(one).aborted is not None]
         alive = [one for one in self._all if self._run_of(one).aborted is None]
-        keys, used = TouchedKeys(), set()
-        sets = [self._attempts[one.tid].keys(workers) for one in alive]
-        for at, (reads, writes) in enumerate(sets):
-            keys.read_by += [at] * len(reads)
-            keys.read_key += reads
-            keys.write_by += [at] * len(writes)
-            keys.write_key += writes
-            used |= reads | writes
+        keys = TouchedKeys()
+        used: set[int] = set()
+        for at, one in enumerate(alive):
+            attempt = self._attempts[one.tid]
+            keys.read_by += [at] * len(attempt.reads)
+            keys.read_key += attempt.reads
+            keys.write_by += [at] * len(attempt.writes)
+            keys.write_key += attempt.writes
+            used |= attempt.reads
+            used |= attempt.writes
         lost = keys.lost(self._conflicts, len(alive), max(used, default=0) + 1, len(used))
         if True in lost:
             self._hot = [self._entities[key % workers][key // workers] for key in keys.met(lost)]
@@ -280,8 +281,7 @@ class EpochCoordination:
             return
         self._first = {one.tid: self._attempts[one.tid] for one in self._losers}
         self._places = {one.tid: at for at, one in enumerate(self._losers)}
-        wanted = dict(zip([one.tid for one in alive], sets, strict=True))
-        self._locks = LockQueue([wanted[one.tid] for one in self._losers])
+        self._locks = LockQueue([(first.reads, first.writes) for first in self._first.values()])
         self._run_locked(self._locks.free())
 
     def _run_locked(self, places: Sequence[int]) -> None:
@@ -292,15 +292,13 @@ class EpochCoordination:
             self._begin(one)
 
     def _end_locked(self, one: FunctionTransaction, attempt: _Attempt, *, is_diverged: bool) -> None:
-        workers = self._assignment.workers
-        first_reads, first_writes = self._first[one.tid].keys(workers)
-        reads, writes = attempt.keys(workers)
+        first = self._first[one.tid]
         if is_diverged:
             is_ended = False
         elif attempt.run.aborted is not None:
-            is_ended = reads <= first_reads | first_writes
+            is_ended = attempt.reads <= first.reads | first.writes
         else:
-            is_ended = reads == first_reads and writes == first_writes
+            is_ended = attempt.reads == first.reads and attempt.writes == first.writes
             if is_ended:
                 self._commit(one, attempt)
         self._locked[one.tid] = is_ended
@@ -312,10 +310,9 @@ class EpochCoordination:
         self.result = EndedEpoch([*self._ended, *ended], deferred, self._hot, self._written)
 
     def _commit(self, one: FunctionTransaction, attempt: _Attempt) -> None:
-        for worker, keys in attempt.writes.items():
-            if keys:
-                self._commits[worker].append(one.tid)
-                self._written += attempt.digests[worker]
+        for worker, digest in attempt.digests.items():
+            self._commits[worker].append(one.tid)
+            self._written += digest
 
     def _run_of(self, one: FunctionTransaction) -> Any:
         assert one.run is not None
