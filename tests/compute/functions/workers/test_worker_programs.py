@@ -1,5 +1,6 @@
 """What programs may do, where workers share it: draws, outside calls, batch functions, large and endless ones."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,8 +99,10 @@ def test_what_is_drawn_moves_along_and_is_drawn_again(tmp_path: Path) -> None:
         with connect(url, compaction=False) as other, fn.Runtime(other, "p", [visits()], workers=3) as successor:
             assert [successor.query("place", key) for key in ["a", *route]] == kept
             assert successor.send("place", "a", "draw", route, request_id="one").result(30) == drawn
+        future = runtime.send("place", "a", "draw", route)
         with pytest.raises(fn.ApplicationFenced):
-            runtime.send("place", "a", "draw", route).result(30)
+            future.result(30)
+        with pytest.raises(fn.ApplicationFenced):
             runtime.stop()
 
 
@@ -110,6 +113,30 @@ def test_an_outside_call_is_made_once(store: StateStore, tmp_path: Path) -> None
         found = run_together(runtime, *[("draw", key, "draw") for key in "xyz"])
         assert sorted(one[3] for one in found) == [1, 2, 3]
         assert outside.read_text().split() == [f"pay-{one[2]}" for one in sorted(found, key=lambda one: one[3])]
+
+
+def test_a_worker_that_dies_with_an_answer_asks_once_more(store: StateStore, tmp_path: Path) -> None:
+    """X36: by the same key, as the other side can tell; the caller waits, and gets one reply."""
+    outside = tmp_path / "outside"
+    payer = fn.Operator("payer")
+
+    @payer.register
+    async def pay(ctx: fn.FunctionContext) -> list[Any]:
+        def ask(key: str) -> int:
+            with outside.open("a") as file:
+                file.write(key + "\n")
+            asked = outside.read_text().splitlines()
+            if len(asked) == 1:
+                os._exit(9)
+            return len(asked)
+
+        name = str(ctx.uuid())
+        return [name, ctx.call_external(f"pay-{name}", ask)]
+
+    with fn.Runtime(store, "p", [payer], workers=2) as runtime:
+        name, asked = runtime.send("payer", "x", "pay").result(30)
+        assert asked == 2
+        assert outside.read_text().split() == [f"pay-{name}"] * 2
 
 
 def test_batch_functions_over_workers(store: StateStore) -> None:
