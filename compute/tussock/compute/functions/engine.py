@@ -74,8 +74,8 @@ class FunctionEngine:
         self._since_cut = 0
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
-        self._restore: Callable[[], None] | None = getattr(site, "restore", None)
-        self._comeback = None if self._restore is None else Comeback(program, self._restore, self._again)
+        self._begin_again: Callable[[], None] | None = getattr(site, "restore", None)
+        self._comeback = None if self._begin_again is None else Comeback(program, self._begin_again, self._again)
         self._lost: _Interrupted | None = None
         """While a loss is being made good."""
         self.figures = Figures()
@@ -89,17 +89,17 @@ class FunctionEngine:
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
         self._begin_at(state)
         self._site.open(delta, self)
-        if self._comeback is not None and self._restore is not None:
+        if self._comeback is not None and self._begin_again is not None:
             self._comeback.host = host
             self._comeback.note_cut(state)
-            self._comeback.through(self._restore)
+            self._comeback.through(self._begin_again)
 
     def _begin_at(self, state: bytes) -> None:
         known = read_progress(self._program, state)
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
-        self.deferred = [self._restored(one) for one in known.deferred]
+        self.deferred = [self._begin_againd(one) for one in known.deferred]
 
     def unload(self) -> None:
         """Nothing runs any more."""

@@ -27,8 +27,7 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.compute.functions.questions import Look, NextColumns, NextEpoch, begins
 from tussock.compute.functions.site import LocalSite, Site, SiteOptions
-from tussock.compute.functions.workers.scaling import change_workers
-from tussock.compute.functions.workers.worker_site import WorkerSite
+from tussock.compute.functions.workers.worker_site import WorkerSite, change_workers
 from tussock.statestore import InvalidOption, StateStore
 
 if TYPE_CHECKING:
