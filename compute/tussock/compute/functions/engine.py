@@ -99,7 +99,7 @@ class FunctionEngine:
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
-        self.deferred = [self._begin_againd(one) for one in known.deferred]
+        self.deferred = [self._restored(one) for one in known.deferred]
 
     def unload(self) -> None:
         """Nothing runs any more."""
