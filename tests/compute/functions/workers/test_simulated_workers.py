@@ -23,7 +23,7 @@ def test_a_random_history_of_workers_is_a_serial_one(seed: int, monkeypatch: pyt
     """X5, X6, X15 to X23, X30 to X32, X37: whatever dies when, however late answers are, and however many there are."""
     history = History(seed, workers_max=4)
     chance = random.Random(f"crew {seed}")
-    crews = Crews(history.bucket, chance, loss=chance.choice((0.0, 0.01, 0.05)))
+    crews = Crews(history.bucket, chance, loss=chance.choice((0.0, 0.01, 0.05)), outage=chance.choice((0.0, 0.1)))
     monkeypatch.setattr(worker_site, "Crew", crews)
     history.run()
 
