@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tussock.compute.applications.errors import ApplicationStopped, Full
-from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.replies import give
 from tussock.compute.applications.runner import Runner
+from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
 from tussock.compute.functions.engine import FunctionEngine
@@ -38,7 +38,7 @@ __all__ = ["Runtime"]
 REQUEST_ID_MAX = 200
 
 
-class Runtime:
+class Runtime(Startable):
     """One program: give it operators, then start it, or use it in a `with` block. Callers may be in any thread."""
 
     def __init__(
@@ -151,15 +151,6 @@ class Runtime:
             runner.stop()
         finally:
             self._refuse(runner.failure or self._stopped())
-
-    def __enter__(self) -> "Runtime":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def load(self, operator: str, rows: Any) -> int:
         """Store many entities before the start; returns the epoch that holds them.
