@@ -1,4 +1,4 @@
-"""Cases of `functions_bench.py`, run by `measure.py`: the workloads of `examples/functions`, in this process or workers.
+"""Cases of `functions_bench.py`, run by `measure.py`: the workloads of `examples/functions`, in this process or in two.
 
 Each case takes an empty folder and a number, of requests unless it says another. It returns requests a second, how long
 replies took, and how long a request kept the processor busy, the client's part included. It ends with an error if the
