@@ -48,6 +48,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         pytest.param({}, id="serializable"),
         pytest.param({"conflicts": "reorder"}, id="reorder"),
         pytest.param({"lock_phase": False}, id="no lock phase"),
+        pytest.param({"workers": 2}, id="workers"),
     ],
 )
 @pytest.mark.parametrize("name", SMALL)

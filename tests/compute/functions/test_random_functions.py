@@ -1,129 +1,14 @@
 """Random programs of functions, held to plain Python that runs their requests one after the other."""
 
-import random
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any
-
 import pytest
 
-from support.buckets.faulty_bucket import FaultyBucket
 from support.depth import DEPTH
-from support.functions.random_programs import KEYS, Interpreter, Steps, make_request, things
-from support.procedures.histories import Dead, Fuse, QuickSystem
-from support.store.stores import open_on
-from tussock.compute import functions as fn
-from tussock.statestore import ObjectStoreUnavailable
-from tussock.statestore.buckets import open_bucket
+from support.functions.function_histories import History
 
 SEEDS = 20 * DEPTH
-SECONDS = 30
-
-
-class Sent:
-    """A request, and what is known of it."""
-
-    def __init__(self, number: int, key: str, steps: Steps) -> None:
-        self.request_id = f"r{number}"
-        self.key = key
-        self.steps = steps
-        self.answer: Any = None
-        self.is_answered = False
-        self.place: tuple[int, int, int] | None = None
-        """Epoch, phase and number: the serial order."""
-
-
-class History:
-    """Some lives of one program on one bucket, each of which ends well or by a death."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.bucket = open_bucket("memory://")
-        self.sent: list[Sent] = []
-
-    def run(self) -> None:
-        lives = self.chance.randint(1, 4)
-        for life in range(lives):
-            self._live(is_last=life == lives - 1)
-        self._check()
-
-    def _live(self, *, is_last: bool) -> None:
-        at = 10**9 if is_last else self.chance.randint(5, 60)
-        fuse = Fuse(at, is_done=self.chance.random() < 0.5, hiccups={})
-        try:
-            store = open_on(FaultyBucket(self.bucket, fuse), QuickSystem())
-        except Dead:
-            return
-        runtime = fn.Runtime(
-            store,
-            "random",
-            [things()],
-            epoch_ms=self.chance.choice((0, 2, 10)),
-            epoch_max=self.chance.choice((1, 3, 1000)),
-            checkpoint=self.chance.choice((0, 0.01, 3600)),
-            group_commit=self.chance.choice((None, 0.0, 0.01)),
-            lock_phase=True,
-            cache_bytes=1 << 20,
-        )
-        with suppress(Dead, ObjectStoreUnavailable):
-            runtime.start()
-            self._note(runtime)
-            again = [one for one in self.sent if not one.is_answered]
-            fresh = [Sent(len(self.sent) + at, *make_request(self.chance)) for at in range(self.chance.randint(5, 60))]
-            self.sent += fresh
-            futures: list[tuple[Sent, Future[Any]]] = []
-            for one in (*again, *fresh):
-                try:
-                    future = runtime.send("thing", one.key, "act", one.steps, request_id=one.request_id)
-                except Dead:
-                    break
-                futures.append((one, future))
-            for one, future in futures:
-                try:
-                    one.answer, one.is_answered = future.result(SECONDS), True
-                except fn.TransactionAborted as error:
-                    one.answer, one.is_answered = str(error), True
-                except Dead:
-                    assert not is_last
-            self._note(runtime)
-        if is_last:
-            assert not fuse.is_blown
-            runtime.stop()
-            self.state = {
-                row["key"]: row["state"] for batch in store.table("thing").read() for row in batch.to_pylist()
-            }
-            store.close()
-            return
-        fuse.blow()
-        with suppress(Dead):
-            runtime.stop()
-        with suppress(Dead):
-            store.close()
-
-    def _note(self, runtime: fn.Runtime) -> None:
-        """Where requests ended, as this life knows it; a later life knows better, if it knows."""
-        for one in self.sent:
-            graph = None
-            with suppress(Dead):
-                graph = runtime.call_graph(one.request_id)
-            if graph is not None:
-                is_first = graph["phase"] != "lock" if graph["phase"] != "aborted" else graph["runs"] % 2 == 1
-                order = 0 if is_first and graph["phase"] == "aborted" else 1 if is_first else 2
-                one.place = graph["epoch"], order, graph["tid"]
-
-    def _check(self) -> None:
-        model = Interpreter()
-        assert all(one.is_answered and one.place is not None for one in self.sent)
-        for one in sorted(self.sent, key=lambda one: one.place or (0, 0, 0)):
-            if isinstance(one.answer, str) and ["draw"] in one.steps:
-                continue  # what it had drawn is not told, and it left nothing
-            expected = model.run(one.key, one.steps, one.answer)
-            assert one.answer == expected, f"{one.request_id} at {one.place}: {one.key} {one.steps}"
-        assert self.state == {key: f'{{"v":{value}}}' for key, value in model.state.items()}
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_random_history_is_a_serial_one(seed: int) -> None:
     """X5, X6, X15 to X23, X30 to X32: same replies, same state, whatever dies when."""
     History(seed).run()
-    assert KEYS

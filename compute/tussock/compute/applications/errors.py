@@ -15,6 +15,7 @@ __all__ = [
     "ProcedureError",
     "ServiceUnavailable",
     "TransactionAborted",
+    "WorkerFault",
 ]
 
 
@@ -94,3 +95,7 @@ class BadInput(TussockError, ValueError):
 
 class OutputLost(TussockError, RuntimeError):
     """What was sent to a topic cannot be told, so nothing more is sent. `args[1]` is the topic."""
+
+
+class WorkerFault(TussockError, RuntimeError):
+    """The processes that run a program's functions cannot do it: they die again and again, or do not fit."""

@@ -38,6 +38,12 @@ class Host(Protocol):
     def write_now(self, record: Record) -> None:
         """Make a record durable, and all before it, before this returns."""
 
+    def wait_committed(self) -> None:
+        """Return when what was cut last is committed; raises what its commit has failed with."""
+
+    def commit_now(self) -> None:
+        """Commit all there is, and return when it is durable."""
+
     def give_up(self, why: str) -> None:
         """The thread of requests hangs: refuse all that waits and all that comes. In any thread."""
 

@@ -111,15 +111,13 @@ class Runner:
             self.check_running()
         reply: Future[Any] = Future()
         self._requests.put(Request(what, reply, is_look, size))
-        if self._failure is not None or self._task is None:
-            self._drain()
+        self._drain_if_over()
         return reply
 
     def submit_next(self, what: Any, reply: "Future[Any]") -> None:
         """Ask for something of which a layer has one at most on its way; does not wait. In any thread."""
         self._requests.put(Request(what, reply))
-        if self._failure is not None or self._task is None:
-            self._drain()
+        self._drain_if_over()
 
     def stop(self) -> None:
         """Run what was asked for, commit it, and end; raises what the application has failed with."""
@@ -182,6 +180,11 @@ class Runner:
         self._hand_over()
         self._writer.wait_durable(self._next_object - 1)
 
+    def wait_committed(self) -> None:
+        """Return when what was cut last is committed; raises what its commit has failed with."""
+        if self._commit is not None:
+            self._commit.wait()
+
     def give_up(self, why: str) -> None:
         """The thread of requests hangs: refuse all that waits and all that comes. In any thread."""
         error = ApplicationStopped(why)
@@ -219,7 +222,6 @@ class Runner:
             log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
 
     def _resume(self) -> None:
-        """Run what the log has in part, and be ready for requests."""
         self._writer = LogWriter(self._system, self._log, self._limits, self._requests.nudge, self._note_log_failure)
         try:
             for outcome in self._program.resume(self._seq + 1):
@@ -300,7 +302,7 @@ class Runner:
         if self._commit is not None and self._commit.failure is not None:
             raise self._commit.failure
         if self._checkpoint == 0:
-            self._commit_now()
+            self.commit_now()
             return
         if self._records or self._replies:
             is_old = self._group_commit is None or (self._system.monotonic() - self._group_began >= self._group_commit)
@@ -310,7 +312,7 @@ class Runner:
             if self._commit is None or self._commit.is_done:
                 self._begin_commit()
             elif self._holds_more_than(2):
-                self._commit.wait()
+                self.wait_committed()
             else:
                 self._checkpoint_at = self._system.monotonic() + min(self._checkpoint, 0.05)
 
@@ -322,15 +324,15 @@ class Runner:
 
     # --- Commits -----------------------------------------------------------------------------------------------------
 
-    def _commit_now(self) -> None:
+    def commit_now(self) -> None:
         """The state's commit first, then the replies: with a store epoch for each request the log's end is its own."""
+        self.wait_committed()
         replies, self._replies = self._replies, []
         try:
             if self._is_dirty:
                 self._hand_over()
                 self._begin_commit()
-                assert self._commit is not None
-                self._commit.wait()
+                self.wait_committed()
         except BaseException:
             self._replies = replies
             raise
@@ -353,12 +355,7 @@ class Runner:
 
     def _end(self) -> None:
         self._hand_over()
-        if self._commit is not None:
-            self._commit.wait()
-        if self._is_dirty:
-            self._begin_commit()
-            assert self._commit is not None
-            self._commit.wait()
+        self.commit_now()
         self._writer.stop()
         self._program.unload()
         self._delta.close()
@@ -383,11 +380,14 @@ class Runner:
         self._delta.close()
         self._drain()
 
+    def _drain_if_over(self) -> None:
+        if self._failure is not None or self._task is None:
+            self._drain()
+
     def _drain(self) -> None:
         """Refuse what nobody will run any more."""
-        error = self._failure or self._stopped()
         for request in self._requests.drain():
-            give(request.reply, Outcome(error=error))
+            give(request.reply, Outcome(error=self._failure or self._stopped()))
 
     def check_running(self) -> None:
         """Raises what this run has ended with, or `ApplicationStopped` if it was stopped."""

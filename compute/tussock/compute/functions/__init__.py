@@ -9,6 +9,7 @@ from tussock.compute.applications.errors import (
     NotDeterministic,
     OutcomeUnknown,
     ServiceUnavailable,
+    WorkerFault,
 )
 from tussock.compute.functions.batches.batch import FunctionBatch
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
@@ -33,6 +34,7 @@ __all__ = [
     "Runtime",
     "ServiceUnavailable",
     "TransactionAborted",
+    "WorkerFault",
 ]
 
 

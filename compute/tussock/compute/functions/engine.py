@@ -1,24 +1,20 @@
 """The functions of a program as a `Program` of the runner: epochs of requests in, records out, and records again."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
-from tussock.compute.functions.batches.batch_run import EndedBatch, run_guarded
+from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
-from tussock.compute.functions.entities.entities import Entities
+from tussock.compute.functions.comeback import Comeback
 from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
-from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.digest import digest_of
 from tussock.compute.functions.epochs.drawn_values import fresh_draws, take_draws
-from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
-from tussock.compute.functions.epochs.graph import run_graph
+from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.request_records import (
     FunctionProgress,
     WaitingRecord,
@@ -29,18 +25,21 @@ from tussock.compute.functions.epochs.request_records import (
 )
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
-from tussock.compute.functions.errors import ReplayDiffers, StateUnread, TransactionAborted
+from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted
 from tussock.compute.functions.figures import Figures
-from tussock.compute.functions.program.context import Entity, GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.program.draws import OVERDUE, TransactionDraws
+from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.values import pack, unpack
+from tussock.compute.functions.questions import Answer, Look, NextColumns, NextEpoch
+from tussock.compute.functions.site import Site
 from tussock.statestore import TussockError
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Answer", "FunctionEngine", "Look", "NextColumns", "NextEpoch"]
+T = TypeVar("T")
+
+__all__ = ["FunctionEngine"]
 
 log = get_logger("tussock.compute.functions")
 
@@ -49,65 +48,36 @@ TRANSACTION_BYTES = 256
 """By which a transaction counts: with 256 MiB between two commits a recovery has a million of them to run again."""
 
 
-class NextEpoch(NamedTuple):
-    """A request of the runner: run an epoch of what waits."""
+class _Interrupted(NamedTuple):
+    """What a loss of workers has interrupted."""
 
-    take: Callable[[], Sequence[FunctionRequest]]
-    """Called when its turn has come."""
-    ended: Callable[[bool], None]
-    """Called when it has run, with whether transactions wait for the next one."""
-
-
-class NextColumns(NamedTuple):
-    """A request of the runner: run a batch function."""
-
-    request: ColumnsRequest
-
-
-class Look(NamedTuple):
-    """A request of the runner: look at something between two epochs."""
-
-    look: Callable[[], Any]
-
-
-class Answer(NamedTuple):
-    """What a caller gets."""
-
-    reply: "Future[Any] | None"
-    value: Any
-    aborted: TransactionAborted | None
+    running: list[FunctionTransaction]
+    waiting: dict[int, FunctionRequest]
+    """By number, as callers wait for their replies."""
+    is_replay: bool
 
 
 class FunctionEngine:
-    """The functions of one program; a `Program`."""
+    """The functions of one program; a `Program`, and the `SiteHost` of its site."""
 
-    def __init__(
-        self,
-        program: str,
-        operators: Operators,
-        *,
-        conflicts: Conflicts,
-        lock_phase: bool,
-        timeout: float,
-        cache_bytes: int,
-        keep_replies_ms: int,
-    ) -> None:
+    def __init__(self, program: str, operators: Operators, site: Site, *, timeout: float, keep_replies_ms: int) -> None:
         """`timeout`: seconds that the run of a transaction may take."""
         self._program = program
         self._operators = operators
-        self._conflicts = conflicts
-        self._lock_phase = lock_phase
+        self._site = site
         self._timeout = timeout
-        self._cache_bytes = cache_bytes
         self._keep_replies_ms = keep_replies_ms
-        self._deadline: Deadline | None = None
-        self._is_replay = False
+        self.is_replay = False
         self._intent: Record | None = None
         """Of a replay, an epoch that asked outside and whose record has not come."""
         self._running: list[FunctionTransaction] = []
         self._since_cut = 0
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
+        self._begin_again: Callable[[], None] | None = getattr(site, "restore", None)
+        self._comeback = None if self._begin_again is None else Comeback(program, self._begin_again, self._again)
+        self._lost: _Interrupted | None = None
+        """While a loss is being made good."""
         self.figures = Figures()
 
     # --- As a program ------------------------------------------------------------------------------------------------
@@ -116,35 +86,45 @@ class FunctionEngine:
         """Begin on these tables."""
         self._host = host
         self.system = delta.system
-        self._entities = Entities(self._operators, delta, self._cache_bytes)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
+        self._begin_at(state)
+        self._site.open(delta, self)
+        if self._comeback is not None and self._begin_again is not None:
+            self._comeback.host = host
+            self._comeback.note_cut(state)
+            self._comeback.through(self._begin_again)
+
+    def _begin_at(self, state: bytes) -> None:
         known = read_progress(self._program, state)
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
         self.deferred = [self._restored(one) for one in known.deferred]
-        self._deadline = Deadline(delta.system, self._timeout, self._give_up)
 
     def unload(self) -> None:
         """Nothing runs any more."""
-        if self._deadline is not None:
-            self._deadline.stop()
+        self._site.close()
 
     @property
     def nbytes(self) -> int:
         """What the next commit writes, and for each transaction what running it again takes."""
-        return self._entities.dirty_bytes + self._replies.nbytes + TRANSACTION_BYTES * self._since_cut
+        kept = 0 if self._comeback is None else self._comeback.nbytes
+        return self._site.dirty_bytes + self._replies.nbytes + kept + TRANSACTION_BYTES * self._since_cut
 
     def persist(self) -> bytes:
         """For a commit."""
+        self._surely(self._site.persist)
         self._since_cut = 0
-        self._entities.persist()
         self._replies.persist(self.system.now_ms())
         deferred = [
             WaitingRecord(one.tid, pack_request(one.request), {} if one.draws is None else one.draws.kept)
             for one in self.deferred
         ]
-        return msgspec.msgpack.encode(FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred))
+        progress = FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred)
+        state = msgspec.msgpack.encode(progress)
+        if self._comeback is not None:
+            self._comeback.note_cut(state)
+        return state
 
     def run(self, what: Any, seq: int) -> Outcome:
         """An epoch, or a look."""
@@ -169,16 +149,20 @@ class FunctionEngine:
                 f"application has been called {self._program!r}"
             )
         self._intent = None
+        self._surely(lambda: self._replay(record))
+        self._note(record)
+
+    def _replay(self, record: Record) -> None:
         if record.name:
             self._replay_columns(record)
             return
-        self._is_replay = True
+        self.is_replay = True
         try:
-            ended, again = self._run_epoch(self._unpacked(record.given), record.seq, record.drawn)
+            ended, again = self._run_once(self._unpacked(record.given), record.seq, record.drawn)
         except ReplayDiffers as error:
             raise NotDeterministic(f"record {record.seq} of the input log: {error}") from error
         finally:
-            self._is_replay = False
+            self.is_replay = False
         if again.digest != record.digest or self.epoch != record.batch_id:
             raise NotDeterministic(
                 f"record {record.seq} of the input log: epoch {record.batch_id} of program {self._program!r} had "
@@ -202,8 +186,7 @@ class FunctionEngine:
         """The newest state of an entity; between two epochs."""
         number = self._operators.number(operator)
         self._operators.check_key(number, key)
-        stored = self._entities.read((number, key))
-        return None if stored is None else self._entities.decode((number, key), stored)
+        return self._surely(lambda: self._site.query((number, key)))
 
     def stats(self) -> dict[str, Any]:
         """Figures of this run; in any thread."""
@@ -211,10 +194,14 @@ class FunctionEngine:
             "epoch": self.epoch,
             "tid": max(one.given for one in self._sequencers) * len(self._sequencers),
             "deferred": len(self.deferred),
-            "dirty": self._entities.dirty,
-            "store_reads": self._entities.misses,
+            **self._site.stats(),
             **self.figures.stats(),
         }
+
+    def move(self, change: Callable[[], None]) -> None:
+        """Commit all there is, then let the site change; between two epochs."""
+        self._host.commit_now()
+        self._surely(change)
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
@@ -252,26 +239,41 @@ class FunctionEngine:
             try:
                 return self._replies.find_many(request_ids)
             except TussockError as error:
-                self._wait_for_store(error)
+                self.wait_for_store(error)
 
     def _run_epoch(
         self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any] = ()
     ) -> tuple[EndedEpoch, Record]:
+        """A new one."""
+        if self._comeback is None:
+            return self._run_once(requests, seq, drawn)
+        tries = 0
+
+        def run() -> tuple[EndedEpoch, Record]:
+            nonlocal tries
+            tries += 1
+            # What was drawn before a loss stays: a call outside is made once, if its answer has come.
+            return self._run_once(requests, seq, drawn if tries == 1 else fresh_draws(self._running))
+
+        ended, record = self._surely(run)
+        self._note(record)
+        return ended, record
+
+    def _run_once(self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any]) -> tuple[EndedEpoch, Record]:
         self.epoch += 1
         self._seq = seq
         self._requests = requests
         numbers = self._sequencers[0].take(len(requests))
         transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
         self._running = transactions
-        take_draws(transactions, drawn, self._draws, is_replay=self._is_replay)
-        self._prefetch([one.request.target.entity for one in transactions])
-        ended = run_epoch(self._entities, transactions, self._execute, self._conflicts, lock_phase=self._lock_phase)
+        take_draws(transactions, drawn, self.draws, is_replay=self.is_replay)
+        ended = self._site.run_epoch(self.epoch, transactions)
         self.deferred = ended.deferred
         self._since_cut += len(transactions)
         rebalance(self._sequencers)
         self._running = []
         self.figures.note(self.epoch, ended, self._operators)
-        digest = digest_of(ended.ended, [one.tid for one in ended.deferred])
+        digest = digest_of(ended.ended, [one.tid for one in ended.deferred], ended.written)
         given = pack([pack_request(one) for one in requests])
         fresh = fresh_draws(transactions)
         for one in transactions:
@@ -279,47 +281,43 @@ class FunctionEngine:
                 one.draws.fresh = []
         return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, fresh, digest)
 
-    def _execute(self, one: FunctionTransaction) -> GraphRun:
-        if one.draws is not None and OVERDUE in one.draws.kept:
-            return _overdue(one, one.draws.kept[OVERDUE])
-        while True:
-            try:
-                run = self._run_once(one)
-                break
-            except StateUnread as error:
-                self._wait_for_store(error.cause)
-        if run.aborted is not None and run.aborted.kind == "Overdue":
-            self._draws(one).add(OVERDUE, list(run.aborted.args))
-        return run
+    def _again(self, state: bytes, records: Sequence[Record]) -> None:
+        """After a loss: what came since the newest cut; callers of those that were deferred still wait."""
+        if self._lost is None:
+            waiting = {one.tid: one.request for one in (*self.deferred, *self._running)}
+            self._lost = _Interrupted(self._running, waiting, self.is_replay)
+        self._begin_at(state)
+        for record in records:
+            self._replay(record)
+        lost, self._lost = self._lost, None
+        for one in self.deferred:
+            one.request = lost.waiting.get(one.tid, one.request)
+        self._running, self.is_replay = lost.running, lost.is_replay
 
-    def _run_once(self, one: FunctionTransaction) -> GraphRun:
-        if one.draws is not None:
-            one.draws.begin()
-        assert self._deadline is not None
-        return run_graph(self._entities, lambda: self._draws(one), one.request.target, self._deadline.run)
+    def _surely(self, work: Callable[[], T]) -> T:
+        return work() if self._comeback is None else self._comeback.through(work)
 
-    def _prefetch(self, entities: Sequence[Entity]) -> None:
-        while True:
-            try:
-                self._entities.prefetch(entities)
-                return
-            except TussockError as error:
-                self._wait_for_store(error)
+    def _note(self, record: Record) -> None:
+        if self._comeback is not None:
+            self._comeback.note(record)
 
-    def _wait_for_store(self, error: Exception) -> None:
+    # --- For the site ------------------------------------------------------------------------------------------------
+
+    def wait_for_store(self, error: Exception) -> None:
         """An outage of the store is no result of a function: all wait. Raises what will not pass."""
         if not isinstance(error, ObjectStoreUnavailable | MetaUnavailable):
             raise error
         log.warning("functions wait for the store", program=self._program, error=str(error))
         self.system.sleep(RETRY_SECONDS)
 
-    def _draws(self, one: FunctionTransaction) -> TransactionDraws:
+    def draws(self, one: FunctionTransaction) -> TransactionDraws:
+        """What a transaction drew, and draws."""
         if one.draws is None:
-            one.draws = TransactionDraws(self.system, self._before_call)
-        one.draws.is_replay = self._is_replay
+            one.draws = TransactionDraws(self.system, self.before_call)
+        one.draws.is_replay = self.is_replay
         return one.draws
 
-    def _before_call(self) -> None:
+    def before_call(self) -> None:
         """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
         given = pack([pack_request(one) for one in self._requests])
         drawn = fresh_draws(self._running)
@@ -341,10 +339,11 @@ class FunctionEngine:
 
     def _run_columns(self, request: ColumnsRequest, seq: int) -> Outcome:
         """Alone in its epoch. One whose function raises leaves nothing, and no record."""
-        ended = self._columns_through(request)
+        ended = self._surely(lambda: self._columns_through(request))
         if isinstance(ended, TransactionAborted):
             return Outcome(error=ended)
         record = Record(seq, RecordKind.EPOCH, request.name, self.epoch, to_bytes(request), [], ended.digest)
+        self._note(record)
         return Outcome((record,), value=ended.replies)
 
     def _replay_columns(self, record: Record) -> None:
@@ -356,19 +355,11 @@ class FunctionEngine:
             )
 
     def _columns_through(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
-        self._prefetch([one for ones in request.entities.values() for one in ones])
-        assert self._deadline is not None
-        while True:
-            try:
-                ended = run_guarded(self._entities, request, self._deadline)
-                break
-            except StateUnread as error:
-                self._wait_for_store(error.cause)
+        ended = self._site.run_columns(request)
         if not isinstance(ended, TransactionAborted):
             self.epoch += 1
             self._sequencers[0].take(request.columns.num_rows)
             rebalance(self._sequencers)
-            self._entities.apply(ended.writes)
             self._since_cut += request.columns.num_rows // 10
             self.figures.note_batch(ended)
         return ended
@@ -381,18 +372,12 @@ class FunctionEngine:
     def _restored(self, waiting: WaitingRecord) -> FunctionTransaction:
         one = FunctionTransaction(waiting.tid, unpack_request(self._operators, self._program, waiting.request))
         for name, value in waiting.draws.items():
-            self._draws(one).keep(name, value)
+            self.draws(one).keep(name, value)
         return one
 
-    def _give_up(self) -> None:
+    def hang(self) -> None:
+        """A function cannot be stopped. In any thread."""
         self._host.give_up(
             f"program {self._program!r}: a function did not return within {self._timeout:g} s, and cannot be stopped: "
             "it waits in a library; the next start runs its epoch again"
         )
-
-
-def _overdue(one: FunctionTransaction, facts: Sequence[Any]) -> GraphRun:
-    run = GraphRun()
-    run.invocations.append(Invocation(one.request.target, 1, -1, is_awaited=False))
-    run.aborted = TransactionAborted(*facts)
-    return run

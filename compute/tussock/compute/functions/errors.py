@@ -1,8 +1,20 @@
 """What user's code raises, as the layer of functions sees it; the errors that callers get, too."""
 
-from tussock.compute.applications.errors import FunctionFault, TransactionAborted
+from tussock.compute.applications.errors import FunctionFault, TransactionAborted, WorkerFault
 
-__all__ = ["FunctionFault", "ReplayDiffers", "StateUnread", "TransactionAborted"]
+__all__ = [
+    "Diverged",
+    "FunctionFault",
+    "ReplayDiffers",
+    "StateUnread",
+    "TransactionAborted",
+    "WorkerFault",
+    "WorkerLost",
+]
+
+
+class Diverged(BaseException):
+    """A run of the lock phase reads what it has no lock on. Not an `Exception`, for the same reason as below."""
 
 
 class ReplayDiffers(BaseException):
@@ -15,3 +27,7 @@ class StateUnread(BaseException):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class WorkerLost(Exception):
+    """A process that the program shares its entities with is gone, or does not answer; what it had is lost."""

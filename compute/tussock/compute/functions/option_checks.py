@@ -6,11 +6,12 @@ from typing import Any
 from tussock.compute.applications.arguments import check_seconds
 from tussock.statestore import InvalidOption
 
-__all__ = ["check_options"]
+__all__ = ["check_options", "check_workers"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 EPOCH_MS_MAX = 60_000
 EPOCH_TRANSACTIONS_MAX = 100_000
+WORKERS_MAX = 64
 
 
 def check_options(
@@ -25,6 +26,7 @@ def check_options(
     keep_replies: Any,
     cache_bytes: Any,
     input: Any,  # noqa: A002 - the public API's name
+    workers: Any,
 ) -> None:
     """`InvalidOption` for the first that cannot be."""
     what = f"program {name!r:.120}"
@@ -48,3 +50,10 @@ def check_options(
         raise InvalidOption(f"{what}: cache_bytes={cache_bytes!r:.100}; expected at least 1 MiB")
     if input is not None and not isinstance(input, str):
         raise InvalidOption(f"{what}: input={input!r:.100}; expected the URL of a place, or None")
+    check_workers(workers, 0, what)
+
+
+def check_workers(workers: Any, least: int, what: str) -> None:
+    """`InvalidOption` unless a program can have that many."""
+    if type(workers) is not int or not least <= workers <= WORKERS_MAX:
+        raise InvalidOption(f"{what}: workers={workers!r:.100}; expected {least} to {WORKERS_MAX}")

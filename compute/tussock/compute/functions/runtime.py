@@ -1,7 +1,7 @@
-"""Runs a program of functions in this process, on a store."""
+"""Runs a program of functions on a store: in this process, or in several."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,8 +12,8 @@ from tussock.compute.applications.replies import give
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
-from tussock.compute.functions.batches.reply_table import together
-from tussock.compute.functions.engine import FunctionEngine, Look, NextColumns, NextEpoch
+from tussock.compute.functions.batches.reply_table import argument_rows, together
+from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.replies import create_replies_table
@@ -25,6 +25,9 @@ from tussock.compute.functions.option_checks import check_options
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
+from tussock.compute.functions.questions import Look, NextColumns, NextEpoch, begins
+from tussock.compute.functions.site import LocalSite, Site, SiteOptions
+from tussock.compute.functions.workers.worker_site import WorkerSite, change_workers
 from tussock.statestore import InvalidOption, StateStore
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class Runtime(Startable):
         keep_replies: float = 3600.0,
         cache_bytes: int = 256 << 20,
         input: str | None = None,  # noqa: A002 - the public API's name
+        workers: int = 0,
     ) -> None:
         """An epoch ends `epoch_ms` milliseconds after its first request came, or with `epoch_max` transactions.
 
@@ -62,7 +66,8 @@ class Runtime(Startable):
         epoch: "serializable", "reorder" or "snapshot"; with `lock_phase=False` losers wait for the next epoch. A
         transaction that runs for `timeout` seconds is aborted. Replies to requests with an id are kept for
         `keep_replies` seconds. `cache_bytes`: of entities in memory, about. `input`: the URL of another place for the
-        input log than the store's bucket. Raises `InvalidOption`.
+        input log than the store's bucket. `workers`: processes that share the entities and run their functions; 0: this
+        one does. Raises `InvalidOption`.
         """
         check_options(
             name,
@@ -75,19 +80,18 @@ class Runtime(Startable):
             keep_replies=keep_replies,
             cache_bytes=cache_bytes,
             input=input,
+            workers=workers,
         )
+        self._workers = workers
         self.name = name
         self._store = store
         self._operators = Operators(list(operators))
         self._epoch_seconds = epoch_ms / 1000
         self._epoch_max = epoch_max
         self._checkpoint = checkpoint
-        self._conflicts = conflicts
-        self._lock_phase = lock_phase
+        self._options = SiteOptions(conflicts, lock_phase, timeout, cache_bytes)
         self._group_commit = group_commit
-        self._timeout = timeout
         self._keep_replies = keep_replies
-        self._cache_bytes = cache_bytes
         self._input = input
         self._engine: FunctionEngine | None = None
         self._runner: Runner | None = None
@@ -104,13 +108,14 @@ class Runtime(Startable):
             raise InvalidOption(f"program {self.name!r} runs already")
         create_tables(self._store, self._operators.all)
         create_replies_table(self._store, self.name)
+        site: Site = LocalSite(self._operators, self._options)
+        if self._workers:
+            site = WorkerSite(self.name, self._operators, self._options, self._workers)
         engine = FunctionEngine(
             self.name,
             self._operators,
-            conflicts=self._conflicts,
-            lock_phase=self._lock_phase,
-            timeout=self._timeout,
-            cache_bytes=self._cache_bytes,
+            site,
+            timeout=self._options.timeout,
             keep_replies_ms=int(self._keep_replies * 1000),
         )
         runner = Runner(
@@ -122,7 +127,7 @@ class Runtime(Startable):
             place=self._input,
         )
         runner.start()
-        self._engine, self._runner = engine, runner
+        self._engine, self._runner, self._site = engine, runner, site
         self._system = engine.system
         self._same_ids: dict[str, Future[Any]] = {}
         """Of requests that have no reply yet."""
@@ -211,14 +216,7 @@ class Runtime(Startable):
         runner, _ = self._running()
         number, found = self._operators.function(operator, function)
         if not found.is_batch:
-            rows = zip(*(pa.table(columns).to_pydict().values() if columns is not None else ()), strict=True)
-            names = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
-            arguments = list(rows) if columns is not None else [()] * len(names)
-            if len(arguments) != len(names):
-                raise FunctionFault(
-                    f"function {operator}.{function}: {len(names)} keys, and columns of {len(arguments)} rows"
-                )
-            sent = zip(names, arguments, strict=True)
+            sent = argument_rows(f"{operator}.{function}", keys, columns)
             return together([self.send(operator, key, function, *one) for key, one in sent])
         request = columns_request(self._operators, number, found, keys, columns)
         return runner.submit(NextColumns(request), request.columns.nbytes + 1)
@@ -265,6 +263,22 @@ class Runtime(Startable):
         """Run what waits, and what comes. Raises `ApplicationStopped`."""
         self._running()[0].resume()
 
+    def scale(self, workers: int) -> None:
+        """Go on with that many workers, when their processes have begun: entities move at a commit.
+
+        Requests are taken and wait meanwhile; none fails. Raises `InvalidOption` for a number that cannot be, and for a
+        program without workers; `WorkerFault` if workers cannot begin, and then all is as it was; `ApplicationStopped`.
+        """
+        runner, _ = self._running()
+        assert self._engine is not None
+        change_workers(self.name, runner, self._engine, self._site, workers)
+        self._workers = workers
+
+    def worker_processes(self) -> list[int]:
+        """Ids of the processes of the workers, in the order of their numbers; 0 for one that is being replaced."""
+        self._running()
+        return self._site.processes if isinstance(self._site, WorkerSite) else []
+
     def status(self) -> dict[str, Any]:
         """How the program is, as JSON can say it: state, operators, counts, hot keys, newest transactions.
 
@@ -273,18 +287,17 @@ class Runtime(Startable):
         if self._engine is None:
             raise self._stopped()
         runner, intake = self._runner, self._intake
-        failure = None if runner is None else runner.failure
+        failure = self.failure
         state = "stopped" if runner is None else "failed" if failure else "paused" if runner.is_paused else "running"
         counts = {} if runner is None else _counts(runner)
         figures = self._engine.stats()
-        # In a status `calls` are names, of another layer.
-        figures["function_calls"] = figures.pop("calls")
+        figures["function_calls"] = figures.pop("calls")  # in a status `calls` are names, of another layer
         return {
             "application": self.name,
             "layer": "functions",
             "state": state,
             "failure": str(failure or ""),
-            "conflicts": self._conflicts,
+            "conflicts": self._options.conflicts,
             "waiting": 0 if intake is None else intake.waiting,
             **counts,
             **figures,
@@ -328,7 +341,7 @@ class Runtime(Startable):
         for one in taken:
             reply = one.reply
             assert reply is not None
-            if _begins(reply):
+            if begins(reply):
                 begun.append(one)
             else:
                 self._outstanding.discard(reply)
@@ -342,8 +355,7 @@ class Runtime(Startable):
             self._begin_epoch()
 
     def _give(self, epoch: "Future[Any]") -> None:
-        error = epoch.exception()
-        if error is not None:
+        if (error := epoch.exception()) is not None:
             self._refuse(error)
             return
         for reply, value, aborted in epoch.result():
@@ -374,11 +386,3 @@ class Runtime(Startable):
 
 def _counts(runner: Runner) -> dict[str, int]:
     return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
-
-
-def _begins(reply: "Future[Any]") -> bool:
-    """Whether somebody waits for it: nobody, if it was withdrawn, or refused as the log has failed."""
-    try:
-        return not reply.done() and reply.set_running_or_notify_cancel()
-    except InvalidStateError:
-        return False

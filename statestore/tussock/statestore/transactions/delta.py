@@ -27,6 +27,7 @@ from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.settings import StoreSettings
 from tussock.statestore.snapshot import open_table
 from tussock.statestore.transactions.buffered_access import BufferedAccess
 from tussock.statestore.write.shared_buffer import BufferedRun
@@ -92,9 +93,19 @@ class Delta:
         return self._parts.bucket
 
     @property
+    def settings(self) -> StoreSettings:
+        """How the store was opened, for another process that is to open it, too."""
+        return self._parts.settings
+
+    @property
     def system(self) -> System:
         """The clocks and the randomness that the store was opened with."""
         return self._parts.system
+
+    @property
+    def committed_epoch(self) -> int:
+        """The newest epoch of the store that this client knows of: at least that of the newest commit of this delta."""
+        return self._parts.backend.recent().max_committed_epoch
 
     @property
     def nbytes(self) -> int:

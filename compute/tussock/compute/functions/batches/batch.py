@@ -1,25 +1,34 @@
 """What a batch function sees: some requests that share no entity, as Arrow columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.context import Entity
 from tussock.statestore import SchemaMismatch
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["FunctionBatch", "Overlay"]
+__all__ = ["FunctionBatch", "Overlay", "StateSource"]
+
+
+class StateSource(Protocol):
+    """Where a batch finds states: the entities, or what was fetched of them."""
+
+    def read(self, entity: Entity) -> Any:
+        """The stored form of a state, or `None`."""
+
+    def form(self, operator: int) -> StateForm:
+        """How states of an operator are stored."""
 
 
 class Overlay:
     """What the rounds of one request have written so far, over the entities."""
 
-    def __init__(self, entities: Entities) -> None:
+    def __init__(self, entities: StateSource) -> None:
         self._entities = entities
         self.writes: dict[Entity, Any] = {}
 

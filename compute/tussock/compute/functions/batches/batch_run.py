@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
-from tussock.compute.functions.batches.batch import FunctionBatch, Overlay
+from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
-from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.epochs.digest import encode_facts
 from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import Entity
@@ -31,7 +30,7 @@ class EndedBatch(NamedTuple):
     aborted: int
 
 
-def run_guarded(entities: Entities, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
+def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
     """The same as `run_batch`; what the function raised, as the error that its caller gets. Raises `StateUnread`."""
     try:
         return deadline.run(lambda: run_batch(entities, request))
@@ -45,7 +44,7 @@ def run_guarded(entities: Entities, request: ColumnsRequest, deadline: Deadline)
         return aborted
 
 
-def run_batch(entities: Entities, request: ColumnsRequest) -> EndedBatch:
+def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
     """Run the function in rounds; nothing is applied. Raises what the function raises, and `FunctionFault`."""
     overlay = Overlay(entities)
     codes, keys = _codes(request.entities)

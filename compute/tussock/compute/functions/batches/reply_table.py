@@ -8,9 +8,20 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.functions.errors import TransactionAborted
+from tussock.compute.functions.errors import FunctionFault, TransactionAborted
 
-__all__ = ["together"]
+__all__ = ["argument_rows", "together"]
+
+
+def argument_rows(function: str, keys: Any, columns: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+    """For each key the values of its row; `FunctionFault` if there are not as many of both."""
+    names = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+    if columns is None:
+        return [(name, ()) for name in names]
+    rows = list(zip(*pa.table(columns).to_pydict().values(), strict=True))
+    if len(rows) != len(names):
+        raise FunctionFault(f"function {function}: {len(names)} keys, and columns of {len(rows)} rows")
+    return list(zip(names, rows, strict=True))
 
 
 def together(replies: Sequence["Future[Any]"]) -> "Future[Any]":

@@ -5,8 +5,10 @@ is needed and may be larger than memory: what is remembered has a budget, and go
 two at a time. The dirty part is what the next commit writes, and nothing else is (Styx's delta map, section 7.1).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from tussock.compute.functions.entities.forms import ENTITY_BYTES, KEY, VALUE_BYTES, StateForm, table_schema
 from tussock.compute.functions.errors import StateUnread
@@ -15,11 +17,27 @@ from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.statestore import SchemaMismatch, StateStore, TableExists
-from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["Entities", "create_tables"]
+__all__ = ["Cut", "Entities", "TableOpener", "create_tables"]
 
 _UNKNOWN = object()
+
+
+class TableOpener(Protocol):
+    """Where the tables are: a delta, or a store."""
+
+    def table(self, name: str) -> Any:
+        """A table with what is committed, and with what the delta holds."""
+
+
+class Cut(NamedTuple):
+    """What one operator has for the next commit."""
+
+    operator: int
+    gone: list[Key]
+    """Deleted."""
+    there: pa.Table | None
+    """Rows of the operator's table."""
 
 
 def create_tables(store: StateStore, operators: Iterable[Operator]) -> None:
@@ -44,13 +62,16 @@ def create_tables(store: StateStore, operators: Iterable[Operator]) -> None:
 class Entities:
     """The state of all entities, for the thread that runs the program; an `EntityAccess`."""
 
-    def __init__(self, operators: Operators, delta: Delta, cache_bytes: int) -> None:
-        """The operators' tables are there."""
+    def __init__(self, operators: Operators, source: TableOpener, cache_bytes: int, *, keeps_cut: bool = False) -> None:
+        """The operators' tables are there. `keeps_cut`: the source does not have what was cut until it is committed."""
         self._operators = operators
         self.target = operators.target
         self._forms = [StateForm(operator) for operator in operators.all]
-        self._tables = [delta.table(operator.name) for operator in operators.all]
+        self._tables = [source.table(operator.name) for operator in operators.all]
         self._dirty: list[dict[Key, Any]] = [{} for _ in operators.all]
+        self._keeps_cut = keeps_cut
+        self._cut: list[dict[Key, Any]] = [{} for _ in operators.all]
+        """What was cut last, if it is kept."""
         self._young: dict[Entity, Any] = {}
         self._old: dict[Entity, Any] = {}
         self._young_bytes = 0
@@ -68,6 +89,8 @@ class Entities:
         if found is _UNKNOWN:
             number, key = entity
             found = self._dirty[number].get(key, _UNKNOWN)
+            if found is _UNKNOWN and self._keeps_cut:
+                found = self._cut[number].get(key, _UNKNOWN)
             if found is _UNKNOWN:
                 self.misses += 1
                 try:
@@ -106,7 +129,9 @@ class Entities:
         """
         missing: dict[int, dict[Key, None]] = {}
         for entity in entities:
-            if entity not in self._young and entity not in self._old and entity[1] not in self._dirty[entity[0]]:
+            if entity in self._young or entity in self._old:
+                continue
+            if entity[1] not in self._dirty[entity[0]] and entity[1] not in self._cut[entity[0]]:
                 missing.setdefault(entity[0], {})[entity[1]] = None
         for number, keys in missing.items():
             if len(keys) > 1:
@@ -116,17 +141,19 @@ class Entities:
                 for key, row in zip(keys, rows, strict=True):
                     self._remember((number, key), None if row is None else form.of_row(row))
 
-    def persist(self) -> None:
-        """Write what is dirty into the delta, for a commit."""
+    def cut(self) -> Iterator[Cut]:
+        """What is dirty, for a commit: rows for each operator that has some. What was cut before is committed."""
         self._dirty_bytes = 0
-        for table, form, dirty in zip(self._tables, self._forms, self._dirty, strict=True):
-            gone = [(key,) for key, stored in dirty.items() if stored is None]
+        for number, (form, dirty) in enumerate(zip(self._forms, self._dirty, strict=True)):
+            gone = [key for key, stored in dirty.items() if stored is None]
             there = {key: stored for key, stored in dirty.items() if stored is not None} if gone else dirty
-            if gone:
-                table.delete(gone)
-            if there:
-                table.upsert(form.table(there))
-            dirty.clear()
+            if dirty:
+                yield Cut(number, gone, form.table(there) if there else None)
+            if self._keeps_cut:
+                self._cut[number] = dirty
+                self._dirty[number] = {}
+            else:
+                dirty.clear()
 
     @property
     def dirty_bytes(self) -> int:

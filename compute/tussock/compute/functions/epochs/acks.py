@@ -31,6 +31,15 @@ class Acks:
         self._of *= of // common
 
     @property
+    def parts(self) -> tuple[int, int]:
+        """How many parts have come back, and of how many."""
+        return self._parts, self._of
+
+    def set(self, parts: int, of: int) -> None:
+        """Go on from what has come back elsewhere."""
+        self._parts, self._of = parts, of
+
+    @property
     def is_complete(self) -> bool:
         """Whether the whole has come back."""
         return self._parts == self._of

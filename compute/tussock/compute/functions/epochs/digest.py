@@ -1,27 +1,37 @@
-"""A number that the same results of an epoch have again."""
+"""A number that the same results of an epoch have again.
+
+It is a sum, so that processes which share the entities add up what each of them has to the number of one process.
+"""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
+from tussock.compute.functions.program.context import Entity
 
-__all__ = ["digest_of", "encode_facts"]
+__all__ = ["digest_of", "encode_facts", "writes_digest"]
 
 encode_facts = msgspec.msgpack.Encoder(enc_hook=repr).encode
 """Bytes of states and replies, whatever types their columns have."""
+_MASK = (1 << 32) - 1
 
 
-def digest_of(ended: Sequence[FunctionTransaction], deferred: Sequence[int]) -> int:
-    """CRC-32 of what each transaction wrote and answered, in the serial order, and of the numbers of those deferred."""
-    return zlib.crc32(encode_facts([[_facts(one) for one in ended], deferred]))
+def writes_digest(tid: int, writes: Mapping[Entity, Any]) -> int:
+    """Sum of the CRC-32 of each write of a transaction."""
+    return sum([zlib.crc32(encode_facts((tid, entity, stored))) for entity, stored in writes.items()])
 
 
-def _facts(one: FunctionTransaction) -> list[Any]:
+def digest_of(ended: Sequence[FunctionTransaction], deferred: Iterable[int], written: int) -> int:
+    """Of what an epoch wrote, which is `written`, of its replies in the serial order, and of the numbers deferred."""
+    return (written + zlib.crc32(encode_facts([[_reply(one) for one in ended], deferred]))) & _MASK
+
+
+def _reply(one: FunctionTransaction) -> list[Any]:
     run = one.run
     assert run is not None
     if run.aborted is not None:
         return [one.tid, run.aborted.kind, str(run.aborted)]
-    return [one.tid, list(run.writes.items()), run.value]
+    return [one.tid, run.value]

@@ -1,8 +1,9 @@
 """Runs one transaction: the function that the request names, and all that it calls, on one state.
 
-Functions of one process run in one loop, one at a time. A function that awaits another one is put aside until that one
-has returned. Calls that nobody awaits run when their caller has returned, in the order in which they were made. So a
-run depends on the request, the state and what was drawn, and on nothing else.
+Of one transaction one function runs at a time. A function that awaits another one is put aside until that one has
+returned. Calls that nobody awaits run when their caller has returned, in the order in which they were made. So a run
+depends on the request, the state and what was drawn, and on nothing else: neither on other transactions, nor on how
+many processes share the entities. Where they do, a transaction moves to the process that has the entity.
 """
 
 from collections import deque
@@ -14,10 +15,11 @@ from typing import Any
 from tussock.compute.applications.arguments import text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.functions.epochs.acks import ROOT, Acks
-from tussock.compute.functions.errors import FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
+from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import (
     Awaited,
     Draw,
+    Entity,
     EntityAccess,
     FunctionContext,
     GraphRun,
@@ -26,7 +28,7 @@ from tussock.compute.functions.program.context import (
 )
 from tussock.compute.functions.program.values import copy_of
 
-__all__ = ["CALLS_MAX", "run_graph"]
+__all__ = ["CALLS_MAX", "CallGraph", "run_graph"]
 
 CALLS_MAX = 10_000
 """Of one transaction."""
@@ -35,12 +37,13 @@ CALLS_MAX = 10_000
 def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Callable[[Callable[[], None]], None]) -> GraphRun:
     """Run a transaction to its end; nothing of it is stored. What its functions raise is in the run's `aborted`.
 
-    `guard` runs what it is given, and may raise `Overdue` in it. Raises `StateUnread`, and in a replay `ReplayDiffers`.
+    `guard` runs what it is given, and may raise `Overdue` in it. Raises `StateUnread`, in a lock phase `Diverged`, and
+    in a replay `ReplayDiffers`.
     """
-    graph = _Graph(access, draw)
+    graph = CallGraph(access, draw)
     try:
         guard(lambda: graph.run_all(Invocation(root, ROOT, -1, is_awaited=False)))
-    except (ReplayDiffers, StateUnread):
+    except (Diverged, ReplayDiffers, StateUnread):
         graph.end()
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
@@ -61,41 +64,54 @@ class _Frame:
         self.coroutine: CoroutineType[Any, Any, Any] | None = None
 
 
-class _Graph:
-    """The call graph of one run, while it grows."""
+class CallGraph:
+    """The call graph of one run, while it grows: the part of it that is in this process."""
 
-    __slots__ = ("_access", "_draw", "_frames", "acks", "run", "waiting")
+    __slots__ = ("_access", "_draw", "_frames", "_is_here", "acks", "begun", "run", "waiting")
 
-    def __init__(self, access: EntityAccess, draw: Draw) -> None:
+    def __init__(self, access: EntityAccess, draw: Draw, is_here: Callable[[Entity], bool] | None = None) -> None:
+        """`is_here` says which entities this process has; `None`: all."""
         self._access = access
         self._draw = draw
+        self._is_here = is_here
         self._frames: list[_Frame] = []
         """Of what runs the last, before it what awaits it."""
         self.acks = Acks()
+        self.begun = 0
+        """Functions of the transaction that have begun, in all processes."""
         self.run = GraphRun()
         self.waiting: deque[Invocation] = deque()
         """Calls that nobody awaits."""
 
     def run_all(self, root: Invocation) -> None:
-        """Run a function, and all that is called."""
-        self.run_through(root)
+        """Run a function, and all that is called, where all entities are here."""
+        self.run_through(root, None, 0)
         while self.waiting:
-            self.run_through(self.waiting.popleft())
+            self.run_through(self.waiting.popleft(), None, 0)
         assert self.acks.is_complete, "no share of a transaction is lost"
 
-    def run_through(self, invocation: Invocation) -> None:
-        """Run a function, and all that it awaits, until it has returned."""
-        frames = self._frames
-        begun: Invocation | None = invocation
-        value: Any = None
+    @property
+    def depth(self) -> int:
+        """Functions that are here, and await others."""
+        return len(self._frames)
+
+    def run_through(self, begun: Invocation | None, value: Any, base: int) -> tuple[Invocation | None, Any]:
+        """Begin a function, or give the last one here the `value` that it awaits; then go on until it has returned.
+
+        Returns the call that is to go on elsewhere, or no call and what was returned, as soon as only `base` functions
+        are left here.
+        """
+        frames, is_here = self._frames, self._is_here
         while True:
             if begun is not None:
+                if is_here is not None and not is_here(begun.target.entity):
+                    return begun, None
                 frame = self._open(begun)
                 value = frame.target.function.code(frame.context, *frame.target.arguments)
                 if type(value) is not CoroutineType:
                     value, begun = self._close(value), None
-                    if not frames:
-                        return
+                    if len(frames) == base:
+                        return None, value
                     continue
                 frame.coroutine, value, begun = value, None, None
             frame = frames[-1]
@@ -104,8 +120,8 @@ class _Graph:
                 asked = frame.coroutine.send(value)
             except StopIteration as stop:
                 value = self._close(stop.value)
-                if not frames:
-                    return
+                if len(frames) == base:
+                    return None, value
                 continue
             begun = self._awaited(frame, asked)
 
@@ -138,11 +154,12 @@ class _Graph:
             target,
             FunctionContext(self._access, self._draw, run, target.entity),
             invocation.share,
-            len(run.invocations),
+            self.begun,
         )
         self._frames.append(frame)
         run.invocations.append(invocation)
-        if len(run.invocations) > CALLS_MAX:
+        self.begun += 1
+        if self.begun > CALLS_MAX:
             raise FunctionFault(f"a transaction makes at most {CALLS_MAX:,} calls")
         return frame
 

@@ -35,6 +35,15 @@ class TransactionDraws(Draws):
         """A run begins."""
         self._counts.clear()
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of each kind, how many this run has asked for."""
+        return self._counts
+
+    def go_on(self, kept: dict[str, Any], fresh: list[tuple[str, Any]], counts: dict[str, int]) -> None:
+        """Take over what the run has drawn in another process."""
+        self.kept, self.fresh, self._counts = kept, fresh, counts
+
     def keep(self, name: str, value: Any) -> None:
         """Take a draw from a record."""
         self.kept[name] = value

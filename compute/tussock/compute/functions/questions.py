@@ -1,0 +1,48 @@
+"""What the thread that runs a program is asked for, and what it answers."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, NamedTuple
+
+from tussock.compute.functions.batches.columns_request import ColumnsRequest
+from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.compute.functions.errors import TransactionAborted
+
+__all__ = ["Answer", "Look", "NextColumns", "NextEpoch", "begins"]
+
+
+class NextEpoch(NamedTuple):
+    """A request of the runner: run an epoch of what waits."""
+
+    take: Callable[[], Sequence[FunctionRequest]]
+    """Called when its turn has come."""
+    ended: Callable[[bool], None]
+    """Called when it has run, with whether transactions wait for the next one."""
+
+
+class NextColumns(NamedTuple):
+    """A request of the runner: run a batch function."""
+
+    request: ColumnsRequest
+
+
+class Look(NamedTuple):
+    """A request of the runner: look at something between two epochs."""
+
+    look: Callable[[], Any]
+
+
+class Answer(NamedTuple):
+    """What a caller gets."""
+
+    reply: "Future[Any] | None"
+    value: Any
+    aborted: TransactionAborted | None
+
+
+def begins(reply: "Future[Any]") -> bool:
+    """Whether somebody waits for it: nobody, if it was withdrawn, or refused as the log has failed."""
+    try:
+        return not reply.done() and reply.set_running_or_notify_cancel()
+    except InvalidStateError:
+        return False

@@ -1,0 +1,86 @@
+"""The answers of a worker to what its program asks: epochs are its part's, the rest is about states and commits."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tussock.compute.functions.entities.entities import Cut, Entities
+from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.workers.assignment import Assignment
+from tussock.compute.functions.workers.messages import (
+    AllDone,
+    BeginAt,
+    CutPart,
+    EpochStep,
+    NextCut,
+    StateReads,
+    StateRows,
+    StateWrites,
+)
+from tussock.compute.functions.workers.part import Guard, WorkerPart
+from tussock.compute.functions.workers.state_rows import from_rows, in_parts, to_rows
+from tussock.statestore import StateStore
+from tussock.statestore.base.system import System
+
+__all__ = ["WorkerDesk"]
+
+OPEN_SECONDS = 30.0
+
+
+class WorkerDesk:
+    """For one thread. It reads the store and never writes to it."""
+
+    def __init__(self, operators: Operators, store: StateStore, cache_bytes: int, system: System, guard: Guard) -> None:
+        """`guard` runs a part of a transaction, and may raise `Overdue` in it."""
+        self._operators = operators
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._system = system
+        self._guard = guard
+        self._cut: Iterator[CutPart] = iter(())
+
+    def answer(self, question: Any) -> Any:
+        """Do what is asked; raises what the store says."""
+        if type(question) is EpochStep:
+            return self._part.step(question)
+        if type(question) is NextCut:
+            return self._next_cut(question)
+        if type(question) is StateReads:
+            return self._read(question)
+        if type(question) is StateWrites:
+            return self._write(question)
+        assert isinstance(question, BeginAt)
+        return self._begin(question)
+
+    def _begin(self, at: BeginAt) -> AllDone:
+        self._store.wait_epoch(at.store_epoch, OPEN_SECONDS)
+        self._entities = Entities(self._operators, self._store, self._cache_bytes, keeps_cut=True)
+        assignment = Assignment(self._operators, at.workers)
+        self._part = WorkerPart(self._operators, self._entities, assignment, at.worker, self._system, self._guard)
+        return AllDone()
+
+    def _read(self, reads: StateReads) -> StateRows:
+        self._part.commit(reads.commit)
+        entities = [(reads.operator, key) for key in reads.keys]
+        self._entities.prefetch(entities)
+        states = {entity[1]: self._entities.read(entity) for entity in entities}
+        return StateRows(*to_rows(self._entities.form(reads.operator), states))
+
+    def _write(self, writes: StateWrites) -> AllDone:
+        form = self._entities.form(writes.operator)
+        states: dict[Any, Any] = {**dict.fromkeys(writes.gone), **from_rows(form, writes.rows)}
+        self._entities.apply({(writes.operator, key): state for key, state in states.items()})
+        return AllDone()
+
+    def _next_cut(self, cut: NextCut) -> CutPart:
+        self._part.commit(cut.commit)
+        if cut.is_first:
+            self._store.wait_epoch(cut.store_epoch, OPEN_SECONDS)
+            self._cut = _parts(list(self._entities.cut()))
+        return next(self._cut)
+
+
+def _parts(cuts: Sequence[Cut]) -> Iterator[CutPart]:
+    for cut in cuts:
+        for gone, rows in in_parts(cut.gone, cut.there):
+            yield CutPart(cut.operator, gone, rows, False)
+    yield CutPart(-1, [], b"", True)

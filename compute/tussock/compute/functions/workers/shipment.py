@@ -1,0 +1,140 @@
+"""Sends a program's functions to another process of the same Python, and tells two programs apart.
+
+What a module has under its name is sent by name, as `pickle` does. Functions inside others, and those of the main
+script, are sent as their code; what they use of the main script goes along, as far as it can be pickled.
+"""
+
+import importlib
+import importlib.metadata
+import io
+import marshal
+import pickle
+import sys
+import types
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tussock.compute.functions.program.directory import Operators
+from tussock.statestore import InvalidOption
+
+__all__ = ["fingerprint", "pack_program", "program_version", "unpack_program"]
+
+PROGRAM_BYTES_MAX = 32 << 20
+
+
+def program_version() -> str:
+    """Of Tussock and of Python, as both ends have to be of one."""
+    return f"{importlib.metadata.version('tussock')}, Python {sys.version.split()[0]}"
+
+
+def pack_program(parts: Any, program: str) -> bytes:
+    """Bytes of operators and what goes with them; `InvalidOption` if a function cannot be sent."""
+    sink = io.BytesIO()
+    try:
+        _ProgramPickler(sink, pickle.HIGHEST_PROTOCOL).dump(parts)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise InvalidOption(
+            f"program {program!r}: its functions cannot be sent to workers: {error}; define them in a module, with "
+            "what they use"
+        ) from error
+    data = sink.getvalue()
+    if len(data) > PROGRAM_BYTES_MAX:
+        raise InvalidOption(
+            f"program {program!r}: its functions, with what they use, take {len(data):,} bytes; at most 32 MiB fit"
+        )
+    return data
+
+
+def unpack_program(data: bytes) -> Any:
+    """What `pack_program` was given; raises what importing the program's modules raises."""
+    return pickle.loads(data)  # noqa: S301 - of the program that started this process
+
+
+def fingerprint(operators: Operators) -> str:
+    """A number that a program with the same operators and code has, too; 8 hex digits."""
+    found = 0
+    for operator in operators.all:
+        facts = [operator.name, operator.partitions, str(operator.key_type), str(operator.schema)]
+        for name, function in sorted(operator.functions.items()):
+            facts += [name, function.is_batch, function.touches, *_code_facts(function.code.__code__)]
+        found = zlib.crc32(repr(facts).encode(), found)
+    return f"{found:08x}"
+
+
+def _code_facts(code: types.CodeType) -> Iterator[Any]:
+    yield code.co_code.hex()
+    yield code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code_facts(constant)
+        elif not isinstance(constant, frozenset):
+            yield constant
+
+
+class _ProgramPickler(pickle.Pickler):
+    """By name where there is one, else by value."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How a function is rebuilt; the rest as always."""
+        if not isinstance(obj, types.FunctionType) or _is_named(obj):
+            return NotImplemented
+        code = obj.__code__
+        module = "" if obj.__module__ == "__main__" else obj.__module__
+        used = {} if module else {name: obj.__globals__[name] for name in _names(code) if name in obj.__globals__}
+        state = (
+            used,
+            obj.__defaults__,
+            obj.__kwdefaults__,
+            [_content(cell) for cell in obj.__closure__ or ()],
+            {} if module else {key: value for key, value in obj.__dict__.items() if key != "__wrapped__"},
+        )
+        made = (marshal.dumps(code), module, obj.__name__, len(obj.__closure__ or ()))
+        return _make_function, made, state, None, None, _fill_function
+
+
+def _is_named(function: types.FunctionType) -> bool:
+    if function.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _names(code: types.CodeType) -> set[str]:
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names(constant)
+    return found
+
+
+class _Empty:
+    """What a cell holds that holds nothing."""
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _Empty
+
+
+def _make_function(code: bytes, module: str, name: str, cells: int) -> Callable[..., Any]:
+    names = {"__builtins__": __builtins__, "__name__": "__main__"}
+    if module:
+        names = importlib.import_module(module).__dict__
+    closure = tuple(types.CellType() for _ in range(cells))
+    # Of the same program, as above.
+    return types.FunctionType(marshal.loads(code), names, name, None, closure)  # noqa: S302
+
+
+def _fill_function(function: Any, state: Any) -> None:
+    used, defaults, keywords, contents, attributes = state
+    function.__globals__.update(used)
+    function.__defaults__, function.__kwdefaults__ = defaults, keywords
+    function.__dict__.update(attributes)
+    for cell, content in zip(function.__closure__ or (), contents, strict=True):
+        if content is not _Empty:
+            cell.cell_contents = content

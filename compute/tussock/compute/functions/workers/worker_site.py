@@ -1,0 +1,277 @@
+"""A site of several processes: this one coordinates epochs, and each worker has a part of the entities.
+
+What workers have not cut goes when one of them is lost: then all begin again at the newest commit, and the program
+repeats what came since. Workers never write to the store, so one that is believed to be dead harms nobody.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tussock.compute.applications.deadline import Deadline
+from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.runner import Runner
+from tussock.compute.functions.batches.batch_run import EndedBatch, run_guarded
+from tussock.compute.functions.batches.columns_request import ColumnsRequest
+from tussock.compute.functions.engine import FunctionEngine
+from tussock.compute.functions.entities.entities import Cut
+from tussock.compute.functions.entities.forms import StateForm
+from tussock.compute.functions.epochs.epoch import EndedEpoch
+from tussock.compute.functions.epochs.transaction import FunctionTransaction
+from tussock.compute.functions.errors import TransactionAborted, WorkerFault, WorkerLost
+from tussock.compute.functions.option_checks import check_workers
+from tussock.compute.functions.program.context import Entity
+from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.questions import Look
+from tussock.compute.functions.site import Site, SiteHost, SiteOptions, write_cuts
+from tussock.compute.functions.workers.assignment import Assignment
+from tussock.compute.functions.workers.coordination import EpochCoordination
+from tussock.compute.functions.workers.crew import Crew, WorkerHangs
+from tussock.compute.functions.workers.messages import BeginAt, CutPart, NextCut, Refused, StateReads, StateWrites
+from tussock.compute.functions.workers.state_rows import from_rows, in_parts, table_of
+from tussock.statestore import InvalidOption
+from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["WorkerSite", "change_workers"]
+
+KEYS_AT_ONCE = 10_000
+
+
+class WorkerSite:
+    """All entities in workers, for the thread that runs the program."""
+
+    def __init__(self, program: str, operators: Operators, options: SiteOptions, workers: int) -> None:
+        self._program = program
+        self._operators = operators
+        self._options = options
+        self._workers = workers
+        self._forms = [StateForm(operator) for operator in operators.all]
+        self._crew: Crew | None = None
+        self._deadline: Deadline | None = None
+        self._dirty: list[tuple[int, int, int]] = []
+        """Of each worker what its last step told: entities, bytes, reads of the store."""
+
+    def open(self, delta: Delta, host: SiteHost) -> None:
+        """There are no workers yet: `restore` starts them."""
+        self._delta = delta
+        self._host = host
+        self._deadline = Deadline(delta.system, self._options.timeout, host.hang)
+        self._crew = Crew(self._program, self._operators, self._options, delta.settings)
+        self._crew.change(self._workers, [])
+
+    def restore(self) -> None:
+        """Replace who is lost, and let all begin at the newest commit."""
+        while True:
+            try:
+                self._the_crew.replace_lost()
+                break
+            except ObjectStoreUnavailable as error:
+                self._host.wait_for_store(error)
+        self._begin()
+
+    def hire(self, workers: int) -> Any:
+        """Start those that a later `change` needs; in any thread, as that takes a while."""
+        try:
+            return self._the_crew.hire(max(0, workers - len(self._the_crew)))
+        except WorkerLost as error:
+            raise WorkerFault(f"program {self._program!r}: a worker was lost as it began: {error}") from error
+
+    def dismiss(self, hired: Any) -> None:
+        """End those that were hired and not needed."""
+        self._the_crew.dismiss(hired)
+
+    def change(self, workers: int, hired: Any) -> None:
+        """From now on there are that many workers; all is committed. Entities move to whom they belong to."""
+        self._the_crew.change(workers, hired)
+        self._workers = workers
+        self.restore()
+
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the workers' processes."""
+        return [] if self._crew is None else self._crew.processes
+
+    # --- As a site ---------------------------------------------------------------------------------------------------
+
+    def run_epoch(self, number: int, transactions: Sequence[FunctionTransaction]) -> EndedEpoch:
+        """Run the transactions of an epoch; workers learn what commits with what they are asked next."""
+        options = self._options
+        epoch = EpochCoordination(
+            number,
+            transactions,
+            self._operators,
+            self._assignment,
+            self._host,
+            options.conflicts,
+            lock_phase=options.lock_phase,
+            commits=self._commits,
+        )
+        while epoch.result is None:
+            steps = epoch.steps(self._numbers)
+            for worker in steps:
+                self._numbers[worker] += 1
+            for worker, answer in self._ask(steps).items():
+                self._dirty[worker] = answer.dirty, answer.dirty_bytes, answer.store_reads
+                epoch.take(worker, answer)
+            if epoch.unread:
+                self._host.wait_for_store(ObjectStoreUnavailable(epoch.unread[0]))
+                epoch.read_again()
+            if epoch.asking:
+                self._host.before_call()
+                epoch.permit()
+        return epoch.result
+
+    def run_columns(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
+        """Run a batch function here, on states that workers give, and give them what it wrote."""
+        states = _Fetched(self._forms)
+        states.states = self._fetch(list({one for ones in request.entities.values() for one in ones}))
+        assert self._deadline is not None
+        ended = run_guarded(states, request, self._deadline)
+        if not isinstance(ended, TransactionAborted):
+            self._write(ended.writes)
+        return ended
+
+    def query(self, entity: Entity) -> dict[str, Any] | None:
+        """The newest state of an entity."""
+        stored = self._fetch([entity])[entity]
+        return None if stored is None else self._forms[entity[0]].decode(stored)
+
+    def persist(self) -> None:
+        """Write what is dirty in all workers into the delta: after all have given it, so that a loss leaves nothing."""
+        cuts: list[Cut] = []
+        open_ones = dict.fromkeys(range(self._workers), True)
+        while open_ones:
+            asked = {
+                worker: NextCut(self._take_commits(worker), self._delta.committed_epoch, is_first)
+                for worker, is_first in open_ones.items()
+            }
+            answers: Mapping[int, CutPart] = self._ask(asked)
+            cuts += [
+                Cut(part.operator, part.gone, table_of(part.rows)) for part in answers.values() if part.operator >= 0
+            ]
+            open_ones = {worker: False for worker, part in answers.items() if not part.is_last}
+        self._dirty = [(0, 0, reads) for _, _, reads in self._dirty]
+        write_cuts(self._delta, self._operators, cuts)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts."""
+        return {
+            "dirty": sum(dirty for dirty, _, _ in self._dirty),
+            "store_reads": sum(reads for _, _, reads in self._dirty),
+            "workers": self._workers,
+        }
+
+    @property
+    def dirty_bytes(self) -> int:
+        """What the next commit writes, about."""
+        return sum(nbytes for _, nbytes, _ in self._dirty)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._deadline is not None:
+            self._deadline.stop()
+        if self._crew is not None:
+            self._crew.close()
+
+    # --- Within ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _the_crew(self) -> Crew:
+        assert self._crew is not None
+        return self._crew
+
+    def _begin(self) -> None:
+        """All forget what they have."""
+        self._assignment = Assignment(self._operators, self._workers)
+        self._numbers = [0] * self._workers
+        self._commits: list[list[int]] = [[] for _ in range(self._workers)]
+        """What workers have to be told with the next message."""
+        self._dirty = [(0, 0, 0)] * self._workers
+        store_epoch = self._delta.committed_epoch
+        self._ask({worker: BeginAt(store_epoch, worker, self._workers) for worker in range(self._workers)})
+
+    def _ask(self, questions: Mapping[int, Any]) -> dict[int, Any]:
+        try:
+            answers = self._the_crew.ask(questions)
+            while away := {at: one for at, one in answers.items() if isinstance(one, Refused)}:
+                self._host.wait_for_store(ObjectStoreUnavailable(next(iter(away.values())).why))
+                answers.update(self._the_crew.ask({at: questions[at] for at in away}))
+            return answers
+        except WorkerHangs:
+            self._host.hang()
+            raise ApplicationStopped(f"program {self._program!r}: a function in a worker cannot be stopped") from None
+
+    def _take_commits(self, worker: int) -> list[int]:
+        found, self._commits[worker] = self._commits[worker], []
+        return found
+
+    def _by_home(self, entities: Sequence[Entity]) -> dict[int, dict[int, list[Any]]]:
+        """Keys by worker and operator."""
+        found: dict[int, dict[int, list[Any]]] = {}
+        for entity in entities:
+            keys = found.setdefault(self._assignment.home(entity), {})
+            keys.setdefault(entity[0], []).append(entity[1])
+        return found
+
+    def _fetch(self, entities: Sequence[Entity]) -> dict[Entity, Any]:
+        """The stored forms of states, and `None` for those that are not there."""
+        states: dict[Entity, Any] = dict.fromkeys(entities)
+        left = self._by_home(entities)
+        while left:
+            asked = {}
+            for worker, keys in left.items():
+                operator = next(iter(keys))
+                asked[worker] = StateReads(self._take_commits(worker), operator, keys[operator][:KEYS_AT_ONCE])
+            for worker, rows in self._ask(asked).items():
+                operator = asked[worker].operator
+                found = from_rows(self._forms[operator], rows.rows)
+                states.update({(operator, key): stored for key, stored in found.items()})
+                _drop(left, worker, operator, rows.done)
+        return states
+
+    def _write(self, writes: Mapping[Entity, Any]) -> None:
+        for worker, operators in self._by_home(list(writes)).items():
+            for operator, keys in operators.items():
+                gone = [key for key in keys if writes[operator, key] is None]
+                there = {key: writes[operator, key] for key in keys if writes[operator, key] is not None}
+                for part, rows in in_parts(gone, self._forms[operator].table(there) if there else None):
+                    self._ask({worker: StateWrites(operator, part, rows)})
+
+
+def change_workers(program: str, runner: Runner, engine: FunctionEngine, site: Site, workers: int) -> None:
+    """Return when that many have the entities; what the program runs waits for the commit and the move only."""
+    check_workers(workers, 1, f"program {program!r}")
+    if not isinstance(site, WorkerSite):
+        raise InvalidOption(f"program {program!r} runs in this process: start it with workers=1 or more to scale it")
+    hired = site.hire(workers)
+    try:
+        runner.submit(Look(lambda: engine.move(lambda: site.change(workers, hired))), is_look=True).result()
+    finally:
+        site.dismiss(hired)
+
+
+class _Fetched:
+    """States that were fetched, for a batch function."""
+
+    def __init__(self, forms: Sequence[StateForm]) -> None:
+        self._forms = forms
+        self.states: dict[Entity, Any] = {}
+
+    def read(self, entity: Entity) -> Any:
+        """The stored form of a state, or `None`."""
+        return self.states[entity]
+
+    def form(self, operator: int) -> StateForm:
+        """How states of an operator are stored."""
+        return self._forms[operator]
+
+
+def _drop(left: dict[int, dict[int, list[Any]]], worker: int, operator: int, done: int) -> None:
+    """These have come."""
+    rest = left[worker][operator][done:]
+    if rest:
+        left[worker][operator] = rest
+        return
+    del left[worker][operator]
+    if not left[worker]:
+        del left[worker]

@@ -1,0 +1,81 @@
+"""What is decided without I/O: homes of entities, the order of losers, and what has been sent."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from support.functions.accounts import accounts, cells
+from tussock.compute import functions as fn
+from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.workers.assignment import Assignment, homes
+from tussock.compute.functions.workers.locks import LockQueue
+from tussock.compute.functions.workers.shipment import fingerprint, pack_program, unpack_program
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 4, 17, 256])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
+def test_each_worker_has_a_range_of_partitions(partitions: int, workers: int) -> None:
+    """All virtual nodes of a partition are with one worker, and workers differ by one partition at most."""
+    found = homes(partitions, workers, 0)
+    by_partition = {vnode * partitions // 256: worker for vnode, worker in enumerate(found)}
+    assert all(found[vnode] == by_partition[vnode * partitions // 256] for vnode in range(256))
+    assert all(0 <= worker < workers for worker in found)
+    shares = Counter(by_partition.values())
+    assert max(shares.values()) - min((shares[worker] for worker in range(workers)), default=0) <= 1
+    if partitions >= workers:
+        assert all(before <= after for before, after in pairwise(found))
+
+
+def test_small_operators_are_not_all_on_the_first_worker() -> None:
+    """Each begins one worker further."""
+    operators = Operators([fn.Operator(name) for name in ("a", "b", "c")])
+    assignment = Assignment(operators, 3)
+    assert [assignment.home((number, "any")) for number in range(3)] == [0, 1, 2]
+
+
+def test_keys_of_all_types_have_a_home() -> None:
+    """The same one at each call, whatever runs."""
+    assignment = Assignment(Operators([fn.Operator("a", 256)]), 64)
+    keys = ["", "é", 0, -5, 1 << 62, b"", b"\xff"]
+    assert [assignment.home((0, key)) for key in keys] == [assignment.home((0, key)) for key in keys]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_losers_run_behind_those_with_whom_they_share(seed: int) -> None:
+    """Each begins when all lower ones that write what it touches, or touch what it writes, have ended; no later."""
+    chance = random.Random(seed)
+    wants = [
+        (set(chance.choices(range(12), k=chance.randint(0, 3))), set(chance.choices(range(12), k=chance.randint(0, 2))))
+        for _ in range(25)
+    ]
+    before = {
+        at: {
+            other
+            for other in range(at)
+            if wants[other][1] & (wants[at][0] | wants[at][1]) or wants[at][1] & wants[other][0]
+        }
+        for at in range(25)
+    }
+    queue = LockQueue(wants)
+    ready, ended = queue.free(), set[int]()
+    while ready:
+        assert all(before[at] <= ended for at in ready)
+        one = ready.pop(chance.randrange(len(ready)))
+        ended.add(one)
+        released = queue.release(one)
+        assert set(released) == {at for at in range(25) if at not in ended and at not in ready and before[at] <= ended}
+        ready += released
+    assert len(ended) == 25
+
+
+def test_a_program_that_was_sent_is_the_same() -> None:
+    """Functions inside functions go as their code; another code, or another schema, is told apart."""
+    sent = unpack_program(pack_program([accounts(), cells()], "p"))
+    own, other = Operators([accounts(), cells()]), Operators(sent)
+    assert fingerprint(own) == fingerprint(other)
+    assert fingerprint(own) != fingerprint(Operators([accounts()]))
+    changed = cells()
+    changed.partitions = 5
+    assert fingerprint(own) != fingerprint(Operators([accounts(), changed]))
