@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.progress import APPLICATIONS
-from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
