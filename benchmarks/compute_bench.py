@@ -14,40 +14,15 @@ It does not show: many connections (SQLite writes one transaction at a time), a 
 processes.
 """
 
-import argparse
-import datetime
-import json
 import os
-import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import report
 from run import say
+from samples import Figure, keep, line, measure, options_of, print_table, sample
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 VOTES = 20_000
-ROUNDS = 5
-
-Sample = dict[str, Any]
-
-
-class Figure(NamedTuple):
-    """One line of the table: two cases of `cases`_cases.py, and what is wanted of their ratio."""
-
-    title: str
-    cases: str
-    ours: str
-    theirs: str
-    times: float = 1
-    """Measured with that many times the number of votes."""
-    wanted: float | None = None
-
 
 FIGURES = (
     Figure("a vote a batch, 64 clients", "voter", "tussock_votes", "sqlite_votes", wanted=3),
@@ -69,52 +44,14 @@ class Alone(NamedTuple):
 
 
 ALONE = (
-    Alone("recovery of 100,000 batches of one row, the most that a log has", "recovery", 100_000),
+    Alone("recovery of 200,000 batches of one row, the most that a log has", "recovery", 200_000),
     Alone("recovery after a million batches, a commit each second", "recovery_after", 1_000_000),
     Alone("20 M keys, a cache of 256 MiB: 100,000 batches of one row", "large_state", 20_000_000),
 )
 
 
-def sample(cases: str, case: str, scratch: Path, rows: int) -> Sample:
-    """Run one case in a new process, in an empty folder."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{case}-", dir=scratch))
-    command = [sys.executable, str(HERE / "measure.py"), cases, case, str(folder), str(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    shutil.rmtree(folder)
-    if done.returncode:
-        raise SystemExit(f"{case} failed with code {done.returncode}:\n{done.stderr}")
-    answer: Sample = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-def measure(figure: Figure, scratch: Path, rows: int, rounds: int) -> list[dict[str, Sample]]:
-    """Per round the sample of each side."""
-    found = []
-    for number in range(rounds):
-        say(f"{figure.title}, {rows:,}, round {number + 1}")
-        sides = [figure.ours, figure.theirs]
-        order = sides if number % 2 == 0 else sides[::-1]
-        found.append({case: sample(figure.cases, case, scratch, rows) for case in order})
-    return found
-
-
-def line(figure: Figure, rounds: list[dict[str, Sample]]) -> str:
-    """The figure as a line of Markdown."""
-    ratios = [one[figure.ours]["rate"] / one[figure.theirs]["rate"] for one in rounds]
-    ours, theirs = (statistics.median(one[case]["rate"] for one in rounds) for case in (figure.ours, figure.theirs))
-    ratio = statistics.median(ratios)
-    wanted = "" if figure.wanted is None else f"{figure.wanted:g}x {'reached' if ratio >= figure.wanted else 'MISSED'}"
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return f"| {figure.title} | {ours:,.0f} | {theirs:,.0f} | **{ratio:.2f}x** | {spread} | {wanted} |"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="lines whose titles have this word")
-    parser.add_argument("--votes", type=int, default=VOTES, help="of the figures with a vote a batch")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--folder", type=Path, help="a place on the disk to measure; otherwise that of temporary files")
-    options = parser.parse_args()
+    options = options_of(__doc__, "votes", VOTES, "of the figures with a vote a batch")
     load = os.getloadavg()[0]
     share = min(options.votes / VOTES, 1)
     with tempfile.TemporaryDirectory(prefix="tussock-compute-", dir=options.folder) as scratch:
@@ -128,26 +65,19 @@ def main() -> None:
             if options.only in one.title:
                 say(one.title)
                 alone[one] = sample("recovery", one.case, Path(scratch), int(one.rows * share))
-    now = datetime.datetime.now(datetime.UTC)
-    RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"compute-{now:%Y%m%d-%H%M%S}.json"
-    kept = {
-        "at": now.isoformat(),
-        "machine": report.machine(),
-        "load": [load, os.getloadavg()[0]],
-        "votes": options.votes,
-        "rounds": {figure.title: rounds for figure, rounds in results.items()},
-        "alone": {one.title: found for one, found in alone.items()},
-    }
-    target.write_text(json.dumps(kept, indent=1))
-    print(f"\nLoad average {load:.1f} at the start, {kept['load'][1]:.1f} at the end; samples in {target}\n")
-    print("| figure | Tussock, a second | SQLite, a second | ratio | spread | wanted |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for figure, rounds in results.items():
-        print(line(figure, rounds))
-    print("\n| alone | |\n| --- | --- |")
-    for one, found in alone.items():
-        print(f"| {one.title} | " + ", ".join(f"{name} {value:,}" for name, value in found.items()) + " |")
+    keep(
+        "compute",
+        load,
+        votes=options.votes,
+        rounds={figure.title: rounds for figure, rounds in results.items()},
+        alone={one.title: found for one, found in alone.items()},
+    )
+    if results:
+        head = "figure | Tussock, a second | SQLite, a second | ratio | spread | wanted"
+        print_table(head, [line(figure, rounds) for figure, rounds in results.items()])
+    if alone:
+        figures = {one: ", ".join(f"{name} {value:,}" for name, value in found.items()) for one, found in alone.items()}
+        print_table("alone | ", [f"| {one.title} | {shown} |" for one, shown in figures.items()])
 
 
 if __name__ == "__main__":

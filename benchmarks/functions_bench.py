@@ -3,30 +3,25 @@
     python benchmarks/functions_bench.py [--only WORD] [--requests N] [--rounds N] [--folder FOLDER]
 
 The workloads are those of `examples/functions`; a reply leaves when its epoch's record is synced to a file. Every
-sample is a new process, which compares each reply and all tables with the workload's checker. Of a pair of cases, each
-round measures both directly after the other, and the first one by turns; the ratio is taken within the round. The
-highest rate is that of an open loop: requests come at a rate whether or not replies do, and the largest of `RATES`
-below which 99 % of the replies take less than `LATENCY_MS` counts. All samples go to `benchmarks/results/` as JSON.
+sample is a new process, which compares each reply and all tables with the workload's checker; `samples.py` says how
+pairs are measured. The highest rate is that of an open loop: requests come at a rate whether or not replies do, and the
+largest of `RATES` below which 99 % of the replies take less than `LATENCY_MS` counts. All samples go to
+`benchmarks/results/` as JSON.
 
 It does not show: clients in other processes, a bucket on S3, or several processes that share the work. What Styx
 publishes was measured on other processors, with Kafka replicated three times.
 """
 
-import argparse
-import datetime
-import json
 import os
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import report
-from compute_bench import RESULTS, Figure, Sample, line, measure, sample
 from run import say
+from samples import Figure, Sample, keep, line, measure, options_of, print_table, sample
 
 REQUESTS = 50_000
-ROUNDS = 5
 LATENCY_MS = 100
 RATES = (1, 2, 4, 6, 8, 10, 12.5, 15, 17.5, 20, 22.5, 25, 30, 35, 40)
 """Thousands of requests a second."""
@@ -104,19 +99,19 @@ def print_tables(
 ) -> None:
     """Everything that was measured."""
     if workloads:
-        print("| workload | a second | spread | ms, half / 99 % | us busy | Styx | Styx, a core of 112 | wanted |")
-        print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-        print("\n".join(workload_line(one, rounds) for one, rounds in workloads.items()))
+        head = "workload | a second | spread | ms, half / 99 % | us busy | Styx | Styx, a core of 112 | wanted"
+        print_table(head, [workload_line(one, rounds) for one, rounds in workloads.items()])
         print("\nWhere Styx runs on one core a worker, it publishes 3,300 transfers over partitions a second and core.")
     if rates:
-        print("\n| offered, a second | ms, half | ms, 99 % | held |\n| ---: | ---: | ---: | --- |")
-        for one in rates:
-            print(f"| {one['offered']:,} | {one.get('p50_ms')} | {one.get('p99_ms')} | {one['is_held']} |")
+        lines = [
+            f"| {one['offered']:,} | {one.get('p50_ms')} | {one.get('p99_ms')} | {one['is_held']} |" for one in rates
+        ]
+        print_table("offered, a second | ms, half | ms, 99 % | held", lines)
         held = max((one["offered"] for one in rates if one["is_held"]), default=0)
         print(f"\nThe highest rate that is held: {held:,} a second; 20,000 wanted")
     if pairs:
-        print("\n| figure | first | second | ratio | spread | wanted |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-        print("\n".join(line(figure, rounds) for figure, rounds in pairs.items()))
+        lines = [line(figure, rounds) for figure, rounds in pairs.items()]
+        print_table("figure | first | second | ratio | spread | wanted", lines)
     for keys, samples in recoveries.items():
         seconds = [one["seconds"] for one in samples]
         print(
@@ -127,12 +122,7 @@ def print_tables(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="lines whose titles have this word")
-    parser.add_argument("--requests", type=int, default=REQUESTS, help="of a sample of transfers")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--folder", type=Path, help="a place on the disk to measure; otherwise that of temporary files")
-    options = parser.parse_args()
+    options = options_of(__doc__, "requests", REQUESTS, "of a sample of transfers")
     load = os.getloadavg()[0]
     workloads: dict[Workload, list[Sample]] = {}
     recoveries: dict[int, list[Sample]] = {}
@@ -154,21 +144,15 @@ def main() -> None:
             if options.only in pair.title
         }
         rates = highest(scratch) if options.only in HIGHEST else []
-    now = datetime.datetime.now(datetime.UTC)
-    RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"functions-{now:%Y%m%d-%H%M%S}.json"
-    kept: dict[str, Any] = {
-        "at": now.isoformat(),
-        "machine": report.machine(),
-        "load": [load, os.getloadavg()[0]],
-        "requests": options.requests,
-        "workloads": {one.title: rounds for one, rounds in workloads.items()},
-        "pairs": {pair.title: rounds for pair, rounds in pairs.items()},
-        "rates": rates,
-        "recoveries": recoveries,
-    }
-    target.write_text(json.dumps(kept, indent=1))
-    print(f"\nLoad average {load:.1f} at the start, {kept['load'][1]:.1f} at the end; samples in {target}\n")
+    keep(
+        "functions",
+        load,
+        requests=options.requests,
+        workloads={one.title: rounds for one, rounds in workloads.items()},
+        pairs={pair.title: rounds for pair, rounds in pairs.items()},
+        rates=rates,
+        recoveries=recoveries,
+    )
     print_tables(workloads, pairs, rates, recoveries)
 
 

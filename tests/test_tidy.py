@@ -16,6 +16,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,7 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("time", "compute/tussock/compute/functions/program/context.py"): "a class only, for a type",
     ("time", "compute/tussock/compute/procedures/partitions/group_draws.py"): "a class only; its bits are a hash",
     ("time", "compute/tussock/compute/procedures/context.py"): "the same class, as a type",
+    ("constant", "tests/support/inside.py"): "sizes that no parameter can be for, each with its reason",
     ("reach", "tests/support/inside.py"): "the one place where tests reach inside: each reach has a name and a reason",
     ("reach", "tests/simulation/planted.py"): "it plants bugs in single functions, and most of these are private",
 }
@@ -180,6 +182,41 @@ def reaches(tree: ast.Module, private: set[str]) -> list[str]:
     return found
 
 
+def patched_constants(tree: ast.Module) -> list[str]:
+    """Where a test's file replaces a constant of the product, by `setattr` or by an assignment.
+
+    The name of a constant is in capitals; one that is computed may be any.
+    """
+    product = {name for name, origin in imported_names(tree) if origin.startswith("tussock.")}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [
+                f"line {node.lineno}: {one.attr}"
+                for one in targets
+                if isinstance(one, ast.Attribute)
+                and isinstance(one.value, ast.Name)
+                and one.value.id in product
+                and _is_constant(one.attr)
+            ]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setattr":
+            first, second = [*node.args, None, None][:2]
+            if isinstance(first, ast.Constant) and str(first.value).startswith("tussock."):
+                name: str | None = str(first.value).rpartition(".")[2]
+            elif isinstance(first, ast.Name) and first.id in product:
+                name = str(second.value) if isinstance(second, ast.Constant) else None
+            else:
+                continue
+            if name is None or _is_constant(name):
+                found.append(f"line {node.lineno}: {name or 'a computed name'}")
+    return found
+
+
+def _is_constant(name: str) -> bool:
+    return name.isupper()
+
+
 def tracked_files() -> list[Path]:
     """The files that git tracks and that are still there."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True)
@@ -230,14 +267,60 @@ def test_class_names_are_unique() -> None:
     assert not found, "\n".join(["find another noun for the less public one:", *found])
 
 
-def test_the_picture_of_the_rooms_matches_the_imports() -> None:
-    """`docs/architecture.md` shows the imports that `scripts/rooms.py` finds."""
+def rooms_script() -> Any:
+    """The module of `scripts/rooms.py`."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "scripts/rooms.py")
     assert spec is not None
     assert spec.loader is not None
     rooms = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rooms)
+    return rooms
+
+
+def rooms_below(drawing: list[str]) -> dict[str, set[str]]:
+    """Of boxes drawn with `+`, `-` and `|`, each with a room's name in its corner: the rooms that each stands on.
+
+    Also those below these, down to the ground.
+    """
+    width = max(map(len, drawing))
+    grid = [line.ljust(width, "|") for line in drawing]
+    owners: dict[tuple[int, int], str] = {}
+    for row, line in enumerate(grid):
+        for found in re.finditer(rf"\| ({'|'.join(ROOMS)}) ", line):
+            corners = [(row, found.start(1))]
+            while corners:
+                at = corners.pop()
+                if at in owners or not 0 <= at[0] < len(grid) or grid[at[0]][at[1]] in "+-|":
+                    continue
+                owners[at] = found[1]
+                corners += [(at[0] + down, at[1] + right) for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))]
+    below: dict[str, set[str]] = {name: set() for name in owners.values()}
+    for (row, column), name in owners.items():
+        below[name] |= {owners[at, column] for at in range(row, len(grid)) if (at, column) in owners} - {name}
+    for _ in below:
+        below = {name: those.union(*(below[one] for one in those)) for name, those in below.items()}
+    return below
+
+
+def test_the_pictures_of_the_rooms_match_the_imports() -> None:
+    """`docs/architecture.md` and `README.md` show the imports that `scripts/rooms.py` finds."""
+    rooms = rooms_script()
     assert rooms.picture() in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    borders = [number for number, line in enumerate(lines) if line.startswith("  +-")]
+    assert rooms_below(lines[borders[0] : borders[-1] + 1]) == rooms.arrows()
+
+
+def test_a_box_stands_on_all_that_is_below_it() -> None:
+    """Directly or not, and on as many boxes as it is wide."""
+    drawing = [
+        "+-----------------+",
+        "| cli             |",
+        "+---------+-------+",
+        "| compute | meta  |",
+        "+---------+-------+",
+    ]
+    assert rooms_below(drawing) == {"cli": {"compute", "meta"}, "compute": set(), "meta": set()}
 
 
 def test_named_files_exist() -> None:
@@ -368,6 +451,37 @@ def test_reach_spares_names_of_the_tests() -> None:
     """Private names of a test's own classes, of other packages, and the methods of named tuples are allowed."""
     code = "class Fake:\n    def look(self):\n        return self._core, Fake._core, os._exit(0), row._replace(a=1)"
     assert reaches(ast.parse(code), {"_core"}) == []
+
+
+def test_tests_patch_no_constants() -> None:
+    """What a test shrinks is a field of a record of limits, or a parameter: then any room of the house can set it."""
+    found = {relative(path): patched_constants(parse(path)) for path in python_files("tests", "benchmarks", "examples")}
+    instead = "make it a field of `Limits`, `LogLimits` or `ApplicationLimits`, or a parameter"
+    assert_only_exempt("constant", {path: f"{', '.join(lines)}: {instead}" for path, lines in found.items() if lines})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tussock.meta import log\nmonkeypatch.setattr(log, 'ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nmonkeypatch.setattr(log, '_ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nmonkeypatch.setattr(log, name, 3)",
+        "import tussock.meta as meta\nsetattr(meta, 'ATTEMPTS_MAX', 3)",
+        "monkeypatch.setattr('tussock.meta.log.ATTEMPTS_MAX', 3)",
+        "from tussock.meta import log\nlog.ATTEMPTS_MAX = 3",
+    ],
+)
+def test_patched_constant_is_found_in_any_form(code: str) -> None:
+    """By name, by path, computed, or by an assignment."""
+    assert len(patched_constants(ast.parse(code))) == 1
+
+
+def test_patched_constant_spares_others() -> None:
+    """Functions of the product, constants of the tests and of other packages, and fields of what a test has made."""
+    code = (
+        "from tussock.meta import log\nmonkeypatch.setattr(log, 'replay', 3)\nown.ATTEMPTS_MAX = 3\nsetattr(os, 'X', 1)"
+    )
+    assert patched_constants(ast.parse(code)) == []
 
 
 _ENTRANCES = ("__init__.py", "__main__.py")

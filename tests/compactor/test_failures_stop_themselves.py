@@ -1,6 +1,7 @@
 """One thing that fails stops only itself: a damaged SST, a failing vacuum, a process that was killed at its work."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from msgspec.structs import replace
 from support import inside
 from support.store.stores import TickingSystem, open_on, sst_objects
 from support.store.versions import ModelBucket
-from tussock.compactor import embedded
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import data_path
 
 MANY = 24
@@ -227,11 +229,22 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     assert sst_objects(bucket) == uploaded
 
 
-def test_compact_continues_as_soon_as_the_blocking_task_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+class _PatientCondition(threading.Condition):
+    """Waits for what is to come, and never for the end of a pause."""
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        return super().wait_for(predicate, None if timeout is None else max(timeout, 10 * SOON))
+
+
+class _PatientSystem(RealSystem):
+    def condition(self) -> Any:
+        return _PatientCondition()
+
+
+def test_compact_continues_as_soon_as_the_blocking_task_ends() -> None:
     """Once it slept up to a second at a time although the task, which ran in the same process, had long ended."""
-    monkeypatch.setattr(embedded, "BUSY_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(embedded, "BUSY_PAUSE_SECONDS_MAX", 600.0)
-    with connect("memory://", compaction=False) as store:
+    system = _PatientSystem()
+    with open_on(open_bucket("memory://"), system) as store:
         backend: Any = inside.backend(store)
         backend.meta.config = PickerConfig(l0_merge_min=2)
         store.create_table("kv")

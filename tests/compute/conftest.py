@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import connect
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.object_store import ObjectStore
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +57,9 @@ def store(url: str) -> Iterator[StateStore]:
             "t", schema=pa.schema([("id", pa.int64()), ("v", pa.string()), ("x", pa.float64())]), primary_key=["id"]
         )
         yield opened
+
+
+@pytest.fixture
+def bucket() -> ObjectStore:
+    """A bucket in memory, on which stores are opened one after the other."""
+    return open_bucket("memory://")

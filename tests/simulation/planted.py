@@ -16,8 +16,8 @@ from tussock.compactor import executor, retention
 from tussock.meta.client import backend, follower
 from tussock.meta.compaction import claims
 from tussock.meta.log import bucket_clock as clock
-from tussock.meta.log import group_commit as grouping
 from tussock.meta.log import log, recovery, truncation
+from tussock.meta.log.appends import drafts
 from tussock.meta.retention import pins, vacuum
 from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
@@ -103,7 +103,7 @@ BUGS = [
     Bug(
         "SSTs of two commits in one place",
         "a group's second commit is said to lie where the first one does",
-        grouping.plan_entry,
+        drafts.plan_entry,
         "end += sum(map(len, brought))",
         "pass",
         seed=48,

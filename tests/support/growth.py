@@ -11,14 +11,16 @@ FLOOR_SECONDS = 0.002
 
 
 def cost_ratio(work: Callable[[T], object], few: T, many: T) -> float:
-    """How many times as long the work takes with `many`: the shortest of a few runs, since others make one longer."""
-    return _least_seconds(work, many) / max(_least_seconds(work, few), FLOOR_SECONDS)
+    """How many times as much processor time of this thread the work takes with `many`.
+
+    The least of a few runs counts, in turn with few and with many: what else the machine does slows all of them down.
+    """
+    pairs = [(_seconds(work, few), _seconds(work, many)) for _ in range(TRIES)]
+    least_few, least_many = (min(side) for side in zip(*pairs, strict=True))
+    return least_many / max(least_few, FLOOR_SECONDS)
 
 
-def _least_seconds(work: Callable[[T], object], size: T) -> float:
-    took = []
-    for _ in range(TRIES):
-        began = time.perf_counter()
-        work(size)
-        took.append(time.perf_counter() - began)
-    return min(took)
+def _seconds(work: Callable[[T], object], size: T) -> float:
+    began = time.thread_time()
+    work(size)
+    return time.thread_time() - began

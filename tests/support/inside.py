@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from support.store.stores import InlineExecutor
-from tussock.meta.log.group_commit import CallQueue
+from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.sst import lookup_many
 
 # --- An open store ----------------------------------------------------------------------------------------------------
 
@@ -362,6 +363,24 @@ def release_cursor(reader: Any) -> None:
 def forget_stream_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next listener count from zero: a process counts all its streams together until it ends."""
     monkeypatch.setattr("tussock.compute.spark.batches.listener._shared", None)
+
+
+# --- Sizes that are no limits -----------------------------------------------------------------------------------------
+
+
+def look_up_in_other_ways(monkeypatch: pytest.MonkeyPatch, choose: Callable[[int], int]) -> None:
+    """Let other numbers of keys decide between the ways of one look-up of many keys, whose results are the same.
+
+    A parameter for each would cost every look-up something, and nobody but the test that compares them could use it.
+    """
+    ways = ("_AS_SINGLE_GETS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "FEW_KEYS", "_HASHED_TOGETHER")
+    for way in ways:
+        monkeypatch.setattr(lookup_many, way, choose(getattr(lookup_many, way)))
+
+
+def shrink_arrow_arrays(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Let Arrow's arrays hold that many bytes for keys: their 2 GiB are a fact of Arrow, and take too long to fill."""
+    monkeypatch.setattr("tussock.statestore.keys.codecs.ARROW_BYTES_MAX", nbytes)
 
 
 # --- What may not grow ------------------------------------------------------------------------------------------------

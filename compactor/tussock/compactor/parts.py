@@ -15,7 +15,7 @@ from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.sst.reader import Sstables
 
-__all__ = ["PART_BYTES", "TaskPart", "borders", "cut"]
+__all__ = ["PART_BYTES", "PART_BYTES_MIN", "TaskPart", "borders", "cut"]
 
 PART_BYTES = 128 << 20
 """Input of a part, where there are parts enough. Small enough that a slot which is needed elsewhere is free soon, and
@@ -40,14 +40,21 @@ class TaskPart(msgspec.Struct, frozen=True, kw_only=True):
     """The garbage horizon when the task was handed out: ids of outputs are minted above it."""
 
 
-def cut(sstables: Sstables, spec: TableSpec, task: CompactionTask, gc_horizon: str, slots: int) -> list[TaskPart]:
+def cut(
+    sstables: Sstables,
+    spec: TableSpec,
+    task: CompactionTask,
+    gc_horizon: str,
+    slots: int,
+    part_bytes_min: int = PART_BYTES_MIN,
+) -> list[TaskPart]:
     """The parts of a task for that many slots, by key ascending; one part if more are not worth it.
 
     Reads the metas of the inputs, if they are few.
     """
     size = total_bytes(task.ssts())
     count = max(-(-size // PART_BYTES), slots)
-    count = max(min(count, size // PART_BYTES_MIN, PARTS_MAX), 1)
+    count = max(min(count, size // part_bytes_min, PARTS_MAX), 1)
     if slots == 1:
         count = 1
     keys: list[bytes | None] = [None, *borders(sstables, task, count), None]

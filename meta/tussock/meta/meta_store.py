@@ -18,8 +18,8 @@ from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
 from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.log.log import BASE_EVERY, VersionLog
-from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
 from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin

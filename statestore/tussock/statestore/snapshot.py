@@ -99,8 +99,8 @@ class Snapshot:
         """The table that had the name when the snapshot was taken; `TableNotFound` if there was none.
 
         One that was dropped since, or whose name another one has now, is read as it was. In a snapshot of an epoch that
-        was asked for by its number that is so while an older snapshot keeps the table, too. `uploaded`: as in
-        `StateStore.table`.
+        was asked for by its number that is so until vacuum takes the table, unless an older snapshot keeps it.
+        `uploaded`: as in `StateStore.table`.
         """
         check_table(name)
         self._parts.lifetime.check_usable()

@@ -1,4 +1,4 @@
-"""`tussock call` of a node of functions."""
+"""`tussock call` and `tussock status` of a node of functions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,3 +40,26 @@ def test_call_says_what_is_wrong(node: ServeProcess, tussock: Tussock) -> None:
         ran = tussock("call", at, *arguments)
         assert (ran.code, ran.out) == (code, "")
         assert text in " ".join(ran.err.split())
+
+
+def test_status_shows_operators_and_transactions(node: ServeProcess, tussock: Tussock) -> None:
+    """Story: of a program of functions it showed the counts of all applications, and that there are no calls."""
+    at = node.address
+    assert tussock("call", at, "account", "p1", "transfer", "p2", "10").code == 0
+    assert tussock("call", at, "purse", "5", "fill", "3").code == 0
+    assert tussock("call", at, "account", "p1", "transfer", "p2", "1000").code == 1
+    shown = tussock("status", at)
+    assert shown.code == 0
+    told = " ".join(shown.out.split())
+    for text in (
+        "application bank",
+        "state running",
+        "transactions 2 without locks, 0 with locks, 1 aborted; 0 wait for the next epoch",
+        "purse int64 1 coins fill, give",
+        "lock-free account.transfer p1 2",
+        "lock-free purse.fill 5 1",
+        "aborted account.transfer p1",
+        "not enough credit: p1",
+    ):
+        assert text in told
+    assert tussock("status", at, "--json").json()["transactions"][0]["phase"] == "lock-free"

@@ -12,7 +12,6 @@ from support.service.compactions import CompactCall
 from support.service.compactors import start_compactor
 from support.service.platforms import Platform, Replica
 from support.waiting import WAIT_SECONDS, eventually
-from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import Slot, SlotCrashed
@@ -23,6 +22,7 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.version.version import CompactionTask
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import SstInfo, data_object
@@ -83,14 +83,14 @@ class Bench:
         self.gates: list[Gate] = []
         self.nodes: list[CompactorNode] = []
 
-    def node(self, name: str = "n1", slots: int = 1, *, gated: bool = False) -> CompactorNode:
+    def node(self, name: str = "n1", slots: int = 1, *, gated: bool = False, **options: int) -> CompactorNode:
         def wrap(slot: Slot) -> Slot:
             if not gated:
                 return slot
             self.gates.append(Gate(slot))
             return self.gates[-1]
 
-        self.nodes.append(start_compactor(self.platform.url, slots=slots, name=name, wrap=wrap))
+        self.nodes.append(start_compactor(self.platform.url, slots=slots, name=name, wrap=wrap, **options))
         return self.nodes[-1]
 
     def commit(self, times: int = 4, rows: int = 100, table: str = "kv") -> None:
@@ -163,11 +163,10 @@ def test_a_manual_compaction_leaves_one_run_and_returns_then(make: Callable[...,
     assert sum(sst.rows for sst in bench.store.version().find_table("kv").levels.ssts()) == 100
 
 
-def test_one_task_uses_all_slots(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_task_uses_all_slots(make: Callable[..., Bench]) -> None:
     """It is cut by key range; the outputs of all parts together are one sorted run."""
-    monkeypatch.setattr(parts, "PART_BYTES_MIN", 1000)
     bench = make()
-    bench.node(slots=3, gated=True)
+    bench.node(slots=3, gated=True, part_bytes_min=1000)
     bench.commit(4, rows=20_000)
     before = bench.rows()
     asked = bench.ask()
@@ -183,15 +182,13 @@ def test_one_task_uses_all_slots(make: Callable[..., Bench], monkeypatch: pytest
     assert (bench.runs(), bench.rows()) == (1, before)
 
 
-def test_without_a_compactor_a_manual_compaction_says_so(
-    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compactor_a_manual_compaction_says_so(make: Callable[..., Bench]) -> None:
     """The error comes after a while and says what to start."""
-    monkeypatch.setattr("tussock.meta.client.backend.NO_COMPACTOR_SECONDS_MAX", 0.5)
     bench = make()
     bench.commit(2)
+    hasty = bench.platform.connect(retention=0, limits=Limits(compactor_seconds=1))
     with pytest.raises(WaitTimeout, match=r"0 compactors are connected.*tussock compactor"):
-        bench.store.compact("kv")
+        hasty.compact("kv")
 
 
 def test_scaling_while_running(make: Callable[..., Bench]) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from support import inside
 from support.models.change_history import Change, History, changes_in
 from support.service.platforms import QUIET, Platform
 from support.spark.change_query import Query
-from tussock.compute.spark.changes import stream
 from tussock.compute.spark.options.options import parse_changes
 from tussock.compute.spark.reads.connections import close_stores, working_store
 from tussock.compute.spark.source import TussockDataSource
@@ -193,9 +193,7 @@ def test_available_now_ends_at_the_newest_epoch_of_its_start(store: StateStore, 
     assert again.drain() == []
 
 
-def test_changes_of_other_tables_are_no_batch_but_move_the_cursor_now_and_then(
-    store: StateStore, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_other_tables_are_no_batch_but_move_the_cursor_now_and_then(store: StateStore, url: str) -> None:
     """Otherwise an idle table would keep the history of all others."""
     history = History(store, 14)
     history.commit()
@@ -208,7 +206,7 @@ def test_changes_of_other_tables_are_no_batch_but_move_the_cursor_now_and_then(
         newest = store.commit_epoch(epoch)
     working_store(parse_changes({"store": url, "path": "t"}).address).wait_epoch(newest)
     assert query.plan() is None
-    monkeypatch.setattr(stream, "MOVE_ON_SECONDS", 0.0)
+    query.reader.options = replace(query.reader.options, idle_seconds=0.0)
     assert query.plan() is not None
     assert query.run() == []
     assert query.log[-1]["epoch"] == newest

@@ -1,6 +1,7 @@
 """`tussock serve` runs a program of functions, and `fn.Client` has the calls of the local `Runtime`."""
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,8 +17,8 @@ from support.network.certificates import Authority
 from tussock.compute import functions as fn
 from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.meta.server.auth.tokens import create_token
-from tussock.statestore import AccessDenied, InvalidOption, SchemaMismatch, TussockError, connect
+from tussock.meta.node.auth.tokens import create_token
+from tussock.statestore import AccessDenied, InvalidOption, SchemaMismatch, TussockError, WaitTimeout, connect
 from tussock.statestore.base.system import RealSystem
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -186,6 +187,53 @@ def test_requests_wait_in_a_pause_and_looks_do_not(client: fn.Client, node: Serv
     client.resume()
     assert kept.result(SECONDS) is None
     assert client.query("account", "p15") == {"balance": before["balance"] + 1}
+
+
+def test_a_request_that_has_not_begun_in_its_time_is_withdrawn(client: fn.Client) -> None:
+    """One with an id only once all who wait for it have given it up: the others have its reply."""
+    before = client.query("account", "p14")
+    assert before is not None
+    client.pause()
+    alone = client.send("account", "p14", "credit", 1000, timeout=0.2)
+    first = client.send("account", "p14", "credit", 1, request_id="both", timeout=0.2)
+    second = client.send("account", "p14", "credit", 1, request_id="both")
+    lost = [client.send("account", "p14", "credit", 1000, request_id="lost", timeout=0.2) for _ in range(2)]
+    assert [type(error_of(one)) for one in (alone, *lost)] == [WaitTimeout] * 3
+    assert not first.done()
+    assert not second.done()
+    with pytest.raises(WaitTimeout):
+        client.send_many("purse", "give", [14], {"to": [15], "coins": [0]}, timeout=0.3)
+    with pytest.raises(TimeoutError, match="the outcome is not known"):
+        client.send_many("account", "credit", ["p13"], {"amount": [0]}, timeout=0.3)
+    client.resume()
+    assert first.result(SECONDS) is second.result(SECONDS) is None
+    assert client.query("account", "p14") == {"balance": before["balance"] + 1}
+
+
+def test_a_withdrawn_request_may_be_sent_again(client: fn.Client) -> None:
+    """Its id is free, as nothing has run under it."""
+    before = client.query("account", "p12")
+    assert before is not None
+    client.pause()
+    assert type(error_of(client.send("account", "p12", "credit", 1, request_id="again", timeout=0.2))) is WaitTimeout
+    sent = client.send("account", "p12", "credit", 1, request_id="again")
+    client.resume()
+    assert sent.result(SECONDS) is None
+    assert client.query("account", "p12") == {"balance": before["balance"] + 1}
+
+
+def test_a_client_ends_in_the_time_that_it_is_given(client: fn.Client, node: ServeProcess) -> None:
+    """What has no reply by then ends with `OutcomeUnknown`, as with a client of procedures."""
+    other = fn.Client(node.address)
+    client.pause()
+    sent = other.send("account", "p11", "credit", 0)
+    begun = time.monotonic()
+    other.close(timeout=0.5)
+    assert time.monotonic() - begun < SECONDS / 2
+    assert isinstance(error_of(sent), fn.OutcomeUnknown | fn.ServiceUnavailable)
+    client.resume()
+    with pytest.raises(InvalidOption, match="timeout"):
+        other.close(timeout=-1)
 
 
 def test_the_status_shows_epochs_phases_and_transactions(client: fn.Client, node: ServeProcess) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import importlib
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -270,8 +271,7 @@ def test_an_expired_epoch_is_refused_though_its_rows_are_in_memory(
     assert side_count(sides) == 1, "pinned or not, newest epoch or not: the same rows"
     task = task_of(store, url, "t", store.committed_epoch)
     assert run(task, keys)[0][3] == {"v": "newest-3", "x": 1.5}
-    monkeypatch.setattr(lookup_module, "KEYS_AT_ONCE", 1)
-    answered = task.run(iter([(pa.array([1]),)] * 2))
+    answered = replace(task, keys_at_once=1).run(iter([(pa.array([1]),)] * 2))
     next(answered)
     store.drop_table("t")
     working_store(StoreAddress(url)).version()

@@ -5,7 +5,6 @@ import dataclasses
 import datetime as dt
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -13,12 +12,9 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from support.buckets.faulty_bucket import FaultyBucket
-from support.procedures.histories import Dead, Fuse, QuickSystem
-from support.store.stores import open_on
+from support.procedures.deaths import die_after, open_quick
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidBatch, InvalidOption, SchemaMismatch, StateStore, StoreClosed, TableNotFound
-from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
 KV = pa.schema([("k", pa.string()), ("v", pa.int64())])
@@ -27,13 +23,8 @@ HALF = "caf\udce9"
 
 
 @pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket("memory://")
-
-
-@pytest.fixture
 def store(bucket: ObjectStore) -> Iterator[StateStore]:
-    with open_on(bucket, QuickSystem()) as opened:
+    with open_quick(bucket) as opened:
         yield opened
 
 
@@ -52,20 +43,6 @@ def count(tx: Any, batch: pa.Table) -> None:
     tx.reply(row["v"] + batch.num_rows)
 
 
-def dies(bucket: ObjectStore, declare: Callable[[StateStore], ps.App], work: Callable[[ps.App], Any]) -> None:
-    """A process that is dead after `work`, without a last commit."""
-    fuse = Fuse(10**9, is_done=False, hiccups={})
-    store = open_on(FaultyBucket(bucket, fuse), QuickSystem())
-    app = declare(store)
-    app.start()
-    work(app)
-    fuse.blow()
-    with suppress(Dead):
-        app.stop()
-    with suppress(Dead):
-        store.close()
-
-
 @pytest.mark.parametrize("recovery", ["weak", "strong"])
 def test_no_batch_follows_the_largest_id(bucket: ObjectStore, recovery: str) -> None:
     """The next one was acknowledged under an id that no commit could hold, and no start succeeded any more."""
@@ -80,8 +57,8 @@ def test_no_batch_follows_the_largest_id(bucket: ObjectStore, recovery: str) -> 
             app.submit("p", [{"x": 1}]).result(10)
         assert app.stats()["records"] == records
 
-    dies(bucket, declare, work)
-    with open_on(bucket, QuickSystem()) as store:
+    die_after(bucket, declare, work)
+    with open_quick(bucket) as store:
         with declare(store) as app:
             assert app.submit("p", [], batch_id=(1 << 63) - 1).result(10) == 1
         assert store.table("t").get("n") == {"k": "n", "v": 1}
@@ -103,8 +80,8 @@ def test_columns_are_named_by_text(bucket: ObjectStore, many: int) -> None:
                     app.submit(procedure, [{"k": "x"}] * many + rows)
         assert app.submit("p", [{"k": "a"}]).result(10) == 1
 
-    dies(bucket, declare, work)
-    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+    die_after(bucket, declare, work)
+    with open_quick(bucket) as store, declare(store) as app:
         assert app.submit("p", [{"k": "a"}]).result(10) == 2
 
 
@@ -148,8 +125,8 @@ def test_an_answer_is_recorded_as_it_came(bucket: ObjectStore, answer: Any, reco
     """The log had the object that the procedure went on to change, and the replay another answer than the run."""
     declare = outside(answer, recovery=recovery)
     replies: list[str] = []
-    dies(bucket, declare, lambda app: replies.append(app.submit("p", [{"x": 1}]).result(10)))
-    with open_on(bucket, QuickSystem()) as store:
+    die_after(bucket, declare, lambda app: replies.append(app.submit("p", [{"x": 1}]).result(10)))
+    with open_quick(bucket) as store:
         with declare(store):
             pass
         assert [row["k"] for rows in store.table("t").read() for row in rows.to_pylist()] == replies
@@ -195,8 +172,8 @@ def test_an_answer_that_would_come_back_as_another_is_refused(bucket: ObjectStor
         with pytest.raises(ps.ProcedureError, match="the answer of the outside call 'key'"):
             app.submit("p", [{"x": 1}]).result(10)
 
-    dies(bucket, declare, work)
-    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+    die_after(bucket, declare, work)
+    with open_quick(bucket) as store, declare(store) as app:
         with pytest.raises(ps.ProcedureError, match="the answer of the outside call 'key'"):
             app.submit("p", [{"x": 1}], batch_id=1).result(10)
         assert app.submit("p", [], batch_id=1).exception(10) is not None
@@ -215,8 +192,8 @@ def test_a_key_that_no_log_can_hold_is_refused_before_the_intent(bucket: ObjectS
             app.submit("p", [{"x": 1}]).result(10)
         assert app.stats()["records"] == 1
 
-    dies(bucket, declare, work)
-    with open_on(bucket, QuickSystem()) as store, declare(store) as app:
+    die_after(bucket, declare, work)
+    with open_quick(bucket) as store, declare(store) as app:
         assert app.trace() == []
     assert asked == []
 
@@ -241,8 +218,8 @@ def test_a_procedure_cannot_go_on_from_a_call_that_raised(bucket: ObjectStore) -
             with pytest.raises(ps.ProcedureError, match="gave no answer, and procedure"):
                 ticket.result(10)
 
-    dies(bucket, declare, work)
-    with open_on(bucket, QuickSystem()) as store:
+    die_after(bucket, declare, work)
+    with open_quick(bucket) as store:
         with declare(store):
             pass
         assert store.table("t").get("fallback") is None
@@ -415,7 +392,7 @@ class _Interrupted:
 def test_callers_hear_of_whatever_ends_a_thread(bucket: ObjectStore, folder: str, checkpoint: float) -> None:
     """Of the log, and of a commit: callers waited for ever."""
     interrupted = _Interrupted(bucket, folder)
-    with open_on(interrupted, QuickSystem()) as store:
+    with open_quick(interrupted) as store:
         app = app_of(store, count, checkpoint=checkpoint)
         app.start()
         interrupted.is_on = True

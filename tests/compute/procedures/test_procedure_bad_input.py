@@ -13,6 +13,7 @@ import pytest
 
 from support.procedures.procedure_story import Story, X, batch
 from tussock.compute import procedures as ps
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, connect
 
 
@@ -335,10 +336,9 @@ def test_nulls_where_a_schema_has_none(store: StateStore) -> None:
         app.submit("p", [{"x": 1}]).result(10)
 
 
-def test_batches_that_wait_for_others_are_limited(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_wait_for_others_are_limited(store: StateStore) -> None:
     """A join whose other border is given nothing: its batches are refused, and those that wait stay."""
-    monkeypatch.setattr("tussock.compute.procedures.state.WAITING_MAX", 3)
-    app = ps.App(store, "joins", checkpoint=60)
+    app = ps.App(store, "joins", checkpoint=60, limits=ApplicationLimits(waiting_batches=3))
     left, right = app.stream("left", X), app.stream("right", X)
     seen: list[tuple[int, int]] = []
     app.procedure("l", border=True, emits=left)(lambda _, given: given)

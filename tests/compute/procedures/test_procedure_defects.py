@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
+from support.procedures.deaths import die_after, open_quick
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
 from tussock.compute import procedures as ps
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.statestore import ObjectStoreUnavailable, StateStore
-from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
 X = pa.schema([("x", pa.int64())])
@@ -22,13 +23,8 @@ KV = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 @pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket("memory://")
-
-
-@pytest.fixture
 def store(bucket: ObjectStore) -> Iterator[StateStore]:
-    with open_on(bucket, QuickSystem()) as opened:
+    with open_quick(bucket) as opened:
         yield opened
 
 
@@ -48,20 +44,6 @@ def adder(store: StateStore, before: Callable[[], None] = lambda: None, **option
     return app
 
 
-def dies(bucket: ObjectStore, work: Any, **options: Any) -> None:
-    """A runner that is dead after `work`, without a last commit."""
-    fuse = Fuse(10**9, is_done=False, hiccups={})
-    store = open_on(FaultyBucket(bucket, fuse), QuickSystem())
-    app = adder(store, **options)
-    app.start()
-    work(app)
-    fuse.blow()
-    with suppress(Dead):
-        app.stop()
-    with suppress(Dead):
-        store.close()
-
-
 def test_who_waits_for_a_commit_hears_that_it_failed(store: StateStore) -> None:
     """With `checkpoint=0`, somebody else has written to the application's table: the caller waited for ever."""
     app = adder(store, checkpoint=0)
@@ -79,7 +61,7 @@ def test_who_waits_for_a_commit_hears_that_it_failed(store: StateStore) -> None:
 
 def test_who_hears_of_a_takeover_finds_the_application_failed(bucket: ObjectStore) -> None:
     """The reply came first, and for a moment a node that had told its callers of the end still called itself ready."""
-    with open_on(bucket, QuickSystem()) as one, open_on(bucket, QuickSystem()) as other:
+    with open_quick(bucket) as one, open_quick(bucket) as other:
         old, new = adder(one), adder(other)
         old.start()
         new.start()
@@ -95,9 +77,9 @@ def test_who_hears_of_a_takeover_finds_the_application_failed(bucket: ObjectStor
 
 def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: ObjectStore) -> None:
     """The replay reads a row and cannot: the start has to say so, and not that the program draws numbers."""
-    with open_on(bucket, QuickSystem()) as store, adder(store) as app:
+    with open_quick(bucket) as store, adder(store) as app:
         app.submit("add", [{"x": 1}]).result(10)
-    dies(bucket, lambda app: app.submit("add", [{"x": 2}]).result(10), checkpoint=3600)
+    die_after(bucket, lambda store: adder(store, checkpoint=3600), lambda app: app.submit("add", [{"x": 2}]).result(10))
     away = [False]
 
     def no_reads(call: Call) -> Fate:
@@ -111,7 +93,7 @@ def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: Obje
 
 def test_a_start_says_what_was_in_its_way(bucket: ObjectStore) -> None:
     """The bucket is away before the tables are read: `AttributeError` came instead."""
-    with open_on(bucket, QuickSystem()) as store, adder(store) as app:
+    with open_quick(bucket) as store, adder(store) as app:
         app.submit("add", [{"x": 1}]).result(10)
     away = [False]
 
@@ -155,7 +137,7 @@ def test_a_call_that_was_refused_is_not_done_by_a_recovery(bucket: ObjectStore) 
     with suppress(Dead):
         app.stop()
     is_open[0] = True
-    with open_on(bucket, QuickSystem()) as again, with_order(again) as app:
+    with open_quick(bucket) as again, with_order(again) as app:
         assert app.call("read", timeout=10) is None
 
 
@@ -207,13 +189,12 @@ class _GatedBucket:
         return self._bucket.create(path, data)
 
 
-def test_clients_wait_while_the_log_does(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_wait_while_the_log_does(bucket: ObjectStore) -> None:
     """Story: what had run and was not durable had no limit, so a client that asks without waiting filled memory."""
-    monkeypatch.setattr("tussock.compute.applications.request_queue.QUEUE_MAX", 10)
-    monkeypatch.setattr("tussock.compute.applications.log_writer.GROUPS_MAX", 3)
+    limits = ApplicationLimits(queue_requests=10, log_groups=3)
     gated = _GatedBucket(bucket)
     gated.gate.set()
-    with open_on(gated, QuickSystem()) as store, adder(store, group_commit=None, checkpoint=3600) as app:
+    with open_quick(gated) as store, adder(store, group_commit=None, checkpoint=3600, limits=limits) as app:
         gated.gate.clear()
         tickets: list[Any] = []
         asking = threading.Thread(target=lambda: [tickets.append(app.submit("add", [{"x": 1}])) for _ in range(60)])
@@ -226,13 +207,12 @@ def test_clients_wait_while_the_log_does(bucket: ObjectStore, monkeypatch: pytes
         assert [ticket.result(30) for ticket in tickets] == list(range(1, 61))
 
 
-def test_clients_wait_while_the_log_does_by_bytes(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_wait_while_the_log_does_by_bytes(bucket: ObjectStore) -> None:
     """Story: ten thousand requests might wait, of a megabyte each; a request larger than the limit goes alone."""
-    monkeypatch.setattr("tussock.compute.applications.request_queue.QUEUE_BYTES_MAX", 1000)
-    monkeypatch.setattr("tussock.compute.applications.log_writer.GROUPS_BYTES_MAX", 1000)
+    limits = ApplicationLimits(queue_bytes=1000, log_bytes=1000)
     gated = _GatedBucket(bucket)
     gated.gate.set()
-    with open_on(gated, QuickSystem()) as store, adder(store, group_commit=None, checkpoint=3600) as app:
+    with open_quick(gated) as store, adder(store, group_commit=None, checkpoint=3600, limits=limits) as app:
         gated.gate.clear()
         tickets: list[Any] = []
         given = [[{"x": 1}] * 50, *([[{"x": 1}] * 5] * 300), [{"x": 1}] * 1000]

@@ -13,6 +13,7 @@ import pytest
 
 from support.procedures.procedure_story import Story, batch
 from tussock.compute import procedures as ps
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.statestore import StateStore, connect
 
 GRAPH = ["SP1", "SP2", "SP3"]
@@ -152,11 +153,10 @@ def test_the_log_is_cut_where_a_commit_holds_it(tmp_path: Path) -> None:
         assert store.table("_applications").get("story")["seq"] == 60
 
 
-def test_a_recovery_has_a_bound_whatever_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recovery_has_a_bound_whatever_the_checkpoint(tmp_path: Path) -> None:
     """Commits begin by the number of records, too, and no run goes far beyond it while one is under way."""
-    monkeypatch.setattr("tussock.compute.applications.runner.RECORDS_BEHIND_MAX", 10)
     with opened(tmp_path) as store:
-        story = Story(store, checkpoint=3600.0)
+        story = Story(store, checkpoint=3600.0, limits=ApplicationLimits(records_behind=10))
         with story.app as app:
             for _ in range(5):
                 for ticket in [app.submit("SP1", batch(1)) for _ in range(25)]:

@@ -53,3 +53,22 @@ def test_random_insertions_equal_a_list(seed: int) -> None:
             assert visible_tuples.table()["x"].to_pylist() == [x for slot in shown for x in slot]
         assert [row["x"] for row in state.rows()] == [x for slot in shown for x in slot]
         assert [row["x"] for row in state.rows(staged=True)] == [x for slot in waiting for x in slot]
+
+
+NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), ("x", pa.float64()), ("m", pa.int64())])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 100])
+@pytest.mark.parametrize("nulls", [False, True], ids=["whole", "nulls"])
+def test_rows_of_numbers_are_the_same_table_as_by_arrow(count: int, nulls: bool) -> None:
+    """They go by way of their bytes, which have no nulls."""
+    draw = random.Random(count)
+    edges = [0, -1, (1 << 63) - 1, -(1 << 63)]
+    floats = [0.0, -0.0, 1e308, float("inf"), float("-inf"), 5e-324]
+    rows = [{"n": draw.choice(edges), "x": draw.choice(floats), "m": draw.randrange(1 << 40)} for _ in range(count)]
+    if nulls and rows:
+        draw.choice(rows)["m"] = None
+    table = TupleShape(NUMBERS, "stream 's'").of_rows(rows)
+    table.validate(full=True)
+    assert table.schema.equals(NUMBERS)
+    assert table.equals(pa.Table.from_pylist(rows, schema=NUMBERS))

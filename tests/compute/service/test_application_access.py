@@ -8,7 +8,7 @@ from support.applications.serve_process import ServeProcess
 from support.network.certificates import Authority
 from support.waiting import eventually
 from tussock.compute import procedures as ps
-from tussock.meta.server.auth.tokens import create_token
+from tussock.meta.node.auth.tokens import create_token
 from tussock.statestore import AccessDenied, Unauthenticated
 from tussock.statestore.base.system import RealSystem
 

@@ -11,8 +11,13 @@ import pytest
 
 from support.applications.serve_process import ServeProcess
 from tussock.compute import procedures as ps
-from tussock.compute.service.client import channel
+from tussock.compute.procedures.borders.requests import pack_arguments
+from tussock.compute.service.client.channel import OPTIONS, ApplicationChannel
+from tussock.compute.service.client.connection import ApplicationConnection
+from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.statestore import InvalidOption, SchemaMismatch
+from tussock.statestore.base.identity import Access
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidBatch, MessageTooLarge
 
 SECONDS = 60
@@ -189,16 +194,19 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_client_that_waits_for_long_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_waits_for_long_is_not_cut_off(tmp_path: Path) -> None:
     """It pings while it waits for a pause to end; a node that took them for too many would leave calls unknown."""
     # More often than the ten seconds of the product, and without the pauses of gRPC: minutes in half of one.
     often = [("grpc.keepalive_time_ms", 5_000), ("grpc.http2.max_pings_without_data", 0)]
-    others = [one for one in channel.OPTIONS if one[0] != "grpc.keepalive_time_ms"]
-    monkeypatch.setattr(channel, "OPTIONS", [*others, *often])
+    others = [one for one in OPTIONS if one[0] != "grpc.keepalive_time_ms"]
     with ServeProcess((tmp_path / "store").as_uri()) as node, ps.Client(node.address) as client:
         client.pause()
-        waiting = client.call_async("total")
+        channel = ApplicationChannel(node.address, Access(), RealSystem(), [*others, *often])
+        connection = ApplicationConnection(channel, RealSystem(), deadline=SECONDS, outstanding=1)
+        call = pb.Request(call=pb.Call(name="total", arguments=pack_arguments("total", ())))
+        waiting = connection.ask(call, is_repeatable=False)
         with pytest.raises(TimeoutError):
             waiting.result(32)
         client.resume()
         assert waiting.result(60) == 0
+        connection.close()

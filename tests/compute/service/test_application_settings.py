@@ -9,7 +9,7 @@ from support.applications.serve_process import PROGRAM, TESTS, ServeProcess
 from support.service.meta_process import TUSSOCK
 from tussock.compute import procedures as ps
 from tussock.compute.service.server.settings import SERVE_FORM
-from tussock.meta.server.settings.sources import options
+from tussock.meta.node.settings.sources import options
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -99,13 +99,14 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         )
     for one, address in ((ended, node.address), (other, node.http)):
         assert one.returncode in (1, 2)
-        assert f"error: cannot listen on {address}: the address is in use" in one.stderr.splitlines()
+        told = " ".join(one.stderr.split())
+        assert f"error: cannot listen on {address}: the address is in use; end the process that has it, or set" in told
         assert "Traceback" not in one.stderr
 
 
 def test_the_page_lists_every_setting() -> None:
     """`docs/service.md` has a line for each option, with its default and what it is for."""
     page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-    for option in options(SERVE_FORM.model, prefix=SERVE_FORM.prefix):
+    for option in options(SERVE_FORM.model, SERVE_FORM.prefix):
         default = f"`{option.default}`" if option.default else ""
         assert f"| `{option.name}` | {default} | {option.field.description} |" in page

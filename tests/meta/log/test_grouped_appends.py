@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.versions import ModelBucket, request, spec, sst
+from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue
+from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import base_path, decode_entry, entry_path, marker_path
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
@@ -33,10 +35,10 @@ from tussock.statestore.errors import (
 class Store:
     """A log over a faulty bucket, whose creates of entries a test can hold up."""
 
-    def __init__(self, bucket: ModelBucket, base_every: int = 64) -> None:
+    def __init__(self, bucket: ModelBucket, base_every: int = 64, **options: Any) -> None:
         self.bucket = FaultyBucket(bucket)
         self.system = bucket.system
-        self.log = VersionLog(self.bucket, self.system, owner="a", base_every=base_every)
+        self.log = VersionLog(self.bucket, self.system, owner="a", base_every=base_every, **options)
 
     def create(self, name: str) -> int:
         def decide(version: Version) -> tuple[list[Delta], int]:
@@ -234,10 +236,9 @@ def test_an_interrupted_appender_leaves_no_call_waiting(bucket: ModelBucket) -> 
     assert problems(store.log.version) == []
 
 
-def test_the_calls_of_one_entry_are_bounded(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_of_one_entry_are_bounded(bucket: ModelBucket) -> None:
     """The other calls go into later entries, and none is left behind."""
-    monkeypatch.setattr("tussock.meta.log.group_commit.CALLS_AN_ENTRY_MAX", 4)
-    store = Store(bucket)
+    store = Store(bucket, limits=LogLimits(entry_calls=4))
     store.create("kv")
     epochs = store.together(*(lambda: store.commit(request(5)) for _ in range(10)))
     assert len(set(epochs)) == 10

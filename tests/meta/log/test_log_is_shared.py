@@ -8,10 +8,10 @@ from simulation.machine.bucket import Faults, NodeBucket, SimBucket
 from simulation.machine.scheduler import Node, Scheduler
 from simulation.machine.system import SimSystem
 from support.store.versions import FakeSystem, ModelBucket
-from tussock.meta.log import log as log_module
+from tussock.meta.log.appends.limits import LogLimits
+from tussock.meta.log.appends.turns import Turns
 from tussock.meta.log.format import entry_path
 from tussock.meta.log.log import VersionLog
-from tussock.meta.log.turns import Turns
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import Configure
 from tussock.meta.version.deltas.tables import CreateTable
@@ -133,12 +133,12 @@ def test_the_process_that_lost_most_often_waits_least() -> None:
     assert 1 >= bounds[0] > bounds[1] > bounds[2]
 
 
-def test_an_append_that_always_loses_says_that_others_were_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_always_loses_says_that_others_were_faster() -> None:
     """The error does not blame the bucket, and nothing was appended."""
-    monkeypatch.setattr(log_module, "APPEND_ATTEMPTS_MAX", 5)
     system = FakeSystem()
     bucket = ModelBucket(system)
-    log, other = VersionLog(bucket, system, owner="me"), VersionLog(bucket, system, owner="other")
+    log = VersionLog(bucket, system, owner="me", limits=LogLimits(append_attempts=5))
+    other = VersionLog(bucket, system, owner="other")
     log.refresh()
 
     def outrun(version: Version) -> tuple[list[Delta], int]:

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
 from support.store.versions import FakeSystem, ModelBucket, request, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
-from tussock.meta.log import group_commit as grouping
+from tussock.meta.log.appends.drafts import plan_entry
+from tussock.meta.log.appends.group_commit import Call, CallQueue
+from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import entry_path, marker_path
-from tussock.meta.log.group_commit import Call, CallQueue, plan_entry
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.deltas.commits import stamp
 from tussock.meta.version.deltas.delta import Delta, advance
@@ -300,10 +301,9 @@ def test_an_invariant_finds_an_impossible_place() -> None:
         )
 
 
-def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket) -> None:
     """The other calls go into the next entry; a single large call goes alone."""
-    monkeypatch.setattr(grouping, "PAYLOADS_AN_ENTRY_MAX", 100)
-    queue = CallQueue(bucket.system, 0.0)
+    queue = CallQueue(bucket.system, 0.0, LogLimits(entry_payload_bytes=100))
     calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (40, 70, 10, 500, 1)]
     assert queue.enter(calls[0])
     threads = [threading.Thread(target=queue.enter, args=(call,)) for call in calls[1:]]

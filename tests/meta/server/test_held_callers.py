@@ -3,11 +3,11 @@
 import pytest
 
 from support.store.versions import FakeSystem
+from tussock.meta.node.auth.authentication import Authenticator
+from tussock.meta.node.wire.rate_limits import RateLimits
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.auth.authentication import Authenticator
 from tussock.meta.server.status.counters import ReplicaMetrics
 from tussock.meta.server.wire.gate import FAULTS_BURST, FAULTS_PER_SECOND, Arrival, Gate
-from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.errors import InvalidOption, RateLimited
 
 

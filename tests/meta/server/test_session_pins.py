@@ -6,10 +6,10 @@ from support.buckets.faulty_bucket import Call, Fate, FaultyBucket, where
 from support.store.versions import FakeSystem, ModelBucket, request, spec
 from tussock.meta.log.log import VersionLog
 from tussock.meta.meta_store import MetaStore
+from tussock.meta.node.auth.caller import ANYONE
 from tussock.meta.retention.pins import PinKeeper
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message
-from tussock.meta.server.auth.caller import ANYONE
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.leadership import Leadership

@@ -169,10 +169,9 @@ def test_a_long_list_comes_in_parts(objects: Objects, monkeypatch: pytest.Monkey
     for number in range(5):
         objects.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}})
     monkeypatch.setenv("KUBECONFIG", str(objects.kubeconfig))
-    monkeypatch.setattr("tussock.operator.cluster.api.LISTED_AT_ONCE", 2)
 
     async def names() -> list[str]:
-        async with await connect() as api:
+        async with await connect(listed_at_once=2) as api:
             listed = await api.list_metadata("ConfigMap", objects.namespace, "")
             return [body["metadata"]["name"] for body in listed]
 

@@ -13,7 +13,7 @@ from golden.write_manifests import FOLDER, text_of
 from support.network.certificates import Authority
 from support.operator.resources import DEFAULTS, compactor_with, meta_with, store_with
 from support.operator.store_cases import CASES, manifests_of, pod_templates
-from tussock.meta.server.settings.sources import load_settings
+from tussock.meta.server.settings.form import load_settings
 from tussock.operator.manifests.bucket_access import bucket_secret
 from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.labels import digest, selector

@@ -11,7 +11,6 @@ import pytest
 
 from tussock.operator.cluster.seen import Key
 from tussock.operator.planning.words.conditions import Reason
-from tussock.operator.probes import bounded_http, bucket
 from tussock.operator.probes.bucket import S3Target, check
 from tussock.operator.probes.cache import NAMESPACE_PROBES_MAX, Probes
 from tussock.operator.probes.driver import ANSWER_BYTES_MAX, ask_driver
@@ -62,20 +61,16 @@ TRICKLES = {
 
 
 @pytest.mark.parametrize("header", TRICKLES.values(), ids=TRICKLES)
-def test_a_bucket_that_trickles_ends_with_the_deadline(header: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_trickles_ends_with_the_deadline(header: bytes) -> None:
     """Story: timeouts counted for each read, so one endpoint kept a thread of the operator for any time."""
-    monkeypatch.setattr(bucket, "CALL_SECONDS", 0.5)
     with server(trickle(header)) as address:
-        found = check(
-            S3Target(f"http://{address}", "data", "p", "us-east-1", "user", "password"), OWNER, "", write=True
-        )
+        target = S3Target(f"http://{address}", "data", "p", "us-east-1", "user", "password", call_seconds=0.5)
+        found = check(target, OWNER, "", write=True)
     assert found.reason is Reason.BUCKET_UNREACHABLE
     assert "it had not answered after 0.5 s" in found.message
 
 
-def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_http, "ANSWER_BYTES_MAX", 1 << 20)
-
+def test_an_endless_answer_is_not_read_to_its_end() -> None:
     def serve(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 500 No\r\nContent-Type: application/xml\r\n\r\n")
         while True:
@@ -145,13 +140,12 @@ def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
     assert asyncio.run(passes()) == "found"
 
 
-def test_a_hanging_call_is_not_repeated_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_call_is_not_repeated_beside_itself() -> None:
     """Even after it was given up: its thread is busy, and counts for its namespace."""
-    monkeypatch.setattr("tussock.operator.probes.cache.PROBE_SECONDS", 0.02)
     release, calls = threading.Event(), []
 
     async def passes() -> None:
-        probes = Probes(lambda _: None)
+        probes = Probes(lambda _: None, probe_seconds=0.02)
 
         async def slow() -> str:
             await probes.call_in_thread(lambda: (calls.append(1), release.wait()))

@@ -17,8 +17,8 @@ from tussock.meta.client.buckets import credentials_of
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.bucket_credentials import RENEW_MS, credential_source
-from tussock.meta.server.settings.sources import load_settings
+from tussock.meta.server.bucket_credentials import RENEW_MS, credential_source
+from tussock.meta.server.settings.form import load_settings
 from tussock.statestore import connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket

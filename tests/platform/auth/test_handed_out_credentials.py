@@ -11,11 +11,11 @@ from support.buckets.minio import BUCKET, MinioServer
 from support.service.meta_process import MetaProcess
 from support.store.versions import FakeSystem
 from support.waiting import WAIT_SECONDS
+from tussock.meta.node.auth.tokens import create_token
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.bucket_credentials import HandedOut, credential_source
-from tussock.meta.server.auth.tokens import create_token
-from tussock.meta.server.settings.sources import load_settings
+from tussock.meta.server.bucket_credentials import HandedOut, credential_source
+from tussock.meta.server.settings.form import load_settings
 from tussock.statestore import connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket

@@ -12,9 +12,10 @@ import pytest
 
 from support.service.statuses import bare_status
 from support.store.versions import FakeSystem
-from tussock.meta.server.auth.authentication import Authenticator
-from tussock.meta.server.auth.http_tls import http_tls
-from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.node.auth.authentication import Authenticator
+from tussock.meta.node.auth.http_tls import http_tls
+from tussock.meta.node.wire.http_port import start_http
+from tussock.meta.server.wire.http_server import make_app
 from tussock.statestore.errors import InvalidOption
 
 DAYS = "2"

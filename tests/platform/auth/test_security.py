@@ -17,12 +17,12 @@ from support.network.certificates import Authority, Pair
 from support.service.meta_process import MetaProcess
 from support.store.versions import FakeSystem
 from tussock.cli.main import main
+from tussock.meta.node.auth.authentication import Authenticator, Presented
+from tussock.meta.node.auth.certificates import CertificateRules, certificate_names
+from tussock.meta.node.auth.tokens import ROLES, create_token, find_token, read_tokens
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA
 from tussock.meta.rpc.methods import METHODS, Role
-from tussock.meta.server.auth.authentication import Authenticator, Presented
-from tussock.meta.server.auth.certificates import CertificateRules, certificate_names
-from tussock.meta.server.auth.tokens import ROLES, create_token, find_token, read_tokens
 from tussock.statestore import StateStore, connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import (

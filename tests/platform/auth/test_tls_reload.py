@@ -17,11 +17,11 @@ from support.service.platforms import Replica
 from support.store.versions import FakeSystem
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.transport import Transport
+from tussock.meta.node.auth.authentication import Authenticator, Presented
+from tussock.meta.node.auth.tls import server_credentials
+from tussock.meta.node.auth.tokens import FORMER_TOKENS_MAX, create_token, read_tokens
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.auth.authentication import Authenticator, Presented
-from tussock.meta.server.auth.tls import server_credentials
-from tussock.meta.server.auth.tokens import FORMER_TOKENS_MAX, create_token, read_tokens
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import RealSystem

@@ -12,7 +12,7 @@ from support.service.platforms import Replica
 from support.store.versions import FakeSystem
 from support.waiting import eventually
 from tussock.cli.main import main
-from tussock.meta.server.auth.tls import server_credentials
+from tussock.meta.node.auth.tls import server_credentials
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore import StateStore, connect
 from tussock.statestore.base.identity import access_from

@@ -7,9 +7,10 @@ import socket
 import pytest
 
 from support.service.statuses import bare_status
-from tussock.meta.server.auth.caller import ANYONE
-from tussock.meta.server.wire.http_connections import HOST_CONNECTIONS_MAX, IDLE_SECONDS_MAX
-from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.node.auth.caller import ANYONE
+from tussock.meta.node.wire.http_connections import HOST_CONNECTIONS_MAX, IDLE_SECONDS_MAX
+from tussock.meta.node.wire.http_port import start_http
+from tussock.meta.server.wire.http_server import make_app
 
 BAD_REQUEST = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"
 

@@ -7,10 +7,10 @@ import pytest
 from support import inside
 from support.service.platforms import Platform
 from support.store.versions import FakeSystem
+from tussock.meta.node.wire.rate_limits import CALLERS_MAX, RateLimits, TokenBucket
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
-from tussock.meta.server.wire.rate_limits import CALLERS_MAX, RateLimits, TokenBucket
 from tussock.statestore.errors import MessageTooLarge, RateLimited
 
 

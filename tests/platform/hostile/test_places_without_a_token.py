@@ -9,8 +9,8 @@ import pytest
 
 from support.network.held_calls import hold_checks, hold_watches, seconds_until_closed
 from support.service.guarded_meta import GuardedMeta
+from tussock.meta.node.wire.health import CHECKS_MAX
 from tussock.meta.server.wire.grpc_server import CALLS_MAX, HANDSHAKE_SECONDS
-from tussock.meta.server.wire.health import CHECKS_MAX
 
 CALLS = 4_200
 SECONDS = 60.0

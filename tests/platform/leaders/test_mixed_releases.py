@@ -1,6 +1,7 @@
 """Processes of different releases on one store: the protocol that they agree on, and their errors otherwise."""
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -10,10 +11,9 @@ import pytest
 
 from support.service.platforms import Platform
 from support.waiting import eventually
-from tussock.meta.client import transport
+from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.log.format import FORMAT_VERSION, entry_path
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc import methods
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS, OLDEST_PROTOCOL, PROTOCOL_VERSION, common_protocol
 from tussock.statestore import connect
@@ -34,12 +34,10 @@ from tussock.statestore.errors import CorruptLog, NewerFormat, ProtocolMismatch
     ],
 )
 def test_two_releases_use_the_newest_common_protocol(
-    monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], common: int | None
+    ours: tuple[int, int], theirs: tuple[int, int], common: int | None
 ) -> None:
     """Without a common one the error says which of them to upgrade."""
-    monkeypatch.setattr(methods, "OLDEST_PROTOCOL", ours[0])
-    monkeypatch.setattr(methods, "PROTOCOL_VERSION", ours[1])
-    assert common_protocol(*theirs) == common
+    assert common_protocol(*theirs, own=ours) == common
 
 
 @pytest.mark.parametrize("spoken", ["0", str(PROTOCOL_VERSION + 1), "-1", "", "1.0", "x" * 100, "٣", "9" * 5000])
@@ -54,17 +52,17 @@ def test_the_error_for_an_unknown_protocol_has_the_known_range(spoken: str) -> N
     assert error.args[2:] == (PROTOCOL_VERSION, OLDEST_PROTOCOL)
 
 
-def test_a_newer_client_uses_the_protocol_of_an_older_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_client_uses_the_protocol_of_an_older_service() -> None:
     """It begins with its own, is refused, and continues with a common one; its user sees nothing of that."""
     with Platform("memory://mixed") as platform:
-        monkeypatch.setattr(transport, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
-        store = platform.connect()
-        kv = store.create_table("kv")
-        epoch = store.new_epoch()
-        kv.ingest_batch([(b"a", b"1")], epoch)
-        store.commit_epoch(epoch)
-        assert kv.get(b"a") == b"1"
-        assert b'code="UNIMPLEMENTED"' in platform.leader.metrics.render()
+        transport = GrpcTransport(platform.leader.address, protocol=PROTOCOL_VERSION + 1)
+        for _ in range(2):
+            answer = transport.call(METHODS["GetVersion"], pb.GetVersionRequest(), 60)
+            assert isinstance(answer, pb.GetVersionResponse)
+        transport.close()
+        refused = re.search(rb'code="UNIMPLEMENTED"[^}]*} ([0-9.]+)', platform.leader.metrics.render())
+        assert refused is not None
+        assert float(refused[1]) == 1, "only once: what they have in common is remembered"
 
 
 def newer_entry(folder: Path) -> None:

@@ -1,13 +1,14 @@
 """`tussock meta settings` and `tussock meta token`, as users type them."""
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.service.meta_process import TUSSOCK
-from tussock.meta.server.auth.tokens import find_token, read_tokens
+from tussock.meta.node.auth.tokens import find_token, read_tokens
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +53,18 @@ def test_malformed_token_is_wrong_usage(arguments: tuple[str, ...]) -> None:
     """Code 2, and no output that could end up in the file."""
     ran = run(*arguments)
     assert (ran.returncode, ran.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("option", ["listen", "http_listen"])
+def test_a_port_that_is_taken_is_told(tmp_path: Path, option: str) -> None:
+    """Story: gRPC's own text came, which names neither the port nor what to do; nothing is served then."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        given = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", option: address}
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        ran = run("serve", f"--store={tmp_path.as_uri()}", *flags)
+    assert ran.returncode == 1
+    told = " ".join(ran.stderr.split())
+    assert f"cannot listen on {address}: the address is in use" in told
+    assert f"set {option} to another one" in told
+    assert "Traceback" not in ran.stderr

@@ -10,12 +10,14 @@ from msgspec.structs import asdict
 from support.network.certificates import Authority
 from support.service.meta_process import TUSSOCK
 from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.node.settings.sources import options, parse_flags, shown
+from tussock.meta.server.settings.form import load_settings
 from tussock.meta.server.settings.model import MetaSettings, node_options
-from tussock.meta.server.settings.sources import load_settings, options, parse_flags, shown
 from tussock.statestore.errors import InvalidOption
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "meta-service.md"
 SECRET = "hunter2-is-secret"
+OPTIONS = MetaSettings, "TUSSOCK_META_"
 LEASE = "leader.lease_seconds"
 LEASE_VARIABLE = "TUSSOCK_META_LEADER__LEASE_SECONDS"
 
@@ -237,7 +239,9 @@ def test_variables_of_a_kubernetes_service_are_ignored() -> None:
     """A Service called `tussock-meta` puts these into every pod beside it."""
     links = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_GRPC", "PORT", "PORT_7370_TCP", "PORT_7370_TCP_ADDR"]
     load(environ={f"TUSSOCK_META_{link}": "tcp://10.0.0.1:7370" for link in links})
-    clashes = [option.variable for option in options() if re.match("TUSSOCK_META_(SERVICE|PORT)", option.variable)]
+    clashes = [
+        option.variable for option in options(*OPTIONS) if re.match("TUSSOCK_META_(SERVICE|PORT)", option.variable)
+    ]
     assert clashes == []
 
 
@@ -275,7 +279,7 @@ def test_documents_list_every_option() -> None:
     rows = dict(re.findall(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", section, re.MULTILINE))
     expected = {
         option.name: f"{f'`{option.default}` ' if option.default else ''}| {option.field.description}"
-        for option in options()
+        for option in options(*OPTIONS)
     }
     assert rows == expected
 

@@ -18,11 +18,12 @@ from support.service.chromium import Browser, NoChromium, Page, find_chromium
 from support.service.pictures import png_pixels
 from support.service.platforms import Platform
 from support.service.statuses import StoreStatus
+from tussock.meta.node.auth.authentication import Presented
+from tussock.meta.node.auth.caller import ANYONE, Caller
+from tussock.meta.node.wire.http_port import start_http
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.authentication import Presented
-from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.status.document import ServiceStatus
-from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.server.wire.http_server import make_app
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import Unauthenticated
 

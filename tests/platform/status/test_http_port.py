@@ -19,13 +19,14 @@ from yarl import URL
 
 from support import inside
 from support.service.statuses import bare_status
+from tussock.meta.node.auth.authentication import Presented
+from tussock.meta.node.auth.caller import ANYONE, Caller
+from tussock.meta.node.wire.http_port import start_http
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.authentication import Presented
-from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.meta.server.status.document import ServiceStatus
-from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.server.wire.http_server import make_app
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.errors import Unauthenticated

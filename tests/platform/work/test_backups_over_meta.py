@@ -9,8 +9,8 @@ from support.buckets.minio import MinioServer
 from support.service.meta_process import MetaProcess
 from support.service.platforms import Platform
 from support.store.stores import pairs
+from tussock.meta.node.auth.caller import ANYONE
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.auth.caller import ANYONE
 from tussock.statestore import clone, connect, restore
 from tussock.statestore.errors import BackupExists, BackupNotFound
 

@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 from simulation.machine.bucket import Faults
 from simulation.machine.scheduler import Node, Scheduler, Thread, Violation
 from tussock.meta.client.transport import Transport
+from tussock.meta.node.auth.caller import ANYONE
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import decode_error, encode_error
 from tussock.meta.rpc.methods import Method
-from tussock.meta.server.auth.caller import ANYONE
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.statestore.errors import MetaUnavailable, TussockError

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
-from tussock.statestore.keys import codecs as key_codecs
 from tussock.statestore.keys.encoding import KeyEncoder
 
 SCHEMA = pa.schema(
@@ -125,7 +125,7 @@ def test_bytes_that_encode_no_key_are_refused(columns: list[str], count: int) ->
 
 def test_keys_that_take_more_than_an_arrow_array_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says to split the batch; here the limit is lowered, as 2 GiB of keys take too long."""
-    monkeypatch.setattr(key_codecs, "ARROW_BYTES_MAX", 100)
+    inside.shrink_arrow_arrays(monkeypatch, 100)
     encoder = KeyEncoder(SCHEMA, ["name", "id"])
     numbers = pa.array(range(9), pa.int64())
     for name in ("abcd", "a\0" * 30):

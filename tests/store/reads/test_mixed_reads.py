@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore import RawTable, StateStore, connect
 from tussock.statestore.base.limits import Limits
-from tussock.statestore.sst import lookup_many
 
 Kind = Callable[[RawTable], object]
 
@@ -64,8 +64,7 @@ def test_every_read_agrees_with_a_dict(seed: int, monkeypatch: pytest.MonkeyPatc
     """Tiny blocks, segments, SSTs and caches; at the newest and at old epochs; own rows, spilled ones and compacted."""
     made = random.Random(seed)
     limits = Limits(segment_bytes=made.choice([1, 900, 4000, 1 << 20]), sst_bytes=made.choice([1000, 20_000, 1 << 20]))
-    for limit in ("_AS_SINGLE_GETS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "FEW_KEYS", "_HASHED_TOGETHER"):
-        monkeypatch.setattr(lookup_many, limit, made.choice([1, 4, getattr(lookup_many, limit)]))
+    inside.look_up_in_other_ways(monkeypatch, lambda number: made.choice([1, 4, number]))
     keys = names(400, fixed=made.random() < 0.5)
     history: dict[int, dict[bytes, bytes]] = {}
     rows: dict[bytes, bytes] = {}

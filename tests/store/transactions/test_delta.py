@@ -2,22 +2,31 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from support.growth import cost_ratio
 from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.transactions.delta import Delta
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
 
 
-@pytest.fixture
-def store(tmp_path: Any) -> Iterator[StateStore]:
-    with connect(tmp_path.as_uri(), compaction=False) as opened:
+@contextmanager
+def opened_store(url: str, **limits: int) -> Iterator[StateStore]:
+    with connect(url, compaction=False, limits=Limits(**limits)) as opened:
         opened.create_table("t", SCHEMA, primary_key=["k"])
         opened.create_table("u", SCHEMA, primary_key=["k"])
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Iterator[StateStore]:
+    with opened_store(tmp_path.as_uri()) as opened:
         yield opened
 
 
@@ -79,14 +88,18 @@ def test_a_row_that_is_given_out_is_a_copy(delta: Delta) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_steps_equal_a_dict(store: StateStore, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_steps_equal_a_dict(tmp_path: Any, seed: int) -> None:
     """Rows alone and together, deletes, reads, savepoints that are kept or undone, cuts and commits at any place.
 
     In half of the runs few rows are kept alone, so that copies come and go all the time.
     """
     chance = random.Random(seed)
-    if seed % 2:
-        monkeypatch.setattr("tussock.statestore.write.row_overlay.ROWS_MAX", chance.randint(1, 9))
+    limits = {"overlay_rows": chance.randint(1, 9)} if seed % 2 else {}
+    with opened_store(tmp_path.as_uri(), **limits) as store:
+        take_random_steps(store, chance)
+
+
+def take_random_steps(store: StateStore, chance: random.Random) -> None:
     delta = store.delta("app", generation=store.open_writer("app"))
     tables = {name: delta.table(name) for name in ("t", "u")}
     truth: dict[str, dict[int, int]] = {"t": {}, "u": {}}
@@ -226,3 +239,40 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
     delta.close()
     with pytest.raises(StoreClosed):
         table.upsert([row(1, 1)])
+
+
+def test_rows_of_before_a_savepoint_outlive_a_scan_that_is_undone(delta: Delta) -> None:
+    """The scan puts them into the buffer, out of which an undo takes what came since the savepoint."""
+    table = delta.table("t")
+    table.upsert([row(1, 10)])
+    delta.begin()
+    assert rows_of(table) == {1: 10}
+    delta.undo()
+    assert rows_of(table) == {1: 10}
+    assert table.get(1) == row(1, 10)
+
+
+def test_a_savepoint_costs_what_is_written_and_not_all_tables(tmp_path: Any) -> None:
+    """A batch of a program that has hundreds of tables writes to few of them."""
+    with connect(tmp_path.as_uri(), compaction=False) as store:
+        for number in range(400):
+            store.create_table(f"t{number}", SCHEMA, primary_key=["k"])
+
+        def opened(tables: int) -> Delta:
+            made = store.delta(f"app{tables}", generation=store.open_writer(f"app{tables}"))
+            for number in range(tables):
+                made.table(f"t{number}", shared=True)
+            return made
+
+        def savepoints(delta: Delta) -> None:
+            table = delta.table("t0")
+            for number in range(200):
+                delta.begin()
+                table.upsert([row(number, number)])
+                delta.digest()
+                delta.keep()
+
+        few, many = opened(4), opened(400)
+        assert cost_ratio(savepoints, few, many) < 5
+        few.close()
+        many.close()

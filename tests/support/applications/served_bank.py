@@ -9,7 +9,7 @@ from support.functions.accounts import accounts, cells
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore
 
-__all__ = ["PEOPLE", "START", "bank", "make", "slow_commits"]
+__all__ = ["PEOPLE", "START", "bank", "make", "slow_commits", "with_workers"]
 
 PEOPLE = 20
 START = 100
@@ -46,3 +46,8 @@ def make(store: StateStore) -> fn.Runtime:
 def slow_commits(store: StateStore) -> fn.Runtime:
     """Commits are rare, so that a recovery replays much."""
     return bank(store, checkpoint=5.0)
+
+
+def with_workers(store: StateStore) -> fn.Runtime:
+    """The same in two processes beside the node."""
+    return bank(store, workers=2)

@@ -108,7 +108,8 @@ class History:
     def _scale(self, runtime: fn.Runtime) -> None:
         """Sometimes, while requests are under way."""
         if self.workers_max and self.chance.random() < 0.5 and self._has_workers(runtime):
-            with suppress(Dead):
+            # A worker that cannot open the store is a failure of this call only.
+            with suppress(Dead, ObjectStoreUnavailable):
                 runtime.scale(self.chance.randint(1, self.workers_max))
 
     def _has_workers(self, runtime: fn.Runtime) -> bool:

@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
+from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
 from support.procedures.histories import QuickSystem
 from support.store.stores import open_on
 from tussock.compute.functions.errors import WorkerLost
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.site import SiteOptions
 from tussock.compute.functions.workers.desk import WorkerDesk
-from tussock.compute.functions.workers.messages import FromWorker, ToWorker
+from tussock.compute.functions.workers.messages import FromWorker, Refused, ToWorker
+from tussock.statestore import ObjectStoreUnavailable
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.settings import StoreSettings
 
@@ -28,9 +30,22 @@ LOSSES_MAX = 5
 class Crews:
     """What all crews of a history have in common."""
 
-    def __init__(self, bucket: ObjectStore, chance: random.Random, loss: float) -> None:
-        """`loss`: the chance that a message or a worker is lost, for each question."""
-        self.bucket = bucket
+    def __init__(self, bucket: ObjectStore, chance: random.Random, loss: float, outage: float = 0.0) -> None:
+        """`loss`: the chance that a message or a worker is lost, for each question.
+
+        `outage`: the chance that the bucket does not answer a worker, for each of its requests.
+        """
+        # Drawn apart, as threads of the workers' stores ask, too.
+        faults = random.Random(chance.random())
+        self.outages = 0
+
+        def script(_: Call) -> Fate:
+            if faults.random() >= outage:
+                return Fate.PASS
+            self.outages += 1
+            return Fate.LOSE_REQUEST
+
+        self.bucket = FaultyBucket(bucket, script)
         self.chance = chance
         self.loss = loss
         self.losses = 0
@@ -88,18 +103,24 @@ class SimulatedCrew:
             if (fate < 1 and self._left) or desk is None:
                 self._left -= 1
                 if fate < 0.5 and desk is not None:
-                    desk.answer(self._to(msgspec.msgpack.encode(questions[at])))
+                    self._ask_one(desk, questions[at])
                 self._members[at] = None
                 self._common.losses += 1
                 lost = WorkerLost(f"worker {at} died in a simulation")
                 continue
-            answer = desk.answer(self._to(msgspec.msgpack.encode(questions[at])))
-            answers[at] = self._from(msgspec.msgpack.encode(answer))
+            answers[at] = self._ask_one(desk, questions[at])
         if lost is not None:
             raise lost
         arrived = list(answers)
         chance.shuffle(arrived)
         return {at: answers[at] for at in arrived}
+
+    def _ask_one(self, desk: WorkerDesk, question: Any) -> Any:
+        try:
+            answer = desk.answer(self._to(msgspec.msgpack.encode(question)))
+        except ObjectStoreUnavailable as error:
+            answer = Refused(str(error), is_passing=True)
+        return self._from(msgspec.msgpack.encode(answer))
 
     def close(self) -> None:
         """All end."""

@@ -1,8 +1,8 @@
-"""A process whose threads ask for transfers between accounts, and which is killed: `test_functions_killed.py` runs it.
+"""A process whose threads ask for transfers between accounts, and which is killed: `killed_lives.py` runs it.
 
-`python transfer_process.py URL SEED COUNT JOURNAL`: of `COUNT` requests it sends those that have no line in the
+`python transfer_process.py URL SEED COUNT JOURNAL WORKERS`: of `COUNT` requests it sends those that have no line in the
 journal yet, under the ids that they always have, and writes a line for each reply. A few that have one it sends again,
-and writes what came then, too.
+and writes what came then, too. It has at most `WORKERS` workers.
 """
 
 import os
@@ -78,7 +78,7 @@ def _send_all(runtime: fn.Runtime, requests: list[tuple[int, Transfer]], file: i
             futures.append((number, send(runtime, number, one)))
 
 
-def _main(url: str, seed: int, count: int, journal: Path) -> None:
+def _main(url: str, seed: int, count: int, journal: Path, workers_max: int) -> None:
     requests = list(enumerate(transfers(seed, count)))
     known = dict(journaled(journal))
     draw = random.Random(len(known))
@@ -94,6 +94,7 @@ def _main(url: str, seed: int, count: int, journal: Path) -> None:
             failures.append(error)
 
     options: dict[str, Any] = {"checkpoint": draw.choice((0.02, 0.2, 3600.0)), "epoch_max": draw.choice((20, 1000))}
+    options["workers"] = draw.randint(0, workers_max) if workers_max else 0
     with connect(url, compaction=False) as store:
         runtime = fn.Runtime(store, "bank", [accounts()], input=input_of(url, seed), **options)
         with runtime:
@@ -108,4 +109,4 @@ def _main(url: str, seed: int, count: int, journal: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    _main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5]))

@@ -14,14 +14,19 @@ from tussock.statestore.sst.reader import Sstables
 
 
 def start_compactor(
-    url: str, *, slots: int = 1, name: str = "compactor", wrap: Callable[[Slot], Slot] = lambda slot: slot
+    url: str,
+    *,
+    slots: int = 1,
+    name: str = "compactor",
+    wrap: Callable[[Slot], Slot] = lambda slot: slot,
+    **options: int,
 ) -> CompactorNode:
     """Start a node at the service `tussock://...`; the test drains it. `wrap` may replace its slots."""
     system = RealSystem()
     connection = MetaConnection(
         addresses_in(url), system, GrpcTransport, name=name, kind=pb.COMPACTOR, deadline_seconds=10.0
     )
-    node = CompactorNode(connection, system)
+    node = CompactorNode(connection, system, **options)
 
     def equip(opened: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
         bucket = open_bucket(opened.store_url, options=dict(opened.store_options))

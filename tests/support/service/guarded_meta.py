@@ -9,9 +9,9 @@ import grpc
 from google.protobuf.message import Message
 
 from support.service.meta_process import MetaProcess
+from tussock.meta.node.auth.tokens import ROLES, create_token
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
-from tussock.meta.server.auth.tokens import ROLES, create_token
 from tussock.statestore import StateStore, connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import TussockError

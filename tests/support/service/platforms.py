@@ -15,14 +15,14 @@ import grpc
 from support.buckets.minio import free_port
 from support.service.compactors import start_compactor
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.server.auth.authentication import Authenticator
+from tussock.meta.node.auth.authentication import Authenticator
+from tussock.meta.node.wire.rate_limits import RateLimits
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.meta.server.status.counters import ReplicaMetrics
 from tussock.meta.server.status.report import StatusReport
 from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
-from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.client import StateStore

@@ -54,7 +54,7 @@ def serve(
     from tussock.compute.service.server.entry import BadApplication
     from tussock.compute.service.server.serve import serve_application
     from tussock.compute.service.server.settings import SERVE_FORM
-    from tussock.meta.server.settings.sources import load_form, parse_flags
+    from tussock.meta.node.settings.sources import load_form, parse_flags
 
     try:
         settings = load_form(SERVE_FORM, {**parse_flags(context.args), "app": app}, os.environ, config)
@@ -202,9 +202,18 @@ def application_parts(status: dict[str, Any]) -> Iterator[Any]:
         ("requests", f"{number(status['waiting'])} wait, {number(status['outstanding'])} without a reply"),
         ("clients", plural(status["conversations"], "connection")),
         ("this run", f"{plural(records, 'record')}, {plural(writes, 'log write')}, {plural(commits, 'commit')}"),
-        ("calls", ", ".join(status.get("calls", ())) or "none"),
     ]
-    yield grid("status", "", rows=facts)
+    if status["layer"] == "functions":
+        yield from _function_parts(status, facts)
+    else:
+        yield from _procedure_parts(status, facts)
+    if failures := status["failures"]:
+        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
+        yield grid("failed", "request", "error", "", rows=failed)
+
+
+def _procedure_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
+    yield grid("status", "", rows=[*facts, ("calls", ", ".join(status.get("calls", ())) or "none")])
     if procedures := status.get("procedures"):
         rows = [
             (
@@ -227,9 +236,42 @@ def application_parts(status: dict[str, Any]) -> Iterator[Any]:
             for one in windows
         ]
         yield grid("window", "of", "size", "visible", "staged", right=("visible", "staged"), rows=shown)
-    if failures := status["failures"]:
-        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
-        yield grid("failed", "request", "error", "", rows=failed)
+
+
+def _function_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
+    lock_free, locked, aborted, deferred = (
+        number(status.get(name, 0)) for name in ("lock_free", "locked", "aborted", "deferred")
+    )
+    ended = f"{lock_free} without locks, {locked} with locks, {aborted} aborted; {deferred} wait for the next epoch"
+    epochs = f"{number(status.get('epochs', 0))} of this run, {status.get('conflicts', '')}"
+    yield grid("status", "", rows=[*facts, ("epochs", epochs), ("transactions", ended)])
+    if operators := status.get("operators"):
+        rows = [
+            (one["name"], one["key"], number(one["partitions"]), ", ".join(one["columns"]), ", ".join(one["functions"]))
+            for one in operators
+        ]
+        yield grid("operator", "keys", "partitions", "columns", "functions", right=("partitions",), rows=rows)
+    if hot := status.get("hot"):
+        lost = [(operator, _shown_key(key), number(count)) for operator, key, count in hot]
+        yield grid("hot", "key", "lost", right=("lost",), rows=lost)
+    if transactions := status.get("transactions"):
+        newest = [
+            (
+                str(one["tid"]),
+                one["phase"],
+                f"{one['operator']}.{one['function']}",
+                _shown_key(one["key"]),
+                number(one["calls"]),
+                one["error"],
+            )
+            for one in transactions
+        ]
+        yield grid("transaction", "phase", "function", "key", "calls", "error", right=("calls",), rows=newest)
+
+
+def _shown_key(key: Any) -> str:
+    """A key of an operator, bytes as `call` takes them."""
+    return f"hex:{key.hex()}" if isinstance(key, bytes) else str(key)
 
 
 def _look(client: "Client") -> "Future[Any]":

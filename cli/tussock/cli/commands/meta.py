@@ -37,8 +37,9 @@ def serve(context: typer.Context, config: Config = None) -> None:
     """
     # Before gRPC is loaded: its own lines are no JSON, and tell every broken handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from tussock.meta.node.settings.sources import parse_flags
     from tussock.meta.server.serve import serve as serve_replica
-    from tussock.meta.server.settings.sources import load_settings, parse_flags
+    from tussock.meta.server.settings.form import load_settings
 
     try:
         settings = load_settings(parse_flags(context.args), os.environ, config)
@@ -50,7 +51,8 @@ def serve(context: typer.Context, config: Config = None) -> None:
 @meta.command(context_settings=_ANY_OPTION)
 def settings(context: typer.Context, config: Config = None) -> None:
     """Print as JSON what every setting is, after flags, environment and file; secrets are left out."""
-    from tussock.meta.server.settings.sources import load_settings, parse_flags, shown
+    from tussock.meta.node.settings.sources import parse_flags, shown
+    from tussock.meta.server.settings.form import load_settings
 
     try:
         found = load_settings(parse_flags(context.args), os.environ, config)
@@ -69,7 +71,7 @@ def token(
     The line for the tokens file goes to stdout, the token itself to stderr, and nowhere else:
     tussock meta token spark writer >> tokens.
     """
-    from tussock.meta.server.auth.tokens import create_token
+    from tussock.meta.node.auth.tokens import create_token
 
     try:
         secret, line = create_token(name, role, RealSystem())

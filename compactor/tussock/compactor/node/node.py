@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.jobs import CompactionJob, Jobs, SlotWork
 from tussock.compactor.node.slots import Slot, SlotCrashed
-from tussock.compactor.parts import TaskPart, cut
+from tussock.compactor.parts import PART_BYTES_MIN, TaskPart, cut
 from tussock.meta.client.connection import Holdings, MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message, task_from_message
@@ -36,8 +36,9 @@ _REMEMBERED = 256
 class CompactorNode:
     """One node with its slots."""
 
-    def __init__(self, connection: MetaConnection, system: System) -> None:
-        """The connection is of kind `COMPACTOR`, and not started yet."""
+    def __init__(self, connection: MetaConnection, system: System, part_bytes_min: int = PART_BYTES_MIN) -> None:
+        """The connection is of kind `COMPACTOR`, and not started yet; tasks are cut into parts of that many bytes."""
+        self._part_bytes_min = part_bytes_min
         self._connection = connection
         self._system = system
         self._changed = system.condition()
@@ -193,7 +194,7 @@ class CompactorNode:
     def _part(self, work: SlotWork) -> tuple[int, TaskPart]:
         job = work.job
         if work.part is None:
-            parts = cut(self._sstables, job.spec, job.task, job.gc_horizon, len(self._slots))
+            parts = cut(self._sstables, job.spec, job.task, job.gc_horizon, len(self._slots), self._part_bytes_min)
             with self._changed:
                 number = self._jobs.cut(job, parts)
                 self._changed.notify_all()

@@ -5,8 +5,10 @@ from typing import Any
 
 from tussock.statestore import InvalidOption
 
-__all__ = ["cause_of", "check_nesting", "check_plain", "check_seconds", "check_text", "clean_text"]
+__all__ = ["cause_of", "check_nesting", "check_plain", "check_seconds", "check_text", "clean_text", "text_of"]
 
+TEXT_MAX = 10_000
+"""Characters of a user's error that are kept."""
 NESTING_MAX = 100
 """Of lists and dicts within each other: how deep Python can read depends on who asks, so on another start it could not.
 """
@@ -37,13 +39,25 @@ def clean_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
+def text_of(error: BaseException) -> str:
+    """What a user's error says, at most 10,000 characters, as text that can be sent; its class, if it says nothing."""
+    return _said_by(error, TEXT_MAX) or type(error).__name__
+
+
 def cause_of(error: BaseException) -> str:
-    """Class and text of what a user's code raised; the class alone if the text cannot be had."""
-    name = type(error).__name__
+    """Class and text of what a user's code raised; the class alone if the text cannot be had.
+
+    Records have this, and a replay compares it: it stays as it is.
+    """
+    name, text = type(error).__name__, _said_by(error, None)
+    return name if text is None else clean_text(f"{name}: {text}")
+
+
+def _said_by(error: BaseException, most: int | None) -> str | None:
     try:
-        return clean_text(f"{name}: {error}")
+        return clean_text(str(error)[:most])
     except BaseException:  # noqa: BLE001 - the text is a user's code, too
-        return name
+        return None
 
 
 def check_nesting(value: object, what: str) -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.applications.program import Request
 from tussock.statestore.errors import InvalidOption
 
@@ -20,16 +21,12 @@ _NOBODY: "Future[Any]" = Future()
 NUDGE = Request(None, _NOBODY)
 """Nothing to run, but something to look after."""
 
-QUEUE_MAX = 10_000
-"""Requests that wait; a client that asks for more waits, too."""
-QUEUE_BYTES_MAX = 256 << 20
-"""The same for bytes. A request that is larger goes alone."""
-
 
 class RequestQueue:
     """Filled by any thread, emptied by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ApplicationLimits) -> None:
+        self._limits = limits
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._held: deque[Request] = deque()
         """Those that wait for the end of a pause."""
@@ -44,8 +41,9 @@ class RequestQueue:
 
     def make_room(self, size: int) -> bool:
         """Count a request of that many bytes, which is to follow; `False` if too much waits."""
+        limits = self._limits
         with self._lock:
-            if self.waiting >= QUEUE_MAX or (self._bytes and self._bytes + size > QUEUE_BYTES_MAX):
+            if self.waiting >= limits.queue_requests or (self._bytes and self._bytes + size > limits.queue_bytes):
                 return False
             self._bytes += size
             return True

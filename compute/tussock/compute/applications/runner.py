@@ -12,13 +12,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tussock.compute.applications.background import BackgroundCommit
+from tussock.compute.applications.durability.background import BackgroundCommit
+from tussock.compute.applications.durability.input_log import InputLog
+from tussock.compute.applications.durability.log_writer import LogGroup, LogWriter
+from tussock.compute.applications.durability.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
-from tussock.compute.applications.input_log import InputLog
-from tussock.compute.applications.log_writer import LogGroup, LogWriter, failure_of, give
+from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.compute.applications.program import Outcome, Program, Request
-from tussock.compute.applications.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.records import Record
+from tussock.compute.applications.replies import failure_of, give
 from tussock.compute.applications.request_queue import NUDGE, Nesting, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
@@ -34,8 +36,6 @@ GROUP_BYTES_MAX = 16 << 20
 """Of one object of the input log, as far as the requests say; a larger request is alone in its own."""
 DELTA_BYTES_MAX = 256 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
-RECORDS_BEHIND_MAX = 100_000
-"""The same for records: a recovery replays them, at some 50 us for the smallest."""
 
 
 class Runner:
@@ -50,6 +50,7 @@ class Runner:
         group_commit: float | None,
         checkpoint: float,
         place: str | None,
+        limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS,
     ) -> None:
         """`place` is the URL of the bucket that the input log is in; `None`: the store's."""
         self._store = store
@@ -58,7 +59,7 @@ class Runner:
         self._group_commit = group_commit
         self._checkpoint = checkpoint
         self._place = place
-        self._requests = RequestQueue()
+        self._limits, self._requests = limits, RequestQueue(limits)
         self._is_stopping = False
         self._failure: Exception | None = None
         self._log_failure: Exception | None = None
@@ -221,7 +222,7 @@ class Runner:
             log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
 
     def _resume(self) -> None:
-        self._writer = LogWriter(self._system, self._log, self._requests.nudge, self._note_log_failure)
+        self._writer = LogWriter(self._system, self._log, self._limits, self._requests.nudge, self._note_log_failure)
         try:
             for outcome in self._program.resume(self._seq + 1):
                 self._take(outcome, None)
@@ -319,7 +320,7 @@ class Runner:
         """Whether what the newest cut does not hold is more than that many times what may be."""
         records = self._seq - self._progress.seq
         nbytes = self._delta.nbytes + self._program.nbytes
-        return nbytes > times * DELTA_BYTES_MAX or records > times * RECORDS_BEHIND_MAX
+        return nbytes > times * DELTA_BYTES_MAX or records > times * self._limits.records_behind
 
     # --- Commits -----------------------------------------------------------------------------------------------------
 
@@ -385,9 +386,8 @@ class Runner:
 
     def _drain(self) -> None:
         """Refuse what nobody will run any more."""
-        error = self._failure or self._stopped()
         for request in self._requests.drain():
-            give(request.reply, Outcome(error=error))
+            give(request.reply, Outcome(error=self._failure or self._stopped()))
 
     def check_running(self) -> None:
         """Raises what this run has ended with, or `ApplicationStopped` if it was stopped."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from tussock.compute.applications.log_writer import give
 from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.replies import give
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.feeds.fed_epochs import FeedMark
 from tussock.compute.functions.questions import begins

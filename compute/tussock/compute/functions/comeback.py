@@ -30,7 +30,7 @@ class Comeback:
     ) -> None:
         """`restore` brings the processes back to the newest commit, `again` runs records on the progress of a cut."""
         self._program = program
-        self._restore = restore
+        self._begin_anew = restore
         self._again = again
         self._state = b""
         self._records: list[Record] = []
@@ -79,5 +79,5 @@ class Comeback:
     def _go_back(self) -> None:
         if self.host is not None:
             self.host.wait_committed()
-        self._restore()
+        self._begin_anew()
         self._again(self._state, self._records)

@@ -6,9 +6,9 @@ from typing import Any
 
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.borders.pumps import Pumps
+from tussock.compute.applications.durability.progress import APPLICATIONS
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
-from tussock.compute.applications.progress import APPLICATIONS
 from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_epochs import REPLY_SCHEMA

@@ -84,8 +84,8 @@ class FunctionEngine:
         self._since_cut = 0
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
-        self._restore: Callable[[], None] | None = getattr(site, "restore", None)
-        self._comeback = None if self._restore is None else Comeback(program, self._restore, self._again)
+        self._begin_again: Callable[[], None] | None = getattr(site, "restore", None)
+        self._comeback = None if self._begin_again is None else Comeback(program, self._begin_again, self._again)
         self._lost: _Interrupted | None = None
         """While a loss is being made good."""
         self.figures = Figures()
@@ -99,10 +99,10 @@ class FunctionEngine:
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
         self.fed.load(delta, self._begin_at(state))
         self._site.open(delta, self)
-        if self._comeback is not None and self._restore is not None:
+        if self._comeback is not None and self._begin_again is not None:
             self._comeback.host = host
             self._comeback.note_cut(state)
-            self._comeback.through(self._restore)
+            self._comeback.through(self._begin_again)
 
     def _begin_at(self, state: bytes) -> FunctionProgress:
         known = read_progress(self._program, state)

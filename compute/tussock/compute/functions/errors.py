@@ -1,6 +1,5 @@
 """What user's code raises, as the layer of functions sees it; the errors that callers get, too."""
 
-from tussock.compute.applications.arguments import clean_text
 from tussock.compute.applications.errors import FunctionFault, TransactionAborted, WorkerFault
 
 __all__ = [
@@ -11,19 +10,7 @@ __all__ = [
     "TransactionAborted",
     "WorkerFault",
     "WorkerLost",
-    "text_of",
 ]
-
-TEXT_MAX = 10_000
-
-
-def text_of(error: BaseException) -> str:
-    """What a user's error says, as text that can be kept and sent; its class, if it says nothing."""
-    try:
-        text = clean_text(str(error)[:TEXT_MAX])
-    except BaseException:  # noqa: BLE001 - the text is a user's code, too
-        text = ""
-    return text or type(error).__name__
 
 
 class Diverged(BaseException):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.runner import Runner
+from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
 from tussock.compute.functions.callers import Callers
@@ -31,8 +31,7 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.compute.functions.questions import Look, NextColumns, NextEpoch
 from tussock.compute.functions.site import LocalSite, Site, SiteOptions
-from tussock.compute.functions.workers.scaling import change_workers
-from tussock.compute.functions.workers.worker_site import WorkerSite
+from tussock.compute.functions.workers.worker_site import WorkerSite, change_workers
 from tussock.statestore import InvalidOption, StateStore
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Runtime"]
 
 
-class Runtime(ProgramDeclarations):
+class Runtime(ProgramDeclarations, Startable):
     """One program: give it operators, then start it, or use it in a `with` block. Callers may be in any thread."""
 
     def __init__(
@@ -172,15 +171,6 @@ class Runtime(ProgramDeclarations):
             runner.stop()
         finally:
             self._callers.refuse(runner.failure or self._stopped())
-
-    def __enter__(self) -> "Runtime":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # --- Callers -----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -12,7 +11,9 @@ import pyarrow as pa
 from tussock.compute.applications.arguments import check_seconds, clean_text
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.compute.applications.runner import Runner
+from tussock.compute.applications.startable import Startable
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
 from tussock.compute.procedures.borders.pump_access import PumpAccess
 from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, Ask, BatchRequest, CallRequest, pack_arguments
@@ -25,6 +26,7 @@ from tussock.compute.procedures.partitions.requirements import columns_of, parti
 from tussock.compute.procedures.rows import TupleShape, to_bytes, to_table
 from tussock.compute.procedures.state import create_tables
 from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore.base.limits import check_sizes
 
 if TYPE_CHECKING:
     from tussock.compute.procedures.remote.served_app import ServedApp
@@ -37,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 TRACE_MAX = 10_000
 
 
-class App(Declarations):
+class App(Declarations, Startable):
     """One application: declare, then start, or use it in a `with` block."""
 
     def __init__(
@@ -51,6 +53,7 @@ class App(Declarations):
         timeout: float = 30.0,
         input: str | None = None,  # noqa: A002 - the public API's name
         partition_by: str | Sequence[str] | None = None,
+        limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS,
     ) -> None:
         """`recovery="strong"` logs each procedure's run, "weak" only what comes from outside.
 
@@ -59,7 +62,8 @@ class App(Declarations):
         the input log than the store's bucket. A procedure that runs for `timeout` seconds ends its batch.
 
         With `partition_by`, columns of the batches, the graph runs on the tuples of each key alone, in ascending order
-        of the keys, and its procedures see the rows of that key only (`docs/procedures.md`).
+        of the keys, and its procedures see the rows of that key only (`docs/procedures.md`). `limits`: what may wait,
+        which tests shrink.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(
@@ -86,7 +90,8 @@ class App(Declarations):
                 f"application {name!r}: recovery='strong' logs each procedure's run on a batch, and with partition_by "
                 "each runs once for each key; expected 'weak'"
             )
-        super().__init__(store, name, keys)
+        check_sizes(limits, ApplicationLimits)
+        super().__init__(store, name, keys, limits)
         self._shapes: dict[str, TupleShape | None] = {}
         self._engine: Engine | None = None
         self._runner: Runner | None = None
@@ -124,6 +129,7 @@ class App(Declarations):
             group_commit=self._group_commit,
             checkpoint=self._checkpoint,
             place=self._input,
+            limits=self._definitions.limits,
         )
         runner.start()
         self._shapes = engine.border_shapes()
@@ -167,15 +173,6 @@ class App(Declarations):
         self._running().nesting.check()
         assert self._pumps is not None
         self._pumps.drain(timeout)
-
-    def __enter__(self) -> "App":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def partitioned_program(self, procedure: str | None = None) -> PartitionedProgram:
         """What Spark's tasks run, with batches for that border procedure; `InvalidOption` says why it cannot be."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
 from tussock.statestore.contract.records import TableSpec
@@ -30,10 +31,10 @@ class AppTable:
 class Declarations:
     """The declaring half of `App`; it can be added to while the application does not run."""
 
-    def __init__(self, store: StateStore, name: str, partition_by: tuple[str, ...]) -> None:
+    def __init__(self, store: StateStore, name: str, partition_by: tuple[str, ...], limits: ApplicationLimits) -> None:
         self.name = name
         self._store = store
-        self._definitions = Definitions(name, partition_by)
+        self._definitions = Definitions(name, partition_by, limits)
 
     @property
     def is_running(self) -> bool:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tussock.compute.applications.borders.output import Output
+from tussock.compute.applications.durability.progress import APPLICATIONS
 from tussock.compute.applications.feeds.feed import InputFeed
-from tussock.compute.applications.progress import APPLICATIONS
+from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
@@ -100,6 +101,7 @@ class Definitions:
     application: str
     partition_by: tuple[str, ...] = ()
     """The columns by which batches are divided; none: each runs as a whole."""
+    limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS
     tables: set[str] = field(default_factory=set)
     streams: dict[str, Stream] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)

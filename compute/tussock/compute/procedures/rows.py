@@ -1,10 +1,12 @@
 """Tuples on their way: what users give as Arrow tables of a stream's schema, and as bytes of the input log."""
 
+import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.types as pt
 
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
@@ -34,6 +36,8 @@ class TupleShape:
         self._columns = [(field.name, field.type) for field in schema]
         self._required = [at for at, field in enumerate(schema) if not field.nullable]
         self._struct = pa.struct(list(schema))
+        codes = [_code(kind) for _, kind in self._columns]
+        self._codes = None if "" in codes or not codes else codes
         self._codec = RowCodec.of(schema, ())
 
     def table(self, rows: Any) -> pa.Table:
@@ -56,11 +60,27 @@ class TupleShape:
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Rows that came from tables of this schema."""
+        if self._codes is not None:
+            table = self._of_numbers(rows, self._codes)
+            if table is not None:
+                return table
         if len(rows) < _AS_COLUMNS:
             # One call of Arrow takes 5 us, whatever the number of columns.
             return pa.Table.from_struct_array(pa.array(rows, self._struct))
         arrays = [pa.array([row[name] for row in rows], kind) for name, kind in self._columns]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _of_numbers(self, rows: Sequence[Mapping[str, Any]], codes: Sequence[str]) -> pa.Table | None:
+        """Rows of numbers by way of their bytes, which takes a third of Arrow's conversion; `None` if one is null."""
+        count = len(rows)
+        try:
+            columns = [
+                pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array.array(code, [row[name] for row in rows]))])
+                for (name, kind), code in zip(self._columns, codes, strict=True)
+            ]
+        except TypeError:
+            return None
+        return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _of_dicts(self, rows: list[Any]) -> pa.Table | None:
         if not rows:
@@ -71,6 +91,13 @@ class TupleShape:
         if None in checked:
             return None
         return self.of_rows(checked)  # type: ignore[arg-type]  # there is no None among them
+
+
+def _code(kind: Any) -> str:
+    """The type code of `array.array` whose bytes are a column's of this type; empty for types without one."""
+    if pt.is_int64(kind):
+        return "q"
+    return "d" if pt.is_float64(kind) else ""
 
 
 def _arrow(rows: Any, what: str) -> Any:

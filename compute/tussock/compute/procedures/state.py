@@ -27,8 +27,6 @@ _STREAMS_SCHEMA = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
-WAITING_MAX = 10_000
-"""Batches in streams that wait for other ones."""
 _SLOT, _POSITION = "_slot", "_position"
 
 
@@ -132,9 +130,10 @@ class EngineState:
 
     def put(self, stream: Stream, batch_id: int, rows: pa.Table, consumers: tuple[Procedure, ...]) -> None:
         """A batch waits for its consumers; `InvalidOption` if too many do."""
-        if len(self.waiting) >= WAITING_MAX and not any(waits == batch_id for _, waits in self.waiting):
+        most = self._definitions.limits.waiting_batches
+        if len(self.waiting) >= most and not any(waits == batch_id for _, waits in self.waiting):
             raise InvalidOption(
-                f"stream {stream.name!r}: {WAITING_MAX:,} batches wait in the streams of the application already, each "
+                f"stream {stream.name!r}: {most:,} batches wait in the streams of the application already, each "
                 "for another border's batch of its id: give those, under the same ids"
             )
         self._set((stream.name, batch_id), Waiting(rows, frozenset(one.name for one in consumers)))

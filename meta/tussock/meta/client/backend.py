@@ -18,7 +18,7 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
-from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
+from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
@@ -31,6 +31,7 @@ from tussock.meta.rpc.convert import (
 )
 from tussock.meta.rpc.errors import decode_error
 from tussock.meta.version.version import Version
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import RequestCounts
@@ -68,14 +69,16 @@ SUBSCRIPTION_SECONDS_MAX = 1.0
 """Seconds within which a version that a heartbeat's answer named is to be pushed."""
 COMPACT_WAIT_SECONDS = 1.0
 COMPACT_SECONDS_MAX = 600.0
-NO_COMPACTOR_SECONDS_MAX = 30.0
 
 
 class PlatformBackend:
     """A store whose version a meta service keeps. Safe to share between threads; satisfies `Backend`."""
 
-    def __init__(self, connection: MetaConnection, system: System, deadline: float) -> None:
+    def __init__(
+        self, connection: MetaConnection, system: System, deadline: float, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         """Not connected yet; `start` is. `deadline` is in seconds, for writes that stall too."""
+        self._limits = limits
         self._connection = connection
         self._system = system
         self._deadline = deadline
@@ -261,7 +264,7 @@ class PlatformBackend:
             now = self._system.monotonic()
             if answer.compactors and not answer.paused:
                 alone_since = now
-            if now - alone_since >= NO_COMPACTOR_SECONDS_MAX or now - started >= COMPACT_SECONDS_MAX:
+            if now - alone_since >= self._limits.compactor_seconds or now - started >= COMPACT_SECONDS_MAX:
                 raise WaitTimeout(
                     f"table {table!r} was not compacted within {now - started:.0f} s: {answer.compactors} compactors "
                     f"are connected{', compaction is paused' if answer.paused else ''}; start one with "
@@ -377,7 +380,7 @@ def open_store(settings: StoreSettings, system: System, dial: Dial | None = None
         deadline_seconds=settings.deadline,
         first_request=lambda request: _tell_settings(request, settings),
     )
-    backend = PlatformBackend(connection, system, settings.deadline)
+    backend = PlatformBackend(connection, system, settings.deadline, settings.limits)
     bucket = open_session_bucket(connection, backend.start().store_url, settings.deadline, system)
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
     return StateStore(StoreParts(settings, system, bucket, requests, backend))

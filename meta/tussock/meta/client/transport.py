@@ -93,12 +93,14 @@ class GrpcTransport:
         server_name: str = "",
         connect_seconds: float = CONNECT_SECONDS,
         closes_for_tls: Callable[[str], bool] = lambda _: False,
+        protocol: int = PROTOCOL_VERSION,
     ) -> None:
         """Connects when it is first used.
 
         `metadata` is asked before each call (tokens). `server_name` is what the server's certificate must be for; the
         host of the address if empty. An attempt to connect may take `connect_seconds`, TLS and all. `closes_for_tls`
         says of an address that closes connections whether TLS is why; it is asked until there was an answer.
+        `protocol` is spoken first, and a common one with a server that does not know it.
         """
         self.address = address
         self._metadata = metadata
@@ -126,7 +128,7 @@ class GrpcTransport:
         self._closes_for_tls = closes_for_tls
         self._looked: tuple[float, bool] = (float("-inf"), False)
         self._is_answered = False
-        self._protocol = PROTOCOL_VERSION
+        self._protocol = protocol
         self._system = RealSystem()
         self._room = threading.BoundedSemaphore(CALLS_AT_ONCE)
         subscribe = METHODS["Subscribe"]

@@ -10,8 +10,7 @@ Append. Take the newest version known here (sequence v), let the callers decide 
 entry v+1. Of all writers exactly one succeeds, so every delta was validated on precisely the version it lands on;
 that is all the safety there is, with no leader and no lease. On "already exists" read what is there, decide again on
 the new version, create the next one, in turn with the others (`turns.py`). Calls that come while an entry is under way
-go into the next one together (`group_commit.py`). An entry of a leader carries its term; `terms.py` says what that
-adds.
+go into the next one together (`group_commit.py`). An entry of a leader carries its term (`terms.py`).
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
@@ -50,15 +49,17 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from tussock.meta.log.append_errors import failed_creation, interruption, lost_race, standstill, unknown_outcome
+from tussock.meta.log.appends.append_errors import failed_creation, interruption, lost_race, standstill, unknown_outcome
+from tussock.meta.log.appends.drafts import Draft, plan_entry
+from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue, Progress, fail_all, succeed_all
+from tussock.meta.log.appends.limits import DEFAULT_LOG_LIMITS, LogLimits
+from tussock.meta.log.appends.outcomes import Outcomes
+from tussock.meta.log.appends.turns import Turns
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, base_path, encode_base, encode_entry, entry_path, with_ssts
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
-from tussock.meta.log.outcomes import Outcomes
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_base, read_entry, truncation_boundary
-from tussock.meta.log.turns import Turns
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
@@ -71,7 +72,6 @@ __all__ = ["BASE_EVERY", "Listener", "VersionLog"]
 log = get_logger("tussock.meta")
 
 BASE_EVERY = 64
-APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
 
 Result = TypeVar("Result")
@@ -91,6 +91,7 @@ class VersionLog:
         base_every: int = BASE_EVERY,
         linger_seconds: float = 0.0,
         follows_copies: bool = False,
+        limits: LogLimits = DEFAULT_LOG_LIMITS,
     ) -> None:
         """No request is made yet.
 
@@ -102,18 +103,17 @@ class VersionLog:
             linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
             follows_copies: SSTs may lie in the place before its first entry, which will name them. Else a place with
                 SSTs or backups and without a log has lost its log, and is read and written by nobody.
+            limits: of one entry and of one append.
         """
         self.clock = BucketClock(bucket, system, owner)  # No entry may be far ahead of it.
         self._bucket, self._system, self._owner = bucket, system, owner
-        self._base_every = base_every
-        self._is_wary = not follows_copies
-        self._queue = CallQueue(system, linger_seconds)
+        self._base_every, self._limits, self._is_wary = base_every, limits, not follows_copies
+        self._queue = CallQueue(system, linger_seconds, limits)
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
         self._version: Version | None = None
         self._check = RecentCheck(system)
-        self._outcomes = Outcomes()
-        self._turns = Turns(system)
+        self._outcomes, self._turns = Outcomes(), Turns(system)
         self._snapshot_due: Version | None = None
         self._listeners: list[Listener] = []
         self._term = 0
@@ -259,8 +259,8 @@ class VersionLog:
             succeed_all(plan.accepted)
             return 0.0
         progress.races += 1
-        if progress.races == APPEND_ATTEMPTS_MAX:
-            raise lost_race(self._bucket.url, self.version.seq, APPEND_ATTEMPTS_MAX)
+        if progress.races == self._limits.append_attempts:
+            raise lost_race(self._bucket.url, self.version.seq, self._limits.append_attempts)
         return self._turns.retry_seconds(progress.races)
 
     def _repeats(self, call: AnyCall) -> bool:

@@ -97,10 +97,12 @@ class Method(NamedTuple):
     """The largest request; 0: what the service's settings say."""
 
 
-def common_protocol(oldest: int, newest: int) -> int | None:
-    """The newest protocol that this release and one that speaks `oldest` to `newest` both know, if there is any."""
-    common = min(newest, PROTOCOL_VERSION)
-    return common if common >= max(oldest, OLDEST_PROTOCOL) else None
+def common_protocol(
+    oldest: int, newest: int, *, own: tuple[int, int] = (OLDEST_PROTOCOL, PROTOCOL_VERSION)
+) -> int | None:
+    """The newest protocol that a release with `own` and one that speaks `oldest` to `newest` both know, if any."""
+    common = min(newest, own[1])
+    return common if common >= max(oldest, own[0]) else None
 
 
 def _methods() -> dict[str, Method]:

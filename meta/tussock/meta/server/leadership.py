@@ -7,9 +7,9 @@ nothing of it may act any more, and whatever still tries fails at the log, which
 
 from google.protobuf.message import Message
 
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.handlers.checkpoints import Checkpoints

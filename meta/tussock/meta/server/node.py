@@ -11,9 +11,9 @@ import msgspec
 from google.protobuf.message import Message
 
 from tussock.meta.meta_store import MetaStore
+from tussock.meta.node.auth.caller import Caller
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.context import Context
 from tussock.meta.server.election import LeaderLease
 from tussock.meta.server.feed import Feed

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Protocol
 
-from tussock.meta.server.auth.caller import Handlers
+from tussock.meta.node.auth.caller import Handlers
 from tussock.meta.server.sessions import Session
 
 __all__ = ["Part"]

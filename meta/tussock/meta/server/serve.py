@@ -9,17 +9,20 @@ import asyncio
 import functools
 import os
 import resource
-import signal
 import socket
 import sys
 
-import grpc
 from prometheus_client import disable_created_metrics
 
-from tussock.meta.server.auth.authentication import Authenticator
-from tussock.meta.server.auth.bucket_credentials import credential_source
-from tussock.meta.server.auth.http_tls import http_tls
-from tussock.meta.server.auth.tls import server_credentials
+from tussock.meta.node.doors import (
+    authenticator_of,
+    grpc_credentials,
+    listen_http,
+    stop_on_signals,
+    warn_of_open_doors,
+)
+from tussock.meta.node.wire.rate_limits import RateLimits
+from tussock.meta.server.bucket_credentials import credential_source
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.model import MetaSettings, node_options
 from tussock.meta.server.status.counters import ReplicaMetrics
@@ -27,12 +30,12 @@ from tussock.meta.server.status.metrics import StatusCollector
 from tussock.meta.server.status.report import StatusReport
 from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
-from tussock.meta.server.wire.http_server import make_app, start_http
-from tussock.meta.server.wire.rate_limits import RateLimits
+from tussock.meta.server.wire.http_server import make_app
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
-from tussock.statestore.base.system import RealSystem, System
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_source
+from tussock.statestore.errors import InvalidOption
 
 __all__ = ["serve"]
 
@@ -60,9 +63,9 @@ def _raise_file_limit() -> None:
 
 
 async def _serve(settings: MetaSettings) -> None:
-    system, loop = RealSystem(), asyncio.get_running_loop()
+    system = RealSystem()
     metrics = ReplicaMetrics()
-    authenticator = _authenticator(settings, system)
+    authenticator = authenticator_of(settings.tls, settings.tokens, system)
     server = GrpcServer(
         Gate(
             system,
@@ -70,7 +73,7 @@ async def _serve(settings: MetaSettings) -> None:
             RateLimits(system, settings.limits.calls_per_second, settings.limits.calls_burst),
             metrics.calls,
         ),
-        credentials=_grpc_tls(settings, system),
+        credentials=grpc_credentials(settings.tls, system),
         message_bytes_max=settings.limits.message_bytes,
     )
     address = _address_for_clients(settings, server.bind(settings.listen))
@@ -87,19 +90,16 @@ async def _serve(settings: MetaSettings) -> None:
     node.status = report.status
     metrics.register(StatusCollector(report.whole, requests.counts))
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopped)
-    _warn(settings, authenticator)
+    stop_on_signals(stopped, log)
+    warn_of_open_doors(authenticator, settings.tls, settings.tokens, "service", log)
     node.start()
     await server.start(node)
-    http = ""
-    if settings.http_listen:
-        host, _, port = settings.http_listen.rpartition(":")
-        tls = settings.tls
-        context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
-        app = make_app(report.status, metrics.render, authenticator.authenticate, node.defect)
-        _, http_port = await start_http(app, host.strip("[]"), int(port), context)
-        http = f"{host}:{http_port}"
+    app = make_app(report.status, metrics.render, authenticator.authenticate, node.defect)
+    try:
+        http = await listen_http(app, settings.http_listen, settings.tls, system)
+    except InvalidOption:
+        await _drain(node, server, settings.drain_seconds)
+        raise
     log.info("serving", address=address, http=http, store=settings.store)
     await stopped.wait()
     log.info("draining", address=address, seconds=settings.drain_seconds)
@@ -109,14 +109,6 @@ async def _serve(settings: MetaSettings) -> None:
     # would keep Python from ending.
     sys.stderr.flush()
     os._exit(0)
-
-
-def _stop(stopped: asyncio.Event) -> None:
-    if stopped.is_set():
-        log.warning("stopped at once, by a second signal")
-        sys.stderr.flush()
-        os._exit(1)
-    stopped.set()
 
 
 async def _drain(node: MetaNode, server: GrpcServer, seconds: float) -> None:
@@ -131,14 +123,6 @@ async def _drain(node: MetaNode, server: GrpcServer, seconds: float) -> None:
     await server.stop(max(deadline - loop.time(), 0.0))
 
 
-def _warn(settings: MetaSettings, authenticator: Authenticator) -> None:
-    """Say which doors are open, where somebody may have meant to close them."""
-    if authenticator.is_open:
-        log.warning("anybody who reaches this service may do everything", set="tokens.file, or tls.client_ca")
-    elif settings.tokens.file and not settings.tls.certificate:
-        log.warning("tokens travel unencrypted", set="tls.certificate and tls.key, or encrypt below the service")
-
-
 def _bucket_options(settings: MetaSettings) -> dict[str, str]:
     """How clients reach the bucket: what the settings say, else what this process's environment does. No secrets."""
     told = {
@@ -150,21 +134,6 @@ def _bucket_options(settings: MetaSettings) -> dict[str, str]:
         return {}
     found = {name: value or os.environ.get(name, "") for name, value in told.items()}
     return {name: value for name, value in found.items() if value}
-
-
-def _authenticator(settings: MetaSettings, system: System) -> Authenticator:
-    return Authenticator(
-        system,
-        tokens_file=settings.tokens.file,
-        certificates_required=bool(settings.tls.client_ca),
-        certificate_roles=settings.tls.roles.model_dump(),
-        revoked=settings.tls.revoked,
-    )
-
-
-def _grpc_tls(settings: MetaSettings, system: System) -> grpc.ServerCredentials | None:
-    tls = settings.tls
-    return server_credentials(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
 
 
 def _address_for_clients(settings: MetaSettings, port: int) -> str:

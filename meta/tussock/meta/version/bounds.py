@@ -26,14 +26,14 @@ CATALOG_BYTES_MAX = 32 << 20
 WRITERS_MAX = 10_000
 
 
-def check_new_table(version: Version, spec: TableSpec) -> None:
+def check_new_table(version: Version, spec: TableSpec, tables_max: int = TABLES_MAX) -> None:
     """Raise `LimitReached` if there is no room for a table."""
     specs = _specs(version)
-    if len(specs) >= TABLES_MAX:
+    if len(specs) >= tables_max:
         raise LimitReached(
             f"table {spec.name!r} was not created: the store has {len(specs)} tables, with those that were dropped "
-            f"lately, and keeps {TABLES_MAX}; drop some, and let vacuum run",
-            TABLES_MAX,
+            f"lately, and keeps {tables_max}; drop some, and let vacuum run",
+            tables_max,
         )
     _check_bytes([*specs, spec], f"table {spec.name!r} was not created")
 

@@ -50,7 +50,13 @@ Count = Callable[[str, str, int], None]
 class Api:
     """The API server. Objects are named by kind, namespace and name; `None` for a namespace means all of them."""
 
-    def __init__(self, client: kubernetes.ApiClient, count: Count = lambda _verb, _kind, _status: None) -> None:
+    def __init__(
+        self,
+        client: kubernetes.ApiClient,
+        count: Count = lambda _verb, _kind, _status: None,
+        listed_at_once: int = LISTED_AT_ONCE,
+    ) -> None:
+        self._listed_at_once = listed_at_once
         self._client = client
         self._count = count
 
@@ -75,7 +81,7 @@ class Api:
 
     async def list_metadata(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> list[Manifest]:
         """The metadata of all objects of a kind whose labels and fields match: a fraction of their size."""
-        asked = {"labelSelector": selector, "fieldSelector": fields, "limit": str(LISTED_AT_ONCE)}
+        asked = {"labelSelector": selector, "fieldSelector": fields, "limit": str(self._listed_at_once)}
         found: list[Manifest] = []
         token = ""
         while True:
@@ -232,10 +238,10 @@ def _is_of_webhook(said: str) -> bool:
     return "webhook" in said and ("failed" in said or "denied the request" in said)
 
 
-async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
+async def connect(count: Count = lambda _verb, _kind, _status: None, listed_at_once: int = LISTED_AT_ONCE) -> Api:
     """Connect as the pod's service account, or with a kubeconfig (`KUBECONFIG`, `~/.kube/config`).
 
-    Raises `InvalidOption` if there is neither.
+    A list comes in pages of `listed_at_once` objects. Raises `InvalidOption` if there is neither.
     """
     configuration = kubernetes.Configuration()
     try:
@@ -250,4 +256,4 @@ async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
                 "found no cluster: this process is not in a pod with a service account, and "
                 f"{path or '~/.kube/config'} cannot be used: {error}"
             ) from error
-    return Api(kubernetes.ApiClient(configuration), count)
+    return Api(kubernetes.ApiClient(configuration), count, listed_at_once)

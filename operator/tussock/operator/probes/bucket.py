@@ -33,7 +33,6 @@ __all__ = ["S3Target", "check", "check_readers", "clean"]
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 6.0
 CALL_SECONDS = 15.0
-"""The time for all of a check or a cleaning: below the limit of the probes' cache (`cache.PROBE_SECONDS`)."""
 
 _OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?|\b\w+\(host=[^()]*\):? ?")
 """A connection in the library's texts: an address in memory, or a call of Python."""
@@ -70,6 +69,8 @@ class S3Target:
     secret_key: str = ""
     create: bool = False
     """Create the bucket if it is missing: for the operator's own server."""
+    call_seconds: float = CALL_SECONDS
+    """The time for all of a check or a cleaning: below the limit of the probes' cache (`cache.PROBE_SECONDS`)."""
 
     def __repr__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix} at {self.endpoint}"
@@ -89,7 +90,7 @@ def check(target: S3Target, owner: Owner, adopt: str, *, write: bool, mark: bool
     `adopt` is the uid of a StateStore whose data the owner takes over. `write`: try to write even if the marker is
     there. Without `mark` nothing is written: it only looks whose the prefix is.
     """
-    pool = _pool()
+    pool = _pool(target)
     try:
         with pool:
             client = _client(target, pool)
@@ -114,7 +115,7 @@ def check_readers(target: S3Target, writers: S3Target, trial: str) -> BucketFact
     Leaves nothing behind. `writers` is the same place with the store's own pair, and `trial` makes the name of an
     object that no store has.
     """
-    pool = _pool()
+    pool = _pool(target)
     try:
         with pool:
             client = _client(target, pool)
@@ -216,7 +217,7 @@ def _miss(client: Minio, target: S3Target, folder: str) -> None:
 
 def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
     """Give the prefix back, as in `give_back`. Blocks for seconds; raises no error of the bucket."""
-    pool = _pool()
+    pool = _pool(target)
     try:
         with pool:
             cleaned = give_back(_S3Place(_client(target, pool), target), owner, system, delete=delete)
@@ -306,9 +307,9 @@ class _S3Place:
         self._client._put_object(self._target.bucket, self.path(OWNER_MARKER), marker_of(marker), headers)  # noqa: SLF001
 
 
-def _pool() -> BoundedPool:
+def _pool(target: S3Target) -> BoundedPool:
     # One short attempt: the operator repeats, and a user wants to know soon what is wrong.
-    return BoundedPool(CONNECT_SECONDS, ANSWER_SECONDS, CALL_SECONDS)
+    return BoundedPool(CONNECT_SECONDS, ANSWER_SECONDS, target.call_seconds)
 
 
 def _client(target: S3Target, pool: BoundedPool) -> Minio:
@@ -348,7 +349,7 @@ def _said(text: str, target: S3Target) -> str:
 def _words(error: BaseException, pool: BoundedPool, target: S3Target) -> str:
     """The error's text without secrets, and without Python objects: their addresses differ each time."""
     if pool.is_over:
-        return f"it had not answered after {CALL_SECONDS:g} s"
+        return f"it had not answered after {target.call_seconds:g} s"
     # The text of some errors is that of a tuple, whose last part is the message.
     said = str(error.args[-1]) if len(error.args) > 1 and isinstance(error.args[-1], str) else str(error)
     return _OBJECT.sub("", _said(said, target)).strip().rstrip(".") or type(error).__name__

@@ -44,8 +44,10 @@ class _Answer:
 class Probes:
     """Facts by subject. All methods belong to one event loop."""
 
-    def __init__(self, wake: Callable[[Key], None]) -> None:
+    def __init__(self, wake: Callable[[Key], None], probe_seconds: float = PROBE_SECONDS) -> None:
+        """`wake` is called for who has a new fact; a probe that takes longer than `probe_seconds` is given up."""
         self._wake = wake
+        self._probe_seconds = probe_seconds
         self._entries: dict[tuple[Key, Hashable], _Answer] = {}
         self._is_closing = False
         self._slots = asyncio.Semaphore(PROBES_MAX)
@@ -100,7 +102,7 @@ class Probes:
     async def _run(self, owner: Key, entry: _Answer, run: Callable[[], Awaitable[Fact]]) -> None:
         try:
             # The namespace's turn first: a probe that waits for that takes no place from other namespaces.
-            async with self._turn(owner.namespace), self._slots, asyncio.timeout(PROBE_SECONDS):
+            async with self._turn(owner.namespace), self._slots, asyncio.timeout(self._probe_seconds):
                 fact = await run()
         except Exception as error:  # noqa: BLE001 - logged; the fact stays, and is asked for again
             told = str(error) if isinstance(error, ApiError) else _place_of(error)

@@ -35,10 +35,11 @@ class CloudTarget:
     """`gs://bucket/prefix` or `az://container/prefix`."""
     settings: Mapping[str, str] = field(repr=False)
     """Credentials and account, by the names of the environment's variables."""
+    answer_seconds: float = ANSWER_SECONDS
 
     def open(self, system: System) -> ObjectStore:
         """The bucket; `InvalidOption` if the settings are invalid."""
-        return open_bucket(self.url, deadline_seconds=ANSWER_SECONDS, system=system, options=self.settings)
+        return open_bucket(self.url, deadline_seconds=self.answer_seconds, system=system, options=self.settings)
 
 
 def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *, write: bool) -> BucketFact:

@@ -1,4 +1,4 @@
-"""`Limits`: sizes that nobody has to choose, and that tests and small machines shrink.
+"""`Limits`: sizes, and a time, that nobody has to choose, and that tests and small machines shrink.
 
 With small ones a few rows make what else takes gigabytes: many segments, a key whose versions fill many batches, an
 SST of two objects. None is stored: a store may be opened with others each time.
@@ -31,15 +31,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a column of one batch holds at most: Arrow's 32-bit offsets can tell no more apart."""
     issued_epochs: int = 100_000
     """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
+    overlay_rows: int = 16_384
+    """Rows of a table that a transaction keeps as it was given them, in each of two generations."""
+    compactor_seconds: int = 30
+    """A manual compaction of a platform waits for a compactor that long while none is connected."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
-def check_sizes(limits: object) -> None:
-    """`InvalidOption` unless these are `Limits` of at least 1 each; SSTs of one object may have none at all."""
-    if not isinstance(limits, Limits):
-        raise InvalidOption(f"limits is {limits!r:.100}; expected tussock.statestore.base.limits.Limits")
+def check_sizes(limits: object, kind: type[msgspec.Struct] = Limits) -> None:
+    """`InvalidOption` unless these are limits of that kind, at least 1 each; an SST of one object may have no data."""
+    if not isinstance(limits, kind):
+        raise InvalidOption(f"limits is {limits!r:.100}; expected {kind.__module__}.{kind.__name__}")
     for name in limits.__struct_fields__:
         size, least = getattr(limits, name), int(name != "one_object_bytes")
         if type(size) is not int or size < least:

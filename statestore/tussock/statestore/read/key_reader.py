@@ -108,8 +108,11 @@ class KeyReader:
     def _find_many_also_in_own(self, keys: pa.BinaryArray, view: ReadView, until: int) -> Hits:
         hits = Hits([], [])
         left: npt.NDArray[np.intp] = np.arange(len(keys))
+        wanted = keys
         for run in view.own:
-            found = self._search_buffered(run, keys.take(pa.array(left)))
+            if len(left) < len(wanted):
+                wanted = keys.take(pa.array(left))
+            found = self._search_buffered(run, wanted)
             missing = np.ones(len(left), np.bool_)
             for block, at, slot in found.points:
                 hits.points.append((block, at, int(left[slot])))

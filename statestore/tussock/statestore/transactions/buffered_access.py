@@ -29,8 +29,15 @@ class BufferedAccess:
         reads: Reads,
         write: Callable[[int, Rows], None],
         check_open: Callable[[], None],
+        overlay_rows: int,
+        before_write: "Callable[[BufferedAccess], None] | None" = None,
     ) -> None:
-        """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id."""
+        """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id.
+
+        `overlay_rows` are kept as they were given, at most twice. `before_write` is called before a write as long as
+        no savepoint is open here, and may `begin` one.
+        """
+        self._before_write = before_write
         self.table = spec.id
         self.name = spec.name
         self.views = views
@@ -38,6 +45,7 @@ class BufferedAccess:
         self._kind = kind
         self._write = write
         self._check_open = check_open
+        self._overlay_rows = overlay_rows
         self._is_noting = False
         self._digest: int | None = None
         """Of the batches that were written since the savepoint."""
@@ -53,6 +61,7 @@ class BufferedAccess:
 
     def write(self, epoch: int, rows: Rows) -> None:  # noqa: ARG002 - there is one epoch here
         """Past the overlay into the buffer."""
+        self._prepare()
         if self.reads.overlay is not None:
             self.reads.overlay.forget()
         if self._is_noting:
@@ -67,7 +76,11 @@ class BufferedAccess:
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:
         """Rows that are written alone, until something needs them in the buffer."""
-        self.reads.overlay = RowOverlay(lambda keys, rows: self._write(self.table, encode(keys, rows)))
+        self.reads.overlay = RowOverlay(
+            lambda keys, rows: self._write(self.table, encode(keys, rows)),
+            self._overlay_rows,
+            None if self._before_write is None else self._prepare,
+        )
         return self.reads.overlay
 
     def flush(self) -> None:
@@ -109,6 +122,10 @@ class BufferedAccess:
     def check_history(self) -> None:
         """Changes have no own rows."""
         self._refuse("changes are")
+
+    def _prepare(self) -> None:
+        if self._before_write is not None and not self._is_noting:
+            self._before_write(self)
 
     def _refuse(self, what: str, *_: object) -> NoReturn:
         raise InvalidOption(f"table {self.name!r}: {what} not part of {self._kind}; use store.table()")

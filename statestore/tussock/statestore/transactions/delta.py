@@ -59,6 +59,8 @@ class Delta:
         """Per table the newest epoch of it that this delta knows of: its last commit, or what it began with."""
         self._mark: dict[int, tuple[BufferedRun, ...]] | None = None
         self._is_over = False
+        self._joined: dict[int, BufferedAccess] = {}
+        """Of the savepoint, the tables that were written to since."""
 
     def table(self, name: str, *, shared: bool = False) -> Any:
         """A table with what this delta has written; `TableNotFound` if there is none.
@@ -77,13 +79,12 @@ class Delta:
         spec = state.spec
         views = _DeltaViews(self._parts, spec, self._runs)
         reads = KeyReader(views, self._parts.sstables)
-        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open)
+        rows = self._parts.settings.limits.overlay_rows
+        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open, rows, self._join)
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access
         if not shared:
             self._since[spec.id] = version.max_committed_epoch
-        if self._mark is not None:
-            access.begin()
         return self._opened[name]
 
     @property
@@ -115,19 +116,18 @@ class Delta:
         """Begin a savepoint: until `keep`, all that is written can be undone together. There is one at a time."""
         self._check_open()
         self._mark = self._writes.buffer.mark(UNCOMMITTED_EPOCH)
-        for access in self._accesses.values():
-            access.begin()
+        self._joined = {}
 
     def keep(self) -> None:
         """What was written since `begin` stays."""
         self._mark = None
-        for access in self._accesses.values():
+        for access in self._joined.values():
             access.keep()
 
     def digest(self) -> int | None:
         """A number that the same writes since `begin` have again, of 32 bits; `None` if there were none."""
         found = None
-        for table, access in sorted(self._accesses.items()):
+        for table, access in sorted(self._joined.items()):
             digest = access.digest
             if digest is not None:
                 found = zlib.crc32(_TABLE_DIGEST.pack(table, digest), found or 0)
@@ -137,7 +137,7 @@ class Delta:
         """Give up what was written since `begin`."""
         mark, self._mark = self._mark, None
         assert mark is not None, "nothing is undone without a savepoint"
-        for access in self._accesses.values():
+        for access in self._joined.values():
             access.undo()
         self._writes.buffer.undo(UNCOMMITTED_EPOCH, mark)
 
@@ -175,6 +175,12 @@ class Delta:
             ) from error
         self._since.update(dict.fromkeys(expect, epoch))
         return epoch
+
+    def _join(self, access: BufferedAccess) -> None:
+        """A table is written to: it takes part in the savepoint that is open. The others cost a savepoint nothing."""
+        if self._mark is not None:
+            self._joined[access.table] = access
+            access.begin()
 
     def _runs(self, table: int) -> tuple[BufferedRun, ...]:
         """The rows of a table that the version may lack, newest first."""

@@ -107,9 +107,7 @@ class Transaction:
         check_table(name)
         self._check_open()
         if name not in self._opened:
-            state = table_at(self._parts.backend.recent(), name, self._snapshot.epoch, 0)
-            if state is None:
-                state = table_at(self._parts.views.refresh(), name, self._snapshot.epoch, 0)
+            state = self._find(self._parts.backend.recent(), name) or self._find(self._parts.views.refresh(), name)
             if state is None:
                 raise TableNotFound(
                     f"no table {name!r} in the store at {self._parts.settings.url} as of epoch "
@@ -119,10 +117,20 @@ class Transaction:
             views = _TransactionViews(self._parts, state.spec, self._snapshot, self._writes)
             noted = ReadSet()
             reads = NotedReads(KeyReader(views, self._parts.sstables), noted)
-            access = BufferedAccess("a transaction", state.spec, views, reads, self._write, self._check_open)
+            rows = self._parts.settings.limits.overlay_rows
+            access = BufferedAccess("a transaction", state.spec, views, reads, self._write, self._check_open, rows)
             self._tables[name] = _Dependency(access, noted)
             self._opened[name] = open_table(self._parts, state.spec, access)
         return self._opened[name]
+
+    def _find(self, version: VersionView, name: str) -> TableState | None:
+        """The table that had the name when the transaction began; or one of now, which is empty as of the snapshot."""
+        epoch = self._snapshot.epoch
+        state = table_at(version, name, epoch, self._snapshot.seq)
+        if state is None:
+            newer = version.find_table(name)
+            state = newer if newer is not None and newer.created_epoch <= epoch else None
+        return state
 
     def keep_snapshot(self) -> None:
         """Pin the snapshot now: other processes read it, at `snapshot_epoch`, however long the transaction lasts."""
@@ -326,6 +334,8 @@ class _SnapshotEpoch:
         self._pin: PinHandle | None = None
         version = parts.backend.recent()
         self.epoch = version.max_committed_epoch
+        self.seq = version.seq
+        """The log entry up to which tables have come and gone, which they do without an epoch."""
         self.read_epoch = max(self.epoch, 1)
         """The same for reads, which take no epoch 0: in an empty store all are."""
         self._pin_at = self._system.monotonic()

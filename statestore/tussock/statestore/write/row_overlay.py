@@ -16,10 +16,6 @@ from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
 
 __all__ = ["RowOverlay"]
 
-ROWS_MAX = 16_384
-"""Of one generation of one table."""
-
-
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -40,8 +36,19 @@ class _Savepoint:
 class RowOverlay:
     """The rows of one table, by encoded key. Used by one thread at a time."""
 
-    def __init__(self, flush: Callable[[Sequence[bytes], Sequence[Row | None]], None]) -> None:
-        """`flush` puts rows, or deletes, by ascending keys into the buffer."""
+    def __init__(
+        self,
+        flush: Callable[[Sequence[bytes], Sequence[Row | None]], None],
+        rows_max: int,
+        before_write: Callable[[], None] | None = None,
+    ) -> None:
+        """`flush` puts rows, or deletes, by ascending keys into the buffer; `rows_max`: of one generation.
+
+        `before_write` is called before a change of what the buffer or the overlay has, as long as no savepoint is
+        open, and may open one.
+        """
+        self._before_write = before_write
+        self._rows_max = rows_max
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
@@ -60,9 +67,10 @@ class RowOverlay:
 
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
-        if len(self._rows) >= ROWS_MAX:
+        if len(self._rows) >= self._rows_max:
             self.flush()
             self._turn()
+        self._prepare()
         savepoint = self._savepoint
         if savepoint is not None:
             if key not in savepoint.before:
@@ -74,12 +82,13 @@ class RowOverlay:
 
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if len(self._rows) < ROWS_MAX:
+        if len(self._rows) < self._rows_max:
             self._rows[key] = row
 
     def flush(self) -> None:
         """Put what the buffer lacks into it."""
         if self._fresh:
+            self._prepare()
             if self._savepoint is not None and self._savepoint.unflushed is None:
                 self._savepoint.unflushed = self._fresh_at(self._savepoint)
             keys = sorted(self._fresh)
@@ -89,6 +98,7 @@ class RowOverlay:
 
     def forget(self) -> None:
         """Rows are written past the overlay: flush, and know nothing any more."""
+        self._prepare()
         self.flush()
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}
@@ -128,6 +138,10 @@ class RowOverlay:
                 self._rows.pop(key, None)
             else:
                 self._rows[key] = known
+
+    def _prepare(self) -> None:
+        if self._savepoint is None and self._before_write is not None:
+            self._before_write()
 
     def _turn(self) -> None:
         self._older, self._rows = self._rows, {}

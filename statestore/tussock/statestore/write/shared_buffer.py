@@ -25,7 +25,7 @@ __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
 _RUNS_TOGETHER = 4
 """This many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
 
-_SMALL_BYTES = 128 << 10
+_SMALL_BYTES = 1 << 20
 """Runs are merged to no more than this while there are few: the commit merges large ones anyway."""
 
 _RUNS_MAX = 32

@@ -1,13 +1,19 @@
 """Simulated workers, held to plain Python that runs the requests one after the other."""
 
 import random
+from typing import Any
 
 import pytest
 
 from support.depth import DEPTH
 from support.functions.function_histories import History
+from support.functions.random_programs import KEYS, make_request, things
 from support.functions.simulated_crew import Crews
+from support.procedures.histories import QuickSystem
+from support.store.stores import open_on
+from tussock.compute import functions as fn
 from tussock.compute.functions.workers import worker_site
+from tussock.statestore.buckets import open_bucket
 
 SEEDS = 40 * DEPTH
 
@@ -17,6 +23,46 @@ def test_a_random_history_of_workers_is_a_serial_one(seed: int, monkeypatch: pyt
     """X5, X6, X15 to X23, X30 to X32, X37: whatever dies when, however late answers are, and however many there are."""
     history = History(seed, workers_max=4)
     chance = random.Random(f"crew {seed}")
-    crews = Crews(history.bucket, chance, loss=chance.choice((0.0, 0.01, 0.05)))
+    crews = Crews(history.bucket, chance, loss=chance.choice((0.0, 0.01, 0.05)), outage=chance.choice((0.0, 0.1)))
     monkeypatch.setattr(worker_site, "Crew", crews)
     history.run()
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 3), (3, 0), (2, 4)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param({"conflicts": "serializable"}, id="serializable"),
+        pytest.param({"conflicts": "reorder"}, id="reorder"),
+        pytest.param({"conflicts": "snapshot"}, id="snapshot"),
+        pytest.param({"lock_phase": False}, id="no lock phase"),
+    ],
+)
+def test_any_number_of_workers_has_the_same_result(
+    rules: dict[str, Any], first: int, second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X34: what one number of workers has logged, another number replays, held to the digests of writes and replies."""
+    bucket = open_bucket("memory://")
+    chance = random.Random(f"{rules} {first} {second}")
+    monkeypatch.setattr(worker_site, "Crew", Crews(bucket, chance, loss=0.0))
+
+    def runtime(workers: int) -> fn.Runtime:
+        options: dict[str, Any] = {**rules, "epoch_ms": 5, "checkpoint": 3600, "workers": workers}
+        return fn.Runtime(open_on(bucket, QuickSystem()), "random", [things()], **options)
+
+    older = runtime(first)
+    older.start()
+    futures = [older.send("thing", key, "act", steps) for key, steps in (make_request(chance) for _ in range(150))]
+    assert len([future for future in futures if future.exception(30) is None]) > 50
+    states = {key: older.query("thing", key) for key in KEYS}
+    stats = older.stats()
+    newer = runtime(second)
+    newer.start()
+    assert {key: newer.query("thing", key) for key in KEYS} == states
+    assert {name: newer.stats()[name] for name in COUNTS} == {name: stats[name] for name in COUNTS}
+    newer.stop()
+    with pytest.raises(fn.ApplicationFenced):
+        older.stop()
+
+
+COUNTS = ("epoch", "tid", "lock_free", "locked", "aborted", "deferrals", "calls")

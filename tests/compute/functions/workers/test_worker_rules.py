@@ -1,4 +1,4 @@
-"""What is decided without I/O: who has which entity, who waits for whom, and what has been sent."""
+"""What is decided without I/O: homes of entities, the order of losers, and what has been sent."""
 
 import random
 from collections import Counter

@@ -9,6 +9,7 @@ import pytest
 
 from support.functions.accounts import cells, run_together
 from support.functions.worker_transfers import BankOfWorkers
+from support.service.platforms import Platform
 from tussock.compute import functions as fn
 from tussock.statestore import InvalidOption, StateStore, connect
 
@@ -53,3 +54,21 @@ def test_a_store_in_memory_has_no_workers() -> None:
     """Other processes do not see it."""
     with connect("memory://") as store, pytest.raises(InvalidOption, match="in the memory of this process"):
         fn.Runtime(store, "p", [cells()], workers=1).start()
+
+
+def test_transfers_on_a_platform(tmp_path: Path) -> None:
+    """X28: a commit of all workers is one epoch of the platform, and workers read there."""
+    with Platform((tmp_path / "bucket").as_uri()) as platform:
+        store = platform.connect()
+        bank = BankOfWorkers(store, 20, 50, checkpoint=3600)
+        before = store.committed_epoch
+        with bank.runtime:
+            bank.send(random.Random(7), 300)
+            bank.settle()
+            bank.runtime.scale(3)
+            bank.send(random.Random(8), 100)
+            bank.settle()
+            assert bank.balances() == bank.ledger
+            assert bank.runtime.stats()["commits"] == 1
+        assert store.committed_epoch > before
+        assert bank.stored(store) == {key: f'{{"balance":{balance}}}' for key, balance in bank.ledger.items()}

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tussock.compute.applications.errors import ProcedureError
 from tussock.compute.applications.feeds.feed import FedBatch, Source
-from tussock.compute.applications.log_writer import failure_of
+from tussock.compute.applications.replies import failure_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WaitTimeout

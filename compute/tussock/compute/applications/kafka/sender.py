@@ -18,7 +18,7 @@ import pyarrow as pa
 from tussock.compute.applications.errors import OutputLost
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.kafka.library import QuietLog, kafka_library
-from tussock.compute.applications.log_writer import failure_of
+from tussock.compute.applications.replies import failure_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, TussockError

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
 from tussock.compute.functions.epochs.digest import encode_facts
-from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted, text_of
+from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
 

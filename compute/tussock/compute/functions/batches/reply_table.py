@@ -25,8 +25,12 @@ def argument_rows(function: str, keys: Any, columns: Any) -> list[tuple[Any, tup
 
 
 def together(replies: Sequence["Future[Any]"]) -> "Future[Any]":
-    """A future of the table of all replies: `reply` and `error`; fails with the first other error than an abort."""
+    """A future of the table of all replies: `reply` and `error`; fails with the first other error than an abort.
+
+    It cannot be cancelled, since some of the requests may run already.
+    """
     table: Future[Any] = Future()
+    table.set_running_or_notify_cancel()
     left = len(replies)
     lock = threading.Lock()
 

@@ -18,12 +18,12 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.statestore import SchemaMismatch, StateStore, TableExists
 
-__all__ = ["Cut", "Entities", "TableSource", "create_tables"]
+__all__ = ["Cut", "Entities", "TableOpener", "create_tables"]
 
 _UNKNOWN = object()
 
 
-class TableSource(Protocol):
+class TableOpener(Protocol):
     """Where the tables are: a delta, or a store."""
 
     def table(self, name: str) -> Any:
@@ -62,7 +62,7 @@ def create_tables(store: StateStore, operators: Iterable[Operator]) -> None:
 class Entities:
     """The state of all entities, for the thread that runs the program; an `EntityAccess`."""
 
-    def __init__(self, operators: Operators, source: TableSource, cache_bytes: int, *, keeps_cut: bool = False) -> None:
+    def __init__(self, operators: Operators, source: TableOpener, cache_bytes: int, *, keeps_cut: bool = False) -> None:
         """The operators' tables are there. `keeps_cut`: the source does not have what was cut until it is committed."""
         self._operators = operators
         self.target = operators.target

@@ -32,11 +32,11 @@ class Acks:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """So many parts of that many have come back."""
+        """How many parts have come back, and of how many."""
         return self._parts, self._of
 
     def set(self, parts: int, of: int) -> None:
-        """So many have come back elsewhere."""
+        """Go on from what has come back elsewhere."""
         self._parts, self._of = parts, of
 
     @property

@@ -12,16 +12,10 @@ from contextlib import suppress
 from types import CoroutineType
 from typing import Any
 
+from tussock.compute.applications.arguments import text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.functions.epochs.acks import ROOT, Acks
-from tussock.compute.functions.errors import (
-    Diverged,
-    FunctionFault,
-    ReplayDiffers,
-    StateUnread,
-    TransactionAborted,
-    text_of,
-)
+from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import (
     Awaited,
     Draw,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tussock.compute.applications.errors import Full, FunctionFault
-from tussock.compute.applications.log_writer import give
-from tussock.compute.applications.program import Outcome
+from tussock.compute.functions.remote.shared_replies import SharedReplies
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.arrow_messages import read_table
 from tussock.compute.service.rpc.values import plain_list, plain_value
@@ -33,6 +32,7 @@ class ServedRuntime:
         self.name = runtime.name
         self.store_url = store_url
         self._runtime = runtime
+        self._shared = SharedReplies()
 
     def start(self) -> None:
         """Recover, and begin to take requests."""
@@ -43,7 +43,7 @@ class ServedRuntime:
         self._runtime.stop()
 
     def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
-        """Ask the program; of a request with an id `cancel` does nothing, as others may wait for the same one."""
+        """Ask the program; `cancel` of a request with an id withdraws it once all who wait for it have done so."""
         runtime = self._runtime
         if kind == "send":
             return self._send(request.send)
@@ -92,8 +92,11 @@ class ServedRuntime:
         arguments = plain_list(send.arguments, what)
         self._check_room(1)
         request_id = send.request_id or None
-        reply = self._runtime.send(send.operator, key, send.function, *arguments, request_id=request_id)
-        return reply if request_id is None else _alone(reply)
+        if request_id is None:
+            return self._runtime.send(send.operator, key, send.function, *arguments)
+        return self._shared.share(
+            lambda: self._runtime.send(send.operator, key, send.function, *arguments, request_id=request_id)
+        )
 
     def _send_many(self, sent: pb.SendMany) -> "Future[Any]":
         what = f"function {sent.operator!r:.120}.{sent.function!r:.120}"
@@ -109,7 +112,7 @@ class ServedRuntime:
                 f"{what}: {table.num_rows:,} requests; at most {ROWS_MAX:,} fit, send the rest after them"
             )
         self._check_room(table.num_rows)
-        return _alone(self._runtime.send_many_async(sent.operator, sent.function, keys, given))
+        return self._runtime.send_many_async(sent.operator, sent.function, keys, given)
 
     def _check_room(self, requests: int) -> None:
         """The caller is the node's loop, which must not wait."""
@@ -119,17 +122,3 @@ class ServedRuntime:
 
 def _what(operator: str) -> str:
     return f"a key of operator {operator!r:.120}"
-
-
-def _alone(shared: "Future[Any]") -> "Future[Any]":
-    """A future of the same reply that can be given up without taking it from others."""
-    mine: Future[Any] = Future()
-    mine.set_running_or_notify_cancel()
-
-    def ended(reply: "Future[Any]") -> None:
-        error = reply.exception()
-        assert error is None or isinstance(error, Exception)
-        give(mine, Outcome(error=error) if error is not None else Outcome(value=reply.result()))
-
-    shared.add_done_callback(ended)
-    return mine

@@ -1,8 +1,8 @@
 """Which worker has which entity: a pure function of operator, key, and the number of workers.
 
 A key has a virtual node, a hash of 8 bits; a partition of an operator is a range of virtual nodes, and a worker has a
-range of partitions. An operator of fewer partitions than workers has each of them on a worker of its own, and those
-of the next operator are on the next workers.
+range of partitions. An operator of fewer partitions than workers has each of them on another worker, and those of
+the next operator are on the next workers.
 """
 
 import zlib

@@ -252,7 +252,7 @@ class EpochCoordination:
             self._decide()
 
     def _decide(self) -> None:
-        """All have run: who lost."""
+        """All have run: find out who lost."""
         workers = self._assignment.workers
         self._ended = [one for one in self._all if self._run_of(one).aborted is not None]
         alive = [one for one in self._all if self._run_of(one).aborted is None]

@@ -180,7 +180,7 @@ class Crew:
         with there:
             command = [sys.executable, "-m", "tussock.compute.functions.workers.process", str(there.fileno())]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            # In a session of its own, as an interrupt of the terminal is the program's.
+            # In another session: an interrupt of the terminal is for the program.
             process = subprocess.Popen(  # noqa: S603 - this Python, with this module
                 command, stdin=subprocess.DEVNULL, pass_fds=[there.fileno()], env=environment, start_new_session=True
             )

@@ -1,4 +1,4 @@
-"""Answers what a program asks one of its workers: epochs are its part's, the rest is about states and commits."""
+"""The answers of a worker to what its program asks: epochs are its part's, the rest is about states and commits."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

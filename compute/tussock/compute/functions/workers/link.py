@@ -39,7 +39,7 @@ class Link:
             raise WorkerLost(f"it takes no messages: {type(error).__name__} {error}") from error
 
     def receive(self, seconds: float | None) -> Any:
-        """The next message; `WorkerLost` if none comes for that long, the end is gone, or it is none of ours."""
+        """The next message; `WorkerLost` if none comes for that long, the end is gone, or it is no message."""
         (length,) = _HEAD.unpack(self._read(_HEAD.size, seconds))
         if length > FRAME_BYTES_MAX:
             raise WorkerLost(f"it announced a message of {length:,} bytes; at most {FRAME_BYTES_MAX:,} fit")

@@ -100,7 +100,7 @@ class TravelToken(msgspec.Struct, array_like=True):
     """What runs when nobody awaits any more."""
     parts: Number
     of: Number
-    """The shares that have come back: so many parts of that many."""
+    """The shares that have come back, as a number of parts, and of how many."""
     drawn: Carried | None
     may_ask: bool
     """Whether it may make a call outside: what leads to it is durable."""

@@ -9,25 +9,30 @@ from typing import Any
 
 from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.runner import Runner
 from tussock.compute.functions.batches.batch_run import EndedBatch, run_guarded
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
+from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.entities.entities import Cut
 from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.errors import TransactionAborted, WorkerFault, WorkerLost
+from tussock.compute.functions.option_checks import check_workers
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.site import SiteHost, SiteOptions, write_cuts
+from tussock.compute.functions.questions import Look
+from tussock.compute.functions.site import Site, SiteHost, SiteOptions, write_cuts
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.coordination import EpochCoordination
 from tussock.compute.functions.workers.crew import Crew, WorkerHangs
 from tussock.compute.functions.workers.messages import BeginAt, CutPart, NextCut, Refused, StateReads, StateWrites
 from tussock.compute.functions.workers.state_rows import from_rows, in_parts, table_of
+from tussock.statestore import InvalidOption
 from tussock.statestore.errors import ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["WorkerSite"]
+__all__ = ["WorkerSite", "change_workers"]
 
 KEYS_AT_ONCE = 10_000
 
@@ -231,6 +236,18 @@ class WorkerSite:
                 there = {key: writes[operator, key] for key in keys if writes[operator, key] is not None}
                 for part, rows in in_parts(gone, self._forms[operator].table(there) if there else None):
                     self._ask({worker: StateWrites(operator, part, rows)})
+
+
+def change_workers(program: str, runner: Runner, engine: FunctionEngine, site: Site, workers: int) -> None:
+    """Return when that many have the entities; what the program runs waits for the commit and the move only."""
+    check_workers(workers, 1, f"program {program!r}")
+    if not isinstance(site, WorkerSite):
+        raise InvalidOption(f"program {program!r} runs in this process: start it with workers=1 or more to scale it")
+    hired = site.hire(workers)
+    try:
+        runner.submit(Look(lambda: engine.move(lambda: site.change(workers, hired))), is_look=True).result()
+    finally:
+        site.dismiss(hired)
 
 
 class _Fetched:

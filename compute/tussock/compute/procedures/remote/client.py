@@ -1,73 +1,26 @@
 """`Client`: the calls of an `App` that another process serves."""
 
-import os
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds, check_text
+from tussock.compute.applications.arguments import check_text
 from tussock.compute.procedures.app import TRACE_MAX
 from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, pack_arguments
 from tussock.compute.procedures.definitions import Window
 from tussock.compute.procedures.rows import TupleShape, arrow_rows, is_plain, plain_rows, to_table
-from tussock.compute.service.client.channel import ApplicationChannel
-from tussock.compute.service.client.connection import ApplicationConnection
 from tussock.compute.service.client.replies import begin_ms
+from tussock.compute.service.client.service_client import ServiceClient
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
-from tussock.meta.client.addresses import addresses_in
-from tussock.statestore.base.identity import access_from
-from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["Client"]
 
-OUTSTANDING_MAX = 9000
 
-
-class Client:
+class Client(ServiceClient):
     """An application behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        token: str | None = None,
-        tls_ca: str | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
-        tls_server_name: str | None = None,
-        deadline: float = 30.0,
-        outstanding: int = 256,
-    ) -> None:
-        """`address` is `host:port`; connects when it is first used.
-
-        Token and certificates are given as to `connect`, or by the same variables of the environment.
-        For `deadline` seconds a request that has not begun is tried again; with `outstanding` requests under way the
-        next one waits. Raises `InvalidOption`.
-        """
-        try:
-            if not isinstance(address, str) or len(addresses_in(address)) > 1:
-                raise InvalidOption("there is one address")
-        except InvalidOption:
-            shown = "***" if isinstance(address, str) and "@" in address else address
-            raise InvalidOption(f"the application's address is {shown!r:.200}; expected HOST:PORT") from None
-        check_seconds(deadline, f"client of {address}: deadline", none=False)
-        if type(outstanding) is not int or not 1 <= outstanding <= OUTSTANDING_MAX:
-            raise InvalidOption(f"outstanding is {outstanding!r:.100}; expected 1 to {OUTSTANDING_MAX:,}")
-        access = access_from(
-            os.environ,
-            token=token,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_server_name=tls_server_name,
-        )
-        system = RealSystem()
-        channel = ApplicationChannel(address.removeprefix("tussock://"), access, system)
-        self._connection = ApplicationConnection(channel, system, deadline=deadline, outstanding=outstanding)
 
     def submit(
         self, procedure: str, rows: Any, batch_id: int | None = None, *, timeout: float | None = None
@@ -113,64 +66,9 @@ class Client:
         window = check_text(name.name if isinstance(name, Window) else name, "the window")
         return self._look(pb.Request(window_rows=pb.WindowRows(window=window, staged=staged)))
 
-    def stats(self) -> dict[str, int]:
-        """Counts of the service's run, as `App.stats`."""
-        found: dict[str, int] = self._look(pb.Request(stats=pb.Stats()))
-        return found
-
-    def status(self) -> dict[str, Any]:
-        """How application and service are; `docs/service.md` lists it."""
-        found: dict[str, Any] = self._look(pb.Request(status=pb.Status()))
-        return found
-
-    def pause(self) -> None:
-        """Let requests wait until `resume`; needs the role admin."""
-        self._look(pb.Request(pause=pb.Pause()))
-
-    def resume(self) -> None:
-        """Run what waits, and what comes; needs the role admin."""
-        self._look(pb.Request(resume=pb.Resume()))
-
-    def drain(self) -> None:
-        """Let the service end as by SIGTERM; returns once it has begun to. Needs the role admin.
-
-        It ends the node, and waits for no feed; `App.drain` waits for the feeds, and ends nothing.
-        """
-        self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
-
-    def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
-        """Send a request of the protocol as it is; `is_repeatable`: again, if the connection breaks."""
-        return self._connection.ask(request, is_repeatable=is_repeatable)
-
-    def reply(self, asked: "Future[Any]", timeout: float | None, what: str, *, again: str = "") -> Any:
-        """Wait for what was asked for; the errors at the end of the time say what is known of `what`."""
-        return self._connection.reply(asked, timeout, what, again=again)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds for the replies under way, and end; `None`: the client's `deadline`.
-
-        A request that has none by then ends with `OutcomeUnknown` if it was sent, else with `ServiceUnavailable`.
-        Again: nothing.
-        """
-        if timeout is not None:
-            check_seconds(timeout, "close of a client: timeout", none=False)
-        self._connection.close(timeout)
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After an exception nobody waits for what else is under way.
-        self.close(None if kind is None else 0)
-
     def _call(self, name: str, arguments: tuple[Any, ...], timeout: float | None) -> "Future[Any]":
         call = pb.Call(name=name, arguments=pack_arguments(check_text(name, "the call procedure"), arguments))
         return self.ask(pb.Request(call=call, deadline_ms=begin_ms(timeout)), is_repeatable=False)
-
-    def _look(self, request: pb.Request) -> Any:
-        return self.ask(request, is_repeatable=True).result()
 
     def _table(self, procedure: str, rows: Any, timeout: float | None) -> pa.Table:
         """Rows that are no plain dicts, by the schema that the procedure has declared."""

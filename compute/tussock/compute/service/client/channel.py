@@ -1,6 +1,6 @@
 """The channel of a client to an application, with token and certificates that may change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -33,9 +33,15 @@ OPTIONS = [
 class ApplicationChannel:
     """One address. Used by one thread, except `close`."""
 
-    def __init__(self, address: str, access: Access, system: System) -> None:
-        """Connects when it is first used; `InvalidOption` if a file of `access` cannot be used."""
+    def __init__(
+        self, address: str, access: Access, system: System, options: Sequence[tuple[str, int]] = OPTIONS
+    ) -> None:
+        """Connects when it is first used; `InvalidOption` if a file of `access` cannot be used.
+
+        `options` are gRPC's own.
+        """
         self.address = address
+        self._options = options
         self._token = token_source(access, system)
         self._files = channel_credentials(access, system)
         self._server_name = access.tls_server_name
@@ -69,7 +75,7 @@ class ApplicationChannel:
 
     def _make(self) -> grpc.Channel:
         if self._credentials is None:
-            return grpc.insecure_channel(self.address, OPTIONS)
+            return grpc.insecure_channel(self.address, self._options)
         # gRPC's manual has this option for tests, but it still checks the chain, and the name given here.
         named = [("grpc.ssl_target_name_override", self._server_name)] if self._server_name else []
-        return grpc.secure_channel(self.address, self._credentials, [*OPTIONS, *named])
+        return grpc.secure_channel(self.address, self._credentials, [*self._options, *named])

@@ -17,6 +17,8 @@ TEXT_BYTES_MAX = 2048
 """Of a message, and of each fact: an `Error` has to fit into the metadata of a call, of which gRPC takes 8 KiB."""
 FACTS_MAX = 8
 FACTS_BYTES_MAX = 4096
+"""Of all facts: twice as many as the shortest that facts are cut to take, so that they fit in the end."""
+FACT_BYTES_MIN = 256
 
 _CODES: dict[type[TussockError], str] = {
     ours.ApplicationFenced: "FAILED_PRECONDITION",
@@ -37,12 +39,11 @@ def code_of(error: TussockError) -> str:
 
 
 def message_of(error: TussockError) -> pb.Error:
-    """An error as it travels; long texts are cut."""
-    facts = msgspec.msgpack.encode([_fact(value) for value in error.args[1 : 1 + FACTS_MAX]])
+    """An error as it travels; long texts and facts are cut, and end with `...` then."""
     return pb.Error(
         kind=type(error).__name__,
         message=clip(str(error), TEXT_BYTES_MAX),
-        facts=facts if len(facts) <= FACTS_BYTES_MAX else b"\x90",
+        facts=_facts_of(error),
         code=code_of(error),
     )
 
@@ -63,10 +64,22 @@ def error_of(message: pb.Error) -> TussockError:
     return TussockError(f"{message.kind}: {message.message}")
 
 
-def _fact(value: object) -> object:
+def _facts_of(error: TussockError) -> bytes:
+    """All facts, as long as fits: without one of them no client could raise the error's class."""
+    bytes_max = TEXT_BYTES_MAX
+    while True:
+        facts = msgspec.msgpack.encode([_fact(value, bytes_max) for value in error.args[1 : 1 + FACTS_MAX]])
+        if len(facts) <= FACTS_BYTES_MAX or bytes_max <= FACT_BYTES_MIN:
+            return facts
+        bytes_max //= 2
+
+
+def _fact(value: object, bytes_max: int) -> object:
     """A fact as MessagePack has it."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
         return value
-    return value[:TEXT_BYTES_MAX] if isinstance(value, bytes) else clip(str(value), TEXT_BYTES_MAX)
+    if isinstance(value, bytes):
+        return value if len(value) <= bytes_max else value[: bytes_max - 4] + b" ..."
+    return clip(str(value), bytes_max)

@@ -16,7 +16,7 @@ from tussock.compute.service.server.admission import Outstanding
 from tussock.compute.service.server.layer import ServedLayer
 from tussock.compute.service.server.metrics import ApplicationMetrics
 from tussock.compute.service.server.settings import RequestLimits
-from tussock.meta.server.auth.caller import Caller
+from tussock.meta.node.auth.caller import Caller
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import AccessDenied, InvalidOption, TussockError, WaitTimeout

@@ -17,8 +17,8 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import message_of
 from tussock.compute.service.server.admission import AGAIN_MS
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
+from tussock.meta.node.auth.caller import Caller
 from tussock.meta.rpc.wire import Miscounted, records_in
-from tussock.meta.server.auth.caller import Caller
 from tussock.statestore.errors import InvalidOption, TussockError
 
 __all__ = ["Conversation"]

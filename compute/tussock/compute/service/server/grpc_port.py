@@ -15,16 +15,16 @@ from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, error_of, message_of
 from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, SERVICE
-from tussock.compute.service.server.addresses import bind_obstacle
 from tussock.compute.service.server.admission import AGAIN_MS
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
 from tussock.compute.service.server.conversation import Conversation
+from tussock.meta.node.auth.authentication import Authenticator, Presented
+from tussock.meta.node.auth.caller import Caller
+from tussock.meta.node.auth.certificates import certificate_names
+from tussock.meta.node.wire.addresses import bind_grpc
+from tussock.meta.node.wire.health import HealthService
+from tussock.meta.node.wire.rate_limits import RateLimits
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
-from tussock.meta.server.auth.authentication import Authenticator, Presented
-from tussock.meta.server.auth.caller import Caller
-from tussock.meta.server.auth.certificates import certificate_names
-from tussock.meta.server.wire.health import HealthService
-from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import (
     InvalidOption,
@@ -103,14 +103,7 @@ class GrpcPort:
 
     def bind(self, address: str) -> int:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
-        try:
-            if self._credentials is None:
-                port: int = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, self._credentials)
-        except RuntimeError as error:
-            raise InvalidOption(f"cannot listen on {address}: {bind_obstacle(address) or error}") from None
-        return port
+        return bind_grpc(self._server, address, self._credentials)
 
     async def start(self) -> None:
         """Serve from now on."""

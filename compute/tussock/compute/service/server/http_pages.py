@@ -12,7 +12,6 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
 
@@ -22,23 +21,21 @@ from aiohttp import web
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.kinds import KINDS
 from tussock.compute.service.server.application_node import ApplicationNode
-from tussock.meta.server.auth.authentication import Authenticator, Presented
-from tussock.meta.server.wire.http_server import HEADERS, TYPES, certificate_names_of
-from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
+from tussock.meta.node.auth.authentication import Authenticator, Presented
+from tussock.meta.node.wire.http_port import TYPES, add_headers, certificate_names_of, refusals
+from tussock.statestore.errors import AccessDenied
 
 __all__ = ["make_pages"]
 
 REQUEST_BYTES_MAX = 4096
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 def make_pages(node: ApplicationNode, authenticator: Authenticator) -> web.Application:
     """The application of aiohttp."""
     pages = _NodePages(node, authenticator)
-    app = web.Application(middlewares=[_refusals], client_max_size=REQUEST_BYTES_MAX)
-    app.on_response_prepare.append(_add_headers)
+    app = web.Application(middlewares=[refusals], client_max_size=REQUEST_BYTES_MAX)
+    app.on_response_prepare.append(add_headers)
     app.router.add_get("/", pages.page)
     app.router.add_get("/static/{name}", pages.static)
     app.router.add_get("/status", pages.status)
@@ -54,9 +51,9 @@ class _NodePages:
         self._node = node
         self._authenticator = authenticator
         folder = resources.files("tussock.compute.service.server").joinpath("page")
-        console = resources.files("tussock.meta.server").joinpath("console")
+        shared = resources.files("tussock.meta.node").joinpath("page")
         # Read once, so that no request names a file of the disk. Colours and sizes are the console's.
-        found = [*folder.iterdir(), console.joinpath("console.css"), console.joinpath("icon.svg")]
+        found = [*folder.iterdir(), *shared.iterdir()]
         self._files = {entry.name: entry.read_bytes() for entry in found if entry.is_file()}
 
     async def page(self, _: web.Request) -> web.Response:
@@ -111,27 +108,3 @@ class _NodePages:
 def _json(value: Any) -> web.Response:
     body = msgspec.json.encode(value)
     return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
-
-
-@web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refusals and failures as JSON."""
-    try:
-        return await handler(request)
-    except Unauthenticated as error:
-        return _refuse(401, error, {"WWW-Authenticate": "Bearer"})
-    except AccessDenied as error:
-        return _refuse(403, error, {})
-    except TussockError as error:
-        return _refuse(503, error, {})
-
-
-def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
-    body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
-
-
-async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-    if "Server" in response.headers:
-        response.headers["Server"] = "tussock"

@@ -8,14 +8,12 @@ process ends with code 0. A second signal ends it at once. An application that a
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from typing import Any
 
 from prometheus_client import disable_created_metrics
 
 from tussock.compute.applications.errors import ApplicationFenced
-from tussock.compute.service.server.addresses import obstacle_of
 from tussock.compute.service.server.application_node import ApplicationNode
 from tussock.compute.service.server.entry import load_application
 from tussock.compute.service.server.grpc_port import GrpcPort
@@ -23,15 +21,18 @@ from tussock.compute.service.server.http_pages import make_pages
 from tussock.compute.service.server.layer import ServedLayer
 from tussock.compute.service.server.metrics import ApplicationMetrics
 from tussock.compute.service.server.settings import ServeSettings
-from tussock.meta.server.auth.authentication import Authenticator
-from tussock.meta.server.auth.http_tls import http_tls
-from tussock.meta.server.auth.tls import server_credentials
-from tussock.meta.server.wire.http_server import start_http
+from tussock.meta.node.doors import (
+    authenticator_of,
+    grpc_credentials,
+    listen_http,
+    stop_on_signals,
+    warn_of_open_doors,
+)
 from tussock.statestore import StateStore, connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
-from tussock.statestore.base.system import RealSystem, System
-from tussock.statestore.errors import InvalidOption, TussockError
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import TussockError
 
 __all__ = ["FENCED", "serve_application"]
 
@@ -75,9 +76,8 @@ async def _serve(settings: ServeSettings, layer: ServedLayer, stores: list[State
     node = ApplicationNode(layer, settings.limits, system, metrics)
     metrics.watch(node.status)
     tls = settings.tls
-    authenticator = _authenticator(settings, system)
-    credentials = server_credentials(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
-    port = GrpcPort(node, authenticator, credentials)
+    authenticator = authenticator_of(tls, settings.tokens, system)
+    port = GrpcPort(node, authenticator, grpc_credentials(tls, system))
     address = f"{settings.listen.rpartition(':')[0]}:{port.bind(settings.listen)}"
     stopped = asyncio.Event()
 
@@ -85,10 +85,11 @@ async def _serve(settings: ServeSettings, layer: ServedLayer, stores: list[State
         loop.call_soon_threadsafe(stopped.set)
 
     node.on_drain = stop_soon
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopped)
-    http = await _start_http(settings, node, authenticator, system)
-    _warn(settings, authenticator)
+    stop_on_signals(stopped, log)
+    http = await listen_http(make_pages(node, authenticator), settings.http_listen, tls, system)
+    warn_of_open_doors(authenticator, tls, settings.tokens, "application", log)
+    if settings.store.startswith("memory:"):
+        log.warning("the store is in the memory of this process and ends with it", store=settings.store)
     # While it recovers, the probes answer; a signal then ends the process at once, since nothing was taken.
     starting = loop.run_in_executor(None, layer.start)
     stopping = asyncio.create_task(stopped.wait())
@@ -135,46 +136,3 @@ async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, s
         return FENCED
     log.error("the application has failed", application=layer.name, error=str(failure))
     return 1
-
-
-def _stop(stopped: asyncio.Event) -> None:
-    if stopped.is_set():
-        log.warning("stopped at once, by a second signal")
-        sys.stderr.flush()
-        os._exit(1)
-    stopped.set()
-
-
-async def _start_http(
-    settings: ServeSettings, node: ApplicationNode, authenticator: Authenticator, system: System
-) -> str:
-    if not settings.http_listen:
-        return ""
-    host, _, port = settings.http_listen.rpartition(":")
-    tls = settings.tls
-    context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
-    try:
-        _, taken = await start_http(make_pages(node, authenticator), host.strip("[]"), int(port), context)
-    except OSError as error:
-        raise InvalidOption(f"cannot listen on {settings.http_listen}: {obstacle_of(error)}") from None
-    return f"{host}:{taken}"
-
-
-def _authenticator(settings: ServeSettings, system: System) -> Authenticator:
-    return Authenticator(
-        system,
-        tokens_file=settings.tokens.file,
-        certificates_required=bool(settings.tls.client_ca),
-        certificate_roles=settings.tls.roles.model_dump(),
-        revoked=settings.tls.revoked,
-    )
-
-
-def _warn(settings: ServeSettings, authenticator: Authenticator) -> None:
-    """Say which doors are open, where somebody may have meant to close them."""
-    if authenticator.is_open:
-        log.warning("anybody who reaches this application may do everything", set="tokens.file, or tls.client_ca")
-    elif settings.tokens.file and not settings.tls.certificate:
-        log.warning("tokens travel unencrypted", set="tls.certificate and tls.key, or encrypt below the service")
-    if settings.store.startswith("memory:"):
-        log.warning("the store is in the memory of this process and ends with it", store=settings.store)

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from tussock.compute.service.rpc.kinds import MESSAGE_BYTES_MAX
 from tussock.meta.client.addresses import addresses_in
-from tussock.meta.server.settings.model import (
+from tussock.meta.node.settings.groups import (
     Address,
     AddressOrNothing,
     LogSettings,
@@ -16,7 +16,7 @@ from tussock.meta.server.settings.model import (
     TokenSettings,
     access_contradictions,
 )
-from tussock.meta.server.settings.sources import SettingsForm
+from tussock.meta.node.settings.sources import SettingsForm
 from tussock.statestore.buckets.urls import parse_bucket_url
 
 __all__ = ["SERVE_FORM", "RequestLimits", "ServeSettings"]

@@ -31,9 +31,6 @@ __all__ = ["ChangeStreamReader"]
 
 log = get_logger("tussock.compute")
 
-MOVE_ON_SECONDS = 60.0
-"""The stream moves on this often by an empty batch while only other tables change: else it would hold their history."""
-
 _HOLD_ATTEMPTS = 5
 
 
@@ -202,7 +199,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
 
     def _is_due(self) -> bool:
         """Whether to move on without changes: at the end of an `availableNow`, and otherwise now and then."""
-        return self._target is not None or RealSystem().monotonic() - self._moved > MOVE_ON_SECONDS
+        return self._target is not None or RealSystem().monotonic() - self._moved > self.options.idle_seconds
 
     def _new_cursor(self, store: StateStore) -> Cursor:
         self._moved = self._moved or RealSystem().monotonic()

@@ -115,6 +115,8 @@ class LookupTask:
     """`None`: the newest epoch when the task begins; 0: nothing was ever committed."""
     target: pa.Schema
     """The struct's fields, in the Arrow types that Spark takes."""
+    keys_at_once: int = KEYS_AT_ONCE
+    """Batches of keys are looked up together up to about this number."""
 
     def finder(self) -> Callable[..., Iterator[pa.Array]]:
         """The function for `arrow_udf`, which reads from the annotations what to pass."""
@@ -135,7 +137,7 @@ class LookupTask:
         store = working_store(self.address)
         epoch = store.committed_epoch if self.epoch is None else self.epoch
         with EpochReads(store, epoch) as reads:
-            for group in group_batches(batches):
+            for group in group_batches(batches, self.keys_at_once):
                 keys = pa.record_batch(
                     [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
                     names=list(self.spec.primary_key),
@@ -168,14 +170,16 @@ class LookupTask:
         return pa.StructArray.from_arrays(fields, fields=list(self.target), mask=rows.is_null())
 
 
-def group_batches(batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[list[tuple[pa.Array, ...]]]:
-    """The batches in groups of about `KEYS_AT_ONCE` rows."""
+def group_batches(
+    batches: Iterable[tuple[pa.Array, ...]], keys_at_once: int = KEYS_AT_ONCE
+) -> Iterator[list[tuple[pa.Array, ...]]]:
+    """The batches in groups of about `keys_at_once` rows."""
     group: list[tuple[pa.Array, ...]] = []
     size = 0
     for batch in batches:
         group.append(batch)
         size += len(batch[0])
-        if size >= KEYS_AT_ONCE:
+        if size >= keys_at_once:
             yield group
             group, size = [], 0
     if group:

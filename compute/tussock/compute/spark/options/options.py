@@ -123,6 +123,9 @@ class ChangeOptions:
     """The largest number of epochs in a micro-batch."""
     consumer: str | None
     fail_on_loss: bool
+    idle_seconds: float = 60.0
+    """The stream moves on this often by an empty batch while only other tables change: else it would hold their
+    history. Nobody sets it but tests."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from functools import partial
 
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.job import Action, CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_to_message, on_missing_from_message
 from tussock.meta.rpc.convert import tables_from_message
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.handlers.commits import Commits
 from tussock.meta.server.part import Part

@@ -7,9 +7,9 @@ the SSTs that came with them lie in it.
 
 import re
 
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.part import Part

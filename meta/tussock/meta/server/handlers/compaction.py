@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tussock.meta.compaction.assignment import Assignments, SchedulerConfig, TakenBack, owner_of
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import pick_manual
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_from_message, task_to_message
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions

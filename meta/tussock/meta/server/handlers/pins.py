@@ -18,9 +18,9 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions

@@ -1,9 +1,9 @@
 """Upkeep of the store by the leader: vacuum by schedule and on demand, backups."""
 
+from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.retention.recurring import Recurring
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import backup_to_message, report_to_message
-from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.part import Part
 from tussock.meta.server.status.document import UpkeepStatus, VacuumStatus

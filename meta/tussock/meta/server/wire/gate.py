@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import structlog
 
+from tussock.meta.node.auth.authentication import Authenticator, Presented, authorize
+from tussock.meta.node.auth.caller import ANYONE, Caller
+from tussock.meta.node.auth.certificates import certificate_names
+from tussock.meta.node.wire.rate_limits import RateLimits, Who
 from tussock.meta.rpc.errors import clip, status_of
 from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
-from tussock.meta.server.auth.authentication import Authenticator, Presented, authorize
-from tussock.meta.server.auth.caller import ANYONE, Caller
-from tussock.meta.server.auth.certificates import certificate_names
 from tussock.meta.server.status.counters import CallMetrics
-from tussock.meta.server.wire.rate_limits import RateLimits, Who
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ProtocolMismatch, RateLimited, TussockError, Unauthenticated

@@ -17,6 +17,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from tussock.meta.node.wire.addresses import bind_grpc
+from tussock.meta.node.wire.health import HealthService
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clip, encode_error
 from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
@@ -24,11 +26,10 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
 from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
-from tussock.meta.server.wire.health import HealthService
 from tussock.meta.server.wire.held_refusals import HeldRefusals
 from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
 from tussock.meta.server.wire.large_answers import LARGE_BYTES, LargeAnswers
-from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
+from tussock.statestore.errors import RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
 
@@ -108,14 +109,7 @@ class GrpcServer:
 
     def bind(self, address: str) -> int:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
-        try:
-            if self._credentials is None:
-                port: int = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, self._credentials)
-        except RuntimeError as error:
-            raise InvalidOption(f"cannot listen on {address}: {error}") from None
-        return port
+        return bind_grpc(self._server, address, self._credentials)
 
     async def start(self, node: MetaNode) -> None:
         """Serve `node` from now on."""

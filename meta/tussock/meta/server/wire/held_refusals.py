@@ -10,7 +10,7 @@ Pure; used by the event loop only.
 
 from collections import Counter
 
-from tussock.meta.server.wire.rate_limits import Who
+from tussock.meta.node.wire.rate_limits import Who
 
 __all__ = ["HELD_MAX", "HELD_SECONDS_MAX", "HOST_HELD_MAX", "SPACING_SECONDS", "HeldRefusals"]
 

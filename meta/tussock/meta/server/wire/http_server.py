@@ -15,8 +15,7 @@ an address, since addresses end up in logs and histories.
 
 import asyncio
 import hashlib
-import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -24,43 +23,18 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
+from tussock.meta.node.auth.authentication import Presented, authorize
+from tussock.meta.node.auth.caller import Caller
+from tussock.meta.node.wire.http_port import TYPES, add_headers, certificate_names_of, refusals
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.auth.authentication import Presented, authorize
-from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.status.document import ServiceStatus
-from tussock.meta.server.wire.http_connections import HttpConnections
-from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
 
-__all__ = ["HEADERS", "TYPES", "certificate_names_of", "make_app", "start_http"]
+__all__ = ["make_app"]
 
 STATUS_SECONDS = 0.5
 """A status that is younger is answered again."""
 REQUEST_BYTES_MAX = 4096
 """No request here has a body."""
-
-# Everything comes from this port and nothing is inline, so text of the store that found a way into the page could
-# neither run nor load anything; `require-trusted-types-for` takes the ways away too.
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-    ".LICENSE": "text/plain",
-}
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _File(NamedTuple):
@@ -154,8 +128,8 @@ def make_app(
     `defect` tells what only a restart can cure, without waiting for anything; nothing, if it is not given.
     """
     pages = _Pages(status, metrics, authenticate, defect)
-    app = web.Application(middlewares=[_errors], client_max_size=REQUEST_BYTES_MAX)
-    app.on_response_prepare.append(_add_headers)
+    app = web.Application(middlewares=[refusals], client_max_size=REQUEST_BYTES_MAX)
+    app.on_response_prepare.append(add_headers)
     app.router.add_get("/", pages.console)
     app.router.add_get("/static/{name:.+}", pages.static)
     app.router.add_get("/api/status", pages.status)
@@ -163,48 +137,6 @@ def make_app(
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
     return app
-
-
-async def start_http(
-    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
-) -> tuple[HttpConnections, int]:
-    """Listen; returns what `await connections.cleanup()` ends it by, and the port, which is a free one for `port` 0."""
-    connections = HttpConnections(app)
-    return connections, await connections.listen(host, port, tls)
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refusals and failures as JSON, of the same shape as in `ErrorDetail`."""
-    try:
-        return await handler(request)
-    except Unauthenticated as error:
-        return _refuse(401, error, {"WWW-Authenticate": "Bearer"})
-    except AccessDenied as error:
-        return _refuse(403, error, {})
-    except TussockError as error:
-        return _refuse(503, error, {})
-
-
-def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
-    body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
-
-
-def certificate_names_of(request: web.Request) -> list[str]:
-    """The names of the caller's certificate, as `certificates.py` writes them; the connection has checked it."""
-    certificate = request.get_extra_info("peercert") or {}
-    subject = [pair for pairs in certificate.get("subject", ()) for pair in pairs]
-    names = [f"CN:{value}" for key, value in subject if key == "commonName"]
-    names += [f"OU:{value}" for key, value in subject if key == "organizationalUnitName"]
-    others = certificate.get("subjectAltName", ())
-    return names + [f"{kind}:{value}" for kind in ("URI", "DNS") for key, value in others if key == kind]
-
-
-async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-    if "Server" in response.headers:
-        response.headers["Server"] = "tussock"
 
 
 def _console_files() -> dict[str, _File]:
@@ -220,4 +152,5 @@ def _console_files() -> dict[str, _File]:
                 found[prefix + entry.name] = _File(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
     walk(resources.files("tussock.meta.server").joinpath("console"), "")
+    walk(resources.files("tussock.meta.node").joinpath("page"), "")
     return found

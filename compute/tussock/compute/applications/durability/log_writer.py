@@ -5,24 +5,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from tussock.compute.applications.arguments import cause_of
-from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
-from tussock.compute.applications.input_log import InputLog
+from tussock.compute.applications.durability.input_log import InputLog
+from tussock.compute.applications.errors import ApplicationFenced
+from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import Record
+from tussock.compute.applications.replies import failure_of, give
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ObjectStoreUnavailable
 
-__all__ = ["LogGroup", "LogWriter", "failure_of", "give"]
+__all__ = ["LogGroup", "LogWriter"]
 
 log = get_logger("tussock.compute.applications.log_writer")
 
 RETRY_SECONDS = 0.5
-GROUPS_MAX = 64
-"""That have run, and wait to be durable: the bucket may be away for long."""
-GROUPS_BYTES_MAX = 256 << 20
-"""The same for bytes."""
 
 
 class LogGroup(NamedTuple):
@@ -36,40 +33,21 @@ class LogGroup(NamedTuple):
     """Bytes of the records, roughly."""
 
 
-def give(reply: "Future[Any]", outcome: Outcome) -> None:
-    """The reply to a caller; nobody, if the request was withdrawn before it ran, or has a reply already."""
-    if reply.done():
-        return
-    if not reply.running() and not reply.set_running_or_notify_cancel():
-        return
-    try:
-        if outcome.error is not None:
-            reply.set_exception(outcome.error)
-        else:
-            reply.set_result(outcome.value)
-    except BaseException as error:
-        # A callback of the future: `Future` itself contains what is an `Exception`. Others wait for this thread, too.
-        log.error("a callback of a reply raised", error=cause_of(error), exc_info=error)
-
-
-def failure_of(error: BaseException) -> Exception:
-    """What an application fails with, and its callers hear, if its thread ends with this."""
-    if isinstance(error, Exception):
-        return error
-    stopped = ApplicationStopped(f"a thread of the application was ended by {cause_of(error)}; start it again")
-    stopped.__cause__ = error
-    return stopped
-
-
 class LogWriter:
     """Begins with `start`. After a failure it fails all replies that are still to come with the same error."""
 
     def __init__(
-        self, system: System, input_log: InputLog, idle: Callable[[], None], failed: Callable[[Exception], None]
+        self,
+        system: System,
+        input_log: InputLog,
+        limits: ApplicationLimits,
+        idle: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """In its thread the writer calls `idle` when no group is left, and `failed` before callers hear of it."""
         self._system = system
         self._log = input_log
+        self._limits = limits
         self._idle = idle
         self._failed = failed
         self._groups: queue.SimpleQueue[LogGroup | None] = queue.SimpleQueue()
@@ -111,7 +89,8 @@ class LogWriter:
     def _has_room(self, size: int) -> bool:
         if not self._pending:
             return True
-        return self._pending < GROUPS_MAX and self._pending_bytes + size <= GROUPS_BYTES_MAX
+        limits = self._limits
+        return self._pending < limits.log_groups and self._pending_bytes + size <= limits.log_bytes
 
     def _work(self) -> None:
         while (group := self._groups.get()) is not None:

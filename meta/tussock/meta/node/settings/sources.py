@@ -15,24 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from tussock.meta.server.settings.files import unusable_files
-from tussock.meta.server.settings.model import MetaSettings, contradictions
+from tussock.meta.node.settings.files import unusable_files
 from tussock.statestore.errors import InvalidOption
 
-__all__ = [
-    "CONFIG_VARIABLE",
-    "Option",
-    "SettingsForm",
-    "load_form",
-    "load_settings",
-    "options",
-    "parse_flags",
-    "shown",
-]
-
-PREFIX = "TUSSOCK_META_"
-CONFIG_VARIABLE = PREFIX + "CONFIG"
-"""Names the file, where no flag does."""
+__all__ = ["Option", "SettingsForm", "load_form", "options", "parse_flags", "shown"]
 
 # Kubernetes puts these into every pod beside a Service called `tussock-meta`; they are not ours.
 _SERVICE_LINKS = re.compile(r"(SERVICE_\w+|PORT(_\d+_\w+)?)")
@@ -53,17 +39,13 @@ class SettingsForm(NamedTuple, Generic[S]):
     """Values of required options, for looking at the others where these are missing."""
 
 
-META_FORM = SettingsForm(MetaSettings, PREFIX, contradictions, {"store": "s3://unknown"})
-"""Of the scheme with which everything else can be set."""
-
-
 class Option(NamedTuple):
     """One option."""
 
     name: str
     """As in the file, its group first: `leader.lease_seconds`."""
     field: FieldInfo
-    prefix: str = PREFIX
+    prefix: str
     """Of its variable."""
 
     @property
@@ -90,19 +72,14 @@ class Option(NamedTuple):
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def options(model: type[BaseModel] = MetaSettings, group: str = "", prefix: str = PREFIX) -> Iterator[Option]:
-    """All options, in the order of the file."""
+def options(model: type[BaseModel], prefix: str, group: str = "") -> Iterator[Option]:
+    """All options, in the order of the file; `prefix` is that of their variables."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from options(kind, f"{group}{name}.", prefix)
+            yield from options(kind, prefix, f"{group}{name}.")
         else:
             yield Option(group + name, field, prefix)
-
-
-def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: str | None = None) -> MetaSettings:
-    """The settings of a replica of the meta service; see `load_form`."""
-    return load_form(META_FORM, flags, environ, file)
 
 
 def load_form(
@@ -113,7 +90,7 @@ def load_form(
     `flags` are values by name of the option. `file` is what the flag `--config` says; without it the environment may
     name one.
     """
-    known = {option.name: option for option in options(form.model, prefix=form.prefix)}
+    known = {option.name: option for option in options(form.model, form.prefix)}
     problems: list[str] = []
     config = file or environ.get(form.prefix + "CONFIG")
     of_file = _from_file(config, problems) if config else {}
@@ -165,7 +142,7 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
 def shown(settings: BaseModel) -> dict[str, object]:
     """All options with their values, in the order of the file; a secret only tells whether it is set."""
     values: dict[str, object] = {}
-    for option in options(type(settings)):
+    for option in options(type(settings), ""):
         value: Any = settings
         for part in option.name.split("."):
             value = getattr(value, part)

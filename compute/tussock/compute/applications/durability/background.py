@@ -1,8 +1,9 @@
 """A commit beside the work."""
 
+from tussock.compute.applications.durability.input_log import InputLog
+from tussock.compute.applications.durability.log_writer import LogWriter
 from tussock.compute.applications.errors import ApplicationFenced
-from tussock.compute.applications.input_log import InputLog
-from tussock.compute.applications.log_writer import LogWriter, failure_of
+from tussock.compute.applications.replies import failure_of
 from tussock.statestore import Conflict, Fenced
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

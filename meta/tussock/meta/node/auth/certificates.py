@@ -8,8 +8,8 @@ with the patterns of `tls.roles`. A pattern is a kind, a colon and a name: `CN:c
 import re
 from collections.abc import Mapping, Sequence
 
+from tussock.meta.node.auth.tokens import ROLES
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.auth.tokens import ROLES
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["CertificateRules", "certificate_names", "pattern_misfit"]

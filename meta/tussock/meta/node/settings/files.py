@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tussock.meta.server.auth.tokens import read_tokens
+from tussock.meta.node.auth.tokens import read_tokens
 from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.errors import InvalidOption
 

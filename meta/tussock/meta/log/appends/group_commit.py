@@ -7,22 +7,17 @@ this: a call that finds nobody appending appends for all that wait, until its ow
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tussock.meta.log.format import SSTS_START
-from tussock.meta.version.deltas.commits import CommitEpoch, with_payloads
-from tussock.meta.version.deltas.delta import Delta, extend
+from tussock.meta.log.appends.limits import DEFAULT_LOG_LIMITS, LogLimits
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Draft", "Progress", "fail_all", "plan_entry", "succeed_all"]
-
-CALLS_AN_ENTRY_MAX = 256
-PAYLOADS_AN_ENTRY_MAX = 4 << 20
-"""Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go."""
+__all__ = ["AnyCall", "Call", "CallQueue", "Progress", "fail_all", "succeed_all"]
 
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
@@ -73,8 +68,9 @@ AnyCall = Call[Any]
 class CallQueue:
     """Calls that wait for their entry, in the order in which they came; one caller at a time appends."""
 
-    def __init__(self, system: System, linger_seconds: float) -> None:
+    def __init__(self, system: System, linger_seconds: float, limits: LogLimits = DEFAULT_LOG_LIMITS) -> None:
         """`linger_seconds`: how long an entry may wait for as many calls as the one before it had."""
+        self._limits = limits
         self._changed = system.condition()
         self._linger_seconds = linger_seconds
         self._last_taken = 0
@@ -115,8 +111,8 @@ class CallQueue:
             if self._lingers():
                 self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
             taken: list[AnyCall] = []
-            size = 0
-            while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX and size < PAYLOADS_AN_ENTRY_MAX:
+            size, limits = 0, self._limits
+            while self._waiting and len(taken) < limits.entry_calls and size < limits.entry_payload_bytes:
                 if taken and self._waiting[0].term != taken[0].term:
                     break
                 taken.append(self._waiting.popleft())
@@ -146,63 +142,6 @@ class Progress(msgspec.Struct):
     """The version that they were decided on last was the tail of the log, at some time since they came."""
     races: int = 0
     had_pause: bool = False
-
-
-class Draft(NamedTuple):
-    """What an entry on top of a version will hold, and for whom."""
-
-    after: Version
-    """With the deltas in it; its sequence is still the old one."""
-    deltas: tuple[Delta, ...]
-    ssts: list[bytes]
-    """What the deltas say lies in the entry, in that order."""
-    accepted: list[tuple[AnyCall, Any]]
-    """With the result of each. Some want nothing, but were told so on the strength of deltas before theirs."""
-    refused: list[tuple[AnyCall, TussockError]]
-    """To be decided again: their version was old, or had deltas in it which are not in the log yet."""
-
-
-def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Draft:
-    """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once."""
-    after = version
-    deltas: list[Delta] = []
-    ssts: list[bytes] = []
-    end = SSTS_START
-    accepted: list[tuple[AnyCall, Any]] = []
-    refused: list[tuple[AnyCall, TussockError]] = []
-    for call in calls:
-        try:
-            wanted, result = call.decide(after)
-            wanted, brought = _place_payloads(wanted, call.payloads, version.seq + 1, end)
-            after = extend(after, wanted, term=call.term) if wanted else after
-        except TussockError as error:
-            refused.append((call, error))
-            continue
-        except Exception as error:  # noqa: BLE001  # a defect of one caller is that caller's
-            call.fail(error)
-            continue
-        deltas += wanted
-        ssts += brought
-        end += sum(map(len, brought))
-        accepted.append((call, result))
-    return Draft(after, tuple(deltas), ssts, accepted, refused)
-
-
-def _place_payloads(
-    deltas: Sequence[Delta], payloads: Mapping[str, bytes], seq: int, start: int
-) -> tuple[Sequence[Delta], list[bytes]]:
-    """The deltas with the payloads of their commits placed in entry `seq` from `start` on, and those payloads."""
-    if not payloads:
-        return deltas, []
-    placed: list[Delta] = []
-    brought: list[bytes] = []
-    for delta in deltas:
-        if isinstance(delta, CommitEpoch):
-            delta, fresh = with_payloads(delta, payloads, seq, start)
-            brought += fresh
-            start += sum(map(len, fresh))
-        placed.append(delta)
-    return placed, brought
 
 
 def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:

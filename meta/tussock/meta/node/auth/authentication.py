@@ -15,10 +15,10 @@ Every refusal is a typed error whose text has names, never a secret, nor any par
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tussock.meta.node.auth.caller import ANYONE, Caller
+from tussock.meta.node.auth.certificates import CertificateRules
+from tussock.meta.node.auth.tokens import Token, TokensFile, find_token
 from tussock.meta.rpc.methods import Method, Role
-from tussock.meta.server.auth.caller import ANYONE, Caller
-from tussock.meta.server.auth.certificates import CertificateRules
-from tussock.meta.server.auth.tokens import Token, TokensFile, find_token
 from tussock.statestore.base.system import System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import AccessDenied, Unauthenticated

@@ -1,0 +1,1 @@
+"""How requests and state become durable: the input log, its writer, commits beside the work, progress."""

@@ -1,0 +1,72 @@
+"""Replies that several callers wait for: a request that comes again with its id gets the reply of the first.
+
+One of them may stop waiting. The request is withdrawn once all have, if it has not begun by then.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.replies import give
+
+__all__ = ["SharedReplies"]
+
+
+class SharedReplies:
+    """Of one program. In any thread."""
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        # A withdrawal calls back what waits for it, in the same thread.
+        self._lock = threading.RLock()
+        self._waiting: dict[Future[Any], int] = {}
+        """Callers by the reply that they share; as many replies as the program lets requests wait."""
+
+    def share(self, send: "Callable[[], Future[Any]]") -> "Future[Any]":
+        """A future for one caller of the reply to what `send` asks for; raises what that raises."""
+        with self._lock:
+            shared = send()
+            self._waiting[shared] = self._waiting.get(shared, 0) + 1
+        mine = _CallersReply(lambda: self._stop_waiting(shared))
+        shared.add_done_callback(mine.copy)
+        shared.add_done_callback(self._forget)
+        return mine
+
+    def _stop_waiting(self, shared: "Future[Any]") -> None:
+        with self._lock:
+            left = self._waiting.get(shared, 0) - 1
+            if left >= 0:
+                self._waiting[shared] = left
+            if left == 0:
+                shared.cancel()
+
+    def _forget(self, shared: "Future[Any]") -> None:
+        with self._lock:
+            self._waiting.pop(shared, None)
+
+
+class _CallersReply(Future[Any]):
+    """Cancelled only with the request itself, since a request that runs for others may not be called withdrawn."""
+
+    def __init__(self, stop_waiting: Callable[[], None]) -> None:
+        super().__init__()
+        self._stop_waiting = stop_waiting
+        self._once = threading.Lock()
+
+    def cancel(self) -> bool:
+        """Stop waiting; returns whether that has withdrawn the request."""
+        # A second call must not count for another caller.
+        if self._once.acquire(blocking=False):
+            self._stop_waiting()
+        return self.cancelled()
+
+    def copy(self, shared: "Future[Any]") -> None:
+        """Take over what the shared reply has become."""
+        if shared.cancelled():
+            super().cancel()
+            return
+        error = shared.exception()
+        assert error is None or isinstance(error, Exception)
+        give(self, Outcome(error=error) if error is not None else Outcome(value=shared.result()))

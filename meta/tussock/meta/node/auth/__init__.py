@@ -1,0 +1,1 @@
+"""Authentication and authorization of callers, and certificates of the process itself."""

@@ -1,1 +1,0 @@
-"""Authentication, authorization, and the credentials of the bucket that callers are handed."""
