@@ -65,8 +65,6 @@ async def look(page: Page, node: ServeProcess) -> None:
     assert "not enough credit: p1" in transactions
     # All have paid the same account.
     row = await page.evaluate("document.querySelector('#hot tbody tr').innerText")
-        "[...document.querySelectorAll('#hot tbody tr')].map((one) => one.innerText.split(/\\s+/))"
-    )
     assert row.split()[:2] == ["account", "p0"]
     assert not await page.evaluate("document.getElementById('graph').checkVisibility()")
 
