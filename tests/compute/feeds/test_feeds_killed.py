@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,49 +13,13 @@ import pytest
 from support.depth import DEPTH
 from support.feeds import sums
 from support.feeds.broker import KafkaBroker
+from support.feeds.serving import Serving
 from support.feeds.sums import ITEM, rows_of, sums_of
 from tussock.statestore import connect
 
 KILLS = 3 * DEPTH
 ITEMS_A_LIFE = 300
 KEYS = 7
-SECONDS_MAX = 120
-
-
-class Serving:
-    """A process that serves the application of `sums`, and its successors."""
-
-    def __init__(self, folder: Path, url: str, given: dict[str, Any]) -> None:
-        self._log = folder / "child.log"
-        self._url = url
-        self._given = given
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *, until: float = 0, **options: Any) -> None:
-        given = json.dumps({**self._given, "options": options, "until": until})
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-P", sums.__file__, self._url, given]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        self.start(until=SECONDS_MAX)
-        assert self.process is not None
-        assert self.process.wait(2 * SECONDS_MAX) == 0, self._log.read_text(errors="replace")[-3000:]
-
-    def await_more(self, progress: Any, more: int) -> None:
-        """Until the output has grown."""
-        wanted, deadline = progress() + more, time.monotonic() + SECONDS_MAX
-        while progress() < wanted:
-            assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-3000:]
-            assert self.process is not None
-            assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
-            time.sleep(0.01)
 
 
 def options(chance: random.Random) -> dict[str, Any]:
@@ -86,7 +48,7 @@ def test_from_kafka_to_kafka_exactly_once(tmp_path: Path, kafka: KafkaBroker) ->
         "kafka": {"servers": kafka.servers, "topic": source, "batch_rows": 20, "on_bad": "stop"},
         "topic": {"servers": kafka.servers, "topic": target, "key": "key"},
     }
-    serving = Serving(tmp_path, (tmp_path / "store").as_uri(), given)
+    serving = Serving(sums.__file__, tmp_path, (tmp_path / "store").as_uri(), given)
     items, making = [], numbered(chance)
     for kill in range(KILLS):
         fresh = [next(making) for _ in range(ITEMS_A_LIFE)]
@@ -126,7 +88,7 @@ def test_from_a_table_to_a_table_exactly_once(tmp_path: Path) -> None:
     """Another process writes the table meanwhile; the epochs come in their order, each once."""
     chance = random.Random(16)
     url = (tmp_path / "store").as_uri()
-    serving = Serving(tmp_path, url, {})
+    serving = Serving(sums.__file__, tmp_path, url, {})
     items: list[dict[str, int]] = []
     making = numbered(chance)
     is_over = threading.Event()

@@ -13,6 +13,7 @@ import pytest
 
 from support.applications.serve_process import ServeProcess
 from support.applications.served_bank import bank
+from support.network.certificates import Authority
 from tussock.compute import functions as fn
 from tussock.compute import procedures as ps
 from tussock.compute.service.rpc import application_pb2 as pb
@@ -308,6 +309,29 @@ def test_roles(tmp_path: Path) -> None:
             admin.resume()
             admin.drain()
         assert node.wait() == 0
+
+
+def test_tls(tmp_path: Path) -> None:
+    """Only over TLS, with the role that the certificate has."""
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    own, job, guest = authority.sign("node"), authority.sign("job"), authority.sign("guest")
+    files = ("--tls.certificate", own.certificate, "--tls.key", own.key, "--tls.client-ca", authority.certificate)
+    roles = ("--tls.roles.writer", "CN:job", "--tls.roles.reader", "CN:guest")
+    with ServeProcess((tmp_path / "store").as_uri(), *map(str, files), *roles, app=APP) as node:
+        ca = str(authority.certificate)
+        with fn.Client(node.address, tls_cert=str(job.certificate), tls_key=str(job.key), tls_ca=ca) as client:
+            assert client.send("account", "p0", "transfer", "p1", 30).result(SECONDS) == 70
+            assert (
+                client.send_many("account", "transfer", ["p1"], {"to": ["p0"], "amount": [1]})["reply"][0].as_py()
+                == 129
+            )
+        with fn.Client(node.address, tls_cert=str(guest.certificate), tls_key=str(guest.key), tls_ca=ca) as client:
+            assert client.query("account", "p1") == {"balance": 129}
+            with pytest.raises(AccessDenied):
+                client.send("account", "p0", "transfer", "p1", 1).result(SECONDS)
+        for options in ({}, {"tls_ca": ca}, {"tls_ca": str(stranger.certificate)}):
+            with fn.Client(node.address, deadline=3.0, **options) as client, pytest.raises(fn.ServiceUnavailable):  # type: ignore[arg-type]
+                client.stats()
 
 
 def test_a_drain_answers_what_was_taken(tmp_path: Path) -> None:

@@ -196,10 +196,18 @@ class KafkaBroker:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The end of each partition."""
-        partitions = self._admin().list_topics(topic, timeout=CALL_SECONDS).topics[topic].partitions
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
-        found = self._admin().list_offsets(asked)
-        return {place.partition: answer.result(CALL_SECONDS).offset for place, answer in found.items()}
+        deadline = time.monotonic() + CALL_SECONDS
+        while True:
+            partitions = self._admin().list_topics(topic, timeout=CALL_SECONDS).topics[topic].partitions
+            asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+            found = self._admin().list_offsets(asked)
+            try:
+                return {place.partition: answer.result(CALL_SECONDS).offset for place, answer in found.items()}
+            except KafkaException as error:
+                # A broker that has just begun may tell of a leader before the leader knows it.
+                if error.args[0].code() != KafkaError.UNKNOWN_LEADER_EPOCH or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def messages(self, topic: str) -> list[Message]:
         """All that a reader with `read_committed` gets now, by partition and offset."""

@@ -5,12 +5,18 @@ from typing import TYPE_CHECKING, Any
 from tussock.compute.applications.errors import (
     ApplicationFenced,
     ApplicationStopped,
+    BadInput,
     Full,
+    InputLost,
     NotDeterministic,
     OutcomeUnknown,
+    OutputLost,
     ServiceUnavailable,
     WorkerFault,
 )
+from tussock.compute.applications.feeds.table_feed import TableFeed
+from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
+from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.functions.batches.batch import FunctionBatch
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
 from tussock.compute.functions.program.context import FunctionContext
@@ -23,16 +29,22 @@ if TYPE_CHECKING:
 __all__ = [
     "ApplicationFenced",
     "ApplicationStopped",
+    "BadInput",
     "Client",
     "Full",
     "FunctionBatch",
     "FunctionContext",
     "FunctionFault",
+    "InputLost",
+    "KafkaFeed",
+    "KafkaTopic",
     "NotDeterministic",
     "Operator",
     "OutcomeUnknown",
+    "OutputLost",
     "Runtime",
     "ServiceUnavailable",
+    "TableFeed",
     "TransactionAborted",
     "WorkerFault",
 ]

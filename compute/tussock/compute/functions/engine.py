@@ -19,18 +19,18 @@ from tussock.compute.functions.epochs.request_records import (
     FunctionProgress,
     WaitingRecord,
     names_of,
-    pack_request,
     read_progress,
     unpack_request,
+    waiting_of,
 )
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
 from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted
+from tussock.compute.functions.feeds.fed_epochs import FedEpochs, requests_of
 from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
-from tussock.compute.functions.program.values import pack, unpack
-from tussock.compute.functions.questions import Answer, Look, NextColumns, NextEpoch
+from tussock.compute.functions.questions import Act, Answer, Look, NextColumns, NextEpoch
 from tussock.compute.functions.site import Site
 from tussock.statestore import TussockError
 from tussock.statestore.base.logs import get_logger
@@ -60,11 +60,21 @@ class _Interrupted(NamedTuple):
 class FunctionEngine:
     """The functions of one program; a `Program`, and the `SiteHost` of its site."""
 
-    def __init__(self, program: str, operators: Operators, site: Site, *, timeout: float, keep_replies_ms: int) -> None:
+    def __init__(
+        self,
+        program: str,
+        operators: Operators,
+        site: Site,
+        fed: FedEpochs,
+        *,
+        timeout: float,
+        keep_replies_ms: int,
+    ) -> None:
         """`timeout`: seconds that the run of a transaction may take."""
         self._program = program
         self._operators = operators
         self._site = site
+        self.fed = fed
         self._timeout = timeout
         self._keep_replies_ms = keep_replies_ms
         self.is_replay = False
@@ -87,19 +97,20 @@ class FunctionEngine:
         self._host = host
         self.system = delta.system
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
-        self._begin_at(state)
+        self.fed.load(delta, self._begin_at(state))
         self._site.open(delta, self)
         if self._comeback is not None and self._begin_again is not None:
             self._comeback.host = host
             self._comeback.note_cut(state)
             self._comeback.through(self._begin_again)
 
-    def _begin_at(self, state: bytes) -> None:
+    def _begin_at(self, state: bytes) -> FunctionProgress:
         known = read_progress(self._program, state)
         self.epoch = known.epoch
         count = len(known.given)
         self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
         self.deferred = [self._restored(one) for one in known.deferred]
+        return known
 
     def unload(self) -> None:
         """Nothing runs any more."""
@@ -116,11 +127,8 @@ class FunctionEngine:
         self._surely(self._site.persist)
         self._since_cut = 0
         self._replies.persist(self.system.now_ms())
-        deferred = [
-            WaitingRecord(one.tid, pack_request(one.request), {} if one.draws is None else one.draws.kept)
-            for one in self.deferred
-        ]
-        progress = FunctionProgress(self.epoch, [one.given for one in self._sequencers], deferred)
+        given = [one.given for one in self._sequencers]
+        progress = FunctionProgress(self.epoch, given, waiting_of(self.deferred), *self.fed.persist())
         state = msgspec.msgpack.encode(progress)
         if self._comeback is not None:
             self._comeback.note_cut(state)
@@ -132,6 +140,8 @@ class FunctionEngine:
             return self._run_next(what, seq)
         if type(what) is NextColumns:
             return self._run_columns(what.request, seq)
+        if type(what) is Act:
+            return what.act(seq)
         assert isinstance(what, Look)
         try:
             return Outcome(value=what.look())
@@ -143,19 +153,23 @@ class FunctionEngine:
         if record.kind == RecordKind.INTENT:
             self._intent = record
             return
+        if record.kind == RecordKind.SENT:
+            self.fed.note_sent(record.name, record.batch_id)
+            return
         if record.kind != RecordKind.EPOCH:
             raise NotDeterministic(
                 f"record {record.seq} of the input log is of kind {record.kind}, which functions do not write: another "
                 f"application has been called {self._program!r}"
             )
         self._intent = None
-        self._surely(lambda: self._replay(record))
+        self.fed.again(record.given)
+        self._answered(self._surely(lambda: self._replay(record)))
         self._note(record)
 
-    def _replay(self, record: Record) -> None:
+    def _replay(self, record: Record) -> Sequence[FunctionTransaction]:
         if record.name:
             self._replay_columns(record)
-            return
+            return ()
         self.is_replay = True
         try:
             ended, again = self._run_once(self._unpacked(record.given), record.seq, record.drawn)
@@ -169,15 +183,16 @@ class FunctionEngine:
                 f"another result when it ran first ({names_of(ended.ended)}): functions have to depend on their "
                 "arguments, their entities and what ctx gives, and may not change between a crash and the next start"
             )
-        self._answered(ended)
+        return ended.ended
 
     def resume(self, seq: int) -> Sequence[Outcome]:
         """After the replay: the epoch that was about to ask outside."""
         intent, self._intent = self._intent, None
         if intent is None:
             return ()
+        self.fed.again(intent.given)
         ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn)
-        self._answered(ended)
+        self._answered(ended.ended)
         return (Outcome((record,)),)
 
     # --- For users to look at ----------------------------------------------------------------------------------------
@@ -206,12 +221,12 @@ class FunctionEngine:
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
     def _run_next(self, what: NextEpoch, seq: int) -> Outcome:
-        requests, answers = self._sorted_out(what.take())
+        requests, answers = self._sorted_out(self.fed.begin(what.take()))
         records: list[Record] = []
-        if requests or self.deferred:
+        if requests or self.deferred or self.fed.is_crossing:
             ended, record = self._run_epoch(requests, seq)
             records.append(record)
-            answers += self._answered(ended)
+            answers += self._answered(ended.ended)
         what.ended(bool(self.deferred))
         return Outcome(records, value=answers)
 
@@ -221,17 +236,18 @@ class FunctionEngine:
         if not ids:
             return list(requests), []
         known = self._known_replies(ids)
-        # A former run may have left a transaction to its next epoch, which is this one, and its caller asks again.
-        deferred = {one.request.request_id: one.request for one in self.deferred if one.request.reply is None}
+        # One may be among those that an epoch left to the next one, this one, or come twice in it: of a feed, and of
+        # a caller, who asks again after a crash.
+        firsts = {one.request.request_id: one.request for one in self.deferred}
         fresh, answers = [], []
         for one in requests:
-            request_id = one.request_id or ""
+            request_id = one.request_id
             if request_id in known:
                 answers.append(Answer(one.reply, known[request_id].value, known[request_id].aborted))
-            elif request_id and request_id in deferred:
-                deferred[request_id].reply = one.reply
-            else:
+            elif request_id is None or (first := firsts.setdefault(request_id, one)) is one:
                 fresh.append(one)
+            else:
+                first.reply = first.reply or one.reply
         return fresh, answers
 
     def _known_replies(self, request_ids: Sequence[str]) -> dict[str, KeptReply]:
@@ -274,7 +290,7 @@ class FunctionEngine:
         self._running = []
         self.figures.note(self.epoch, ended, self._operators)
         digest = digest_of(ended.ended, [one.tid for one in ended.deferred], ended.written)
-        given = pack([pack_request(one) for one in requests])
+        given = self.fed.given(requests)
         fresh = fresh_draws(transactions)
         for one in transactions:
             if one.draws is not None:
@@ -319,21 +335,22 @@ class FunctionEngine:
 
     def before_call(self) -> None:
         """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
-        given = pack([pack_request(one) for one in self._requests])
+        given = self.fed.given(self._requests)
         drawn = fresh_draws(self._running)
         self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self.epoch, given, drawn, None))
 
-    def _answered(self, ended: EndedEpoch) -> list[Answer]:
-        """The replies, kept where the request has an id."""
+    def _answered(self, ended: Sequence[FunctionTransaction]) -> list[Answer]:
+        """The replies, kept where the request has an id, and put where the feed of it says."""
         answers = []
         now_ms = self.system.now_ms()
-        for one in ended.ended:
+        self.fed.answered(ended)
+        for one in ended:
             run, request = one.run, one.request
             assert run is not None
             if request.request_id is not None:
                 self._replies.add(request.request_id, now_ms, run.value, run.aborted)
             answers.append(Answer(request.reply, run.value, run.aborted))
-        return answers
+        return answers + self.fed.end(self.epoch)
 
     # --- Batches -----------------------------------------------------------------------------------------------------
 
@@ -367,7 +384,7 @@ class FunctionEngine:
     # --- Within ------------------------------------------------------------------------------------------------------
 
     def _unpacked(self, given: bytes) -> list[FunctionRequest]:
-        return [unpack_request(self._operators, self._program, one) for one in unpack(given)]
+        return [unpack_request(self._operators, self._program, one) for one in requests_of(given)]
 
     def _restored(self, waiting: WaitingRecord) -> FunctionTransaction:
         one = FunctionTransaction(waiting.tid, unpack_request(self._operators, self._program, waiting.request))

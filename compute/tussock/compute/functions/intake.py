@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.compute.functions.feeds.fed_epochs import FeedMark
 from tussock.statestore.base.system import System
 
 __all__ = ["RequestIntake"]
@@ -27,7 +28,7 @@ class RequestIntake:
         self._epoch_max = epoch_max
         self._begin = begin
         self._changed = system.condition()
-        self._requests: deque[FunctionRequest] = deque()
+        self._requests: deque[FunctionRequest | FeedMark] = deque()
         self._nbytes = 0
         self._is_asked = False
         self._is_awaited = False
@@ -43,7 +44,7 @@ class RequestIntake:
         """How many more can wait."""
         return WAITING_MAX - len(self._requests)
 
-    def put(self, request: FunctionRequest) -> None:
+    def put(self, request: FunctionRequest | FeedMark) -> None:
         """Let a request wait for its epoch; `Full` if there is no room for a minute."""
         with self._changed:
             if not self._has_room() and not self._changed.wait_for(self._has_room, WAIT_SECONDS):
@@ -61,7 +62,7 @@ class RequestIntake:
         if is_first:
             self._begin()
 
-    def take(self) -> list[FunctionRequest]:
+    def take(self) -> list[FunctionRequest | FeedMark]:
         """An epoch's requests: as many as it may have, or those that came until the first has waited long enough."""
         with self._changed:
             requests, most = self._requests, self._epoch_max
@@ -72,7 +73,7 @@ class RequestIntake:
                     self._changed.wait_for(lambda: len(requests) >= most, left)
                     self._is_awaited = False
             was_full = not self._has_room()
-            taken: list[FunctionRequest] = []
+            taken: list[FunctionRequest | FeedMark] = []
             left_bytes = EPOCH_BYTES_MAX
             while requests and len(taken) < most and (not taken or requests[0].size <= left_bytes):
                 taken.append(requests.popleft())

@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
+from tussock.compute.applications.program import Outcome
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
-from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import TransactionAborted
 
-__all__ = ["Answer", "Look", "NextColumns", "NextEpoch", "begins"]
+__all__ = ["Act", "Answer", "Look", "NextColumns", "NextEpoch", "begins"]
 
 
 class NextEpoch(NamedTuple):
     """A request of the runner: run an epoch of what waits."""
 
-    take: Callable[[], Sequence[FunctionRequest]]
+    take: Callable[[], Sequence[Any]]
     """Called when its turn has come."""
     ended: Callable[[bool], None]
     """Called when it has run, with whether transactions wait for the next one."""
@@ -30,6 +30,12 @@ class Look(NamedTuple):
     """A request of the runner: look at something between two epochs."""
 
     look: Callable[[], Any]
+
+
+class Act(NamedTuple):
+    """A request of the runner: do something between two epochs, with the number of its record."""
+
+    act: Callable[[int], Outcome]
 
 
 class Answer(NamedTuple):

@@ -2,30 +2,34 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
-from tussock.compute.applications.program import Outcome
-from tussock.compute.applications.replies import give
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
+from tussock.compute.functions.callers import Callers
+from tussock.compute.functions.declarations import ProgramDeclarations
 from tussock.compute.functions.engine import FunctionEngine
-from tussock.compute.functions.entities.bulk_load import load_entities
 from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.replies import create_replies_table
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.feeds.fed_epochs import FedEpochs, FeedMark
+from tussock.compute.functions.feeds.pump_access import ProgramAccess
+from tussock.compute.functions.feeds.request_feed import REQUEST_ID_MAX
 from tussock.compute.functions.intake import RequestIntake
 from tussock.compute.functions.option_checks import check_options
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
-from tussock.compute.functions.questions import Look, NextColumns, NextEpoch, begins
+from tussock.compute.functions.questions import Look, NextColumns, NextEpoch
 from tussock.compute.functions.site import LocalSite, Site, SiteOptions
 from tussock.compute.functions.workers.worker_site import WorkerSite, change_workers
 from tussock.statestore import InvalidOption, StateStore
@@ -35,10 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
-REQUEST_ID_MAX = 200
 
-
-class Runtime(Startable):
+class Runtime(ProgramDeclarations, Startable):
     """One program: give it operators, then start it, or use it in a `with` block. Callers may be in any thread."""
 
     def __init__(
@@ -82,10 +84,8 @@ class Runtime(Startable):
             input=input,
             workers=workers,
         )
+        super().__init__(store, name, Operators(list(operators)))
         self._workers = workers
-        self.name = name
-        self._store = store
-        self._operators = Operators(list(operators))
         self._epoch_seconds = epoch_ms / 1000
         self._epoch_max = epoch_max
         self._checkpoint = checkpoint
@@ -108,6 +108,8 @@ class Runtime(Startable):
             raise InvalidOption(f"program {self.name!r} runs already")
         create_tables(self._store, self._operators.all)
         create_replies_table(self._store, self.name)
+        fed = FedEpochs(self.name, self._feeds, self._outputs)
+        fed.create_tables(self._store)
         site: Site = LocalSite(self._operators, self._options)
         if self._workers:
             site = WorkerSite(self.name, self._operators, self._options, self._workers)
@@ -115,6 +117,7 @@ class Runtime(Startable):
             self.name,
             self._operators,
             site,
+            fed,
             timeout=self._options.timeout,
             keep_replies_ms=int(self._keep_replies * 1000),
         )
@@ -129,39 +132,45 @@ class Runtime(Startable):
         runner.start()
         self._engine, self._runner, self._site = engine, runner, site
         self._system = engine.system
-        self._same_ids: dict[str, Future[Any]] = {}
-        """Of requests that have no reply yet."""
-        self._outstanding: set[Future[Any]] = set()
+        self._callers = Callers()
         self._intake = RequestIntake(self._system, self._epoch_seconds, self._epoch_max, self._begin_epoch)
         if engine.deferred:
             self._begin_epoch()
+        access = ProgramAccess(self.name, self._operators, self._feeds, engine, runner, self._intake, self._put)
+        self._pumps = Pumps(self.name, self._store, self._system, runner, self._outputs, access)
+        try:
+            access.open(self._store)
+            self._pumps.start(access.feeds)
+        except BaseException:
+            access.close()
+            with suppress(Exception):
+                self.stop()
+            raise
 
     def stop(self) -> None:
         """Run what was sent, commit, and end; raises what the program has failed with. Again: nothing."""
-        runner, intake = self._runner, self._intake
-        if runner is None or intake is None:
+        runner, intake, pumps = self._runner, self._intake, self._pumps
+        if runner is None or intake is None or pumps is None:
             return
+        pumps.end_feeds()
         intake.close()
         if runner.failure is None and runner.is_paused:
             runner.resume()
         while runner.failure is None and not intake.is_idle:
             self._system.sleep(0.001)
-        self._runner = self._intake = None
+        if runner.failure is not None:
+            self._callers.refuse(runner.failure)
+        try:
+            pumps.stop(self._options.timeout)
+        finally:
+            self._runner = self._intake = self._pumps = None
+            self._end(runner)
+
+    def _end(self, runner: Runner) -> None:
         try:
             runner.stop()
         finally:
-            self._refuse(runner.failure or self._stopped())
-
-    def load(self, operator: str, rows: Any) -> int:
-        """Store many entities before the start; returns the epoch that holds them.
-
-        `rows`: Arrow data, a frame or a list of dicts with the column `key` and those of the state; each row replaces
-        its entity. Raises `InvalidOption` while the program runs, `SchemaMismatch` for other columns.
-        """
-        if self._runner is not None:
-            raise InvalidOption(f"program {self.name!r} runs: load entities before its start, or send requests")
-        number = self._operators.number(operator)
-        return load_entities(self._store, self._operators.all[number], rows)
+            self._callers.refuse(runner.failure or self._stopped())
 
     # --- Callers -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +185,7 @@ class Runtime(Startable):
         Raises `FunctionFault` for a function, key or arguments that cannot be, `InvalidOption` for an id that is no
         string of 1 to 200 characters, and `ApplicationStopped`.
         """
-        runner, intake = self._running()
+        self._running()
         target = self._operators.target(operator, key, function, arguments)
         reply: Future[Any] = Future()
         if request_id is not None:
@@ -184,19 +193,10 @@ class Runtime(Startable):
                 raise InvalidOption(
                     f"request_id={request_id!r:.100}; expected a string of 1 to {REQUEST_ID_MAX} characters"
                 )
-            first = self._same_ids.setdefault(request_id, reply)
+            first = self._callers.first_with(request_id, reply)
             if first is not reply:
                 return first
-            reply.add_done_callback(lambda _: self._same_ids.pop(request_id, None))
-        self._outstanding.add(reply)
-        try:
-            intake.put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
-        except (Full, ApplicationStopped):
-            self._outstanding.discard(reply)
-            self._same_ids.pop(request_id or "", None)
-            raise
-        if runner.failure is not None:
-            self._refuse(runner.failure)
+        self._put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
         return reply
 
     def send_many(self, operator: str, function: str, keys: Any, columns: Any = None) -> pa.Table:
@@ -237,7 +237,7 @@ class Runtime(Startable):
         """Counts of this run, as JSON can say them; in any thread."""
         runner, intake = self._running()
         assert self._engine is not None
-        return {**_counts(runner), "waiting": intake.waiting, **self._engine.stats()}
+        return {**_counts(runner), "waiting": intake.waiting, **self._engine.stats(), **self._pump_stats()}
 
     def call_graph(self, request_id: str | None = None, *, tid: int | None = None) -> dict[str, Any] | None:
         """One of the newest thousand transactions, by its request's id or its number; `None` for another one.
@@ -301,6 +301,7 @@ class Runtime(Startable):
             "waiting": 0 if intake is None else intake.waiting,
             **counts,
             **figures,
+            **self._pump_stats(),
             "operators": self._operators.picture(),
             "transactions": self._engine.figures.newest(),
         }
@@ -331,21 +332,24 @@ class Runtime(Startable):
         runner, intake = self._runner, self._intake
         if runner is None or intake is None:
             return
+        callers = self._callers
         reply: Future[Any] = Future()
-        reply.add_done_callback(self._give)
-        runner.submit_next(NextEpoch(lambda: self._begun(intake.take()), self._follow), reply)
+        reply.add_done_callback(self._callers.give)
+        runner.submit_next(NextEpoch(lambda: callers.begun(intake.take()), self._follow), reply)
 
-    def _begun(self, taken: Sequence[FunctionRequest]) -> list[FunctionRequest]:
-        """Those whose callers have not withdrawn them; from now on they cannot."""
-        begun = []
-        for one in taken:
-            reply = one.reply
-            assert reply is not None
-            if begins(reply):
-                begun.append(one)
-            else:
-                self._outstanding.discard(reply)
-        return begun
+    def _put(self, one: FunctionRequest | FeedMark) -> None:
+        """Let it wait for its epoch; raises `Full` and `ApplicationStopped`."""
+        runner, intake = self._runner, self._intake
+        if runner is None or intake is None:
+            raise self._stopped()
+        self._callers.expect(one.reply)
+        try:
+            intake.put(one)
+        except (Full, ApplicationStopped):
+            self._callers.forget(one.reply, one.request_id)
+            raise
+        if runner.failure is not None:
+            self._callers.refuse(runner.failure)
 
     def _follow(self, has_deferred: bool) -> None:
         """An epoch has run; its replies leave when they are durable, and the next epoch does not wait for that."""
@@ -354,20 +358,12 @@ class Runtime(Startable):
         if intake is not None and intake.ended(has_deferred=has_deferred):
             self._begin_epoch()
 
-    def _give(self, epoch: "Future[Any]") -> None:
-        if (error := epoch.exception()) is not None:
-            self._refuse(error)
-            return
-        for reply, value, aborted in epoch.result():
-            if reply is not None:
-                self._outstanding.discard(reply)
-                give(reply, Outcome(value=value, error=aborted))
+    def _check_declaring(self) -> None:
+        if self._runner is not None:
+            raise InvalidOption(f"program {self.name!r} runs: load and declare before its start, or send requests")
 
-    def _refuse(self, error: BaseException) -> None:
-        """Nobody will answer those that wait."""
-        assert isinstance(error, Exception)
-        while self._outstanding:
-            give(self._outstanding.pop(), Outcome(error=error))
+    def _check_asking(self) -> None:
+        self._running()
 
     def _running(self) -> tuple[Runner, RequestIntake]:
         if self._runner is None or self._intake is None:

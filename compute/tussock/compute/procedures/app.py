@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 
 from tussock.compute.applications.arguments import check_seconds, clean_text
+from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
-from tussock.compute.procedures.borders.pumps import Pumps
+from tussock.compute.procedures.borders.pump_access import PumpAccess
 from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, Ask, BatchRequest, CallRequest, pack_arguments
 from tussock.compute.procedures.declarations import AppTable, Declarations
 from tussock.compute.procedures.definitions import Window
@@ -132,12 +133,13 @@ class App(Declarations, Startable):
         )
         runner.start()
         self._shapes = engine.border_shapes()
-        pumps = Pumps(self._store, self._definitions, engine, runner)
+        access = PumpAccess(self._definitions, engine, runner)
+        pumps = Pumps(self.name, self._store, engine.system, runner, self._definitions.outputs, access)
         try:
             if self._definitions.feeds:
                 # Where they begin is durable before the start returns.
                 runner.submit(Ask(lambda: None)).result()
-            pumps.start()
+            pumps.start(access.feeds)
         except BaseException:
             with suppress(Exception):
                 pumps.stop(0)

@@ -5,10 +5,10 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.limits import ApplicationLimits
-from tussock.compute.procedures.borders.output import Output
 from tussock.compute.procedures.definitions import Definitions, Stream, Window
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
 from tussock.statestore.contract.records import TableSpec

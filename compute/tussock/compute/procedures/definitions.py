@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.durability.progress import APPLICATIONS
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
-from tussock.compute.procedures.borders.output import Output
 from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 

@@ -1,7 +1,7 @@
 """The procedures of an application as a `Program` of the runner: requests in, records out, and records again."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -195,10 +195,6 @@ class Engine:
     def picture(self) -> dict[str, Any]:
         """The graph with figures of this moment, as JSON can say it; in any thread, beside what runs."""
         return picture(self._definitions, self._state, self._batches.trace)
-
-    def ask(self, look: "Callable[[Engine], Any]") -> Ask:
-        """A request to look at this between two others."""
-        return Ask(lambda: look(self))
 
     # --- Batches -----------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class Insertions:
                     self._slid(tx, window)
         # After the triggers, which may have emitted more.
         for stream in emits:
-            self._state.outputs.append(stream, self._rows(stream))
+            self._state.outputs.append(stream.name, self._rows(stream))
             consumers = self._graph.consumers[stream.name]
             if consumers:
                 self._state.put(stream, batch_id, self._rows(stream), consumers)

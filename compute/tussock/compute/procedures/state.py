@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.procedures.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
-from tussock.compute.procedures.borders.output_tables import OutputTables, create_output_tables
+from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
+from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
 from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
@@ -79,7 +79,8 @@ def create_tables(store: StateStore, definitions: Definitions) -> None:
     for name, (schema, key) in wanted.items():
         if name not in there:
             store.create_table(name, schema, primary_key=key, vnodes=1)
-    create_output_tables(store, definitions)
+    schemas = {name: stream.schema for name, stream in definitions.streams.items()}
+    create_output_tables(store, definitions.outputs, schemas)
 
 
 def _window_schema(window: Window) -> pa.Schema:
@@ -99,7 +100,7 @@ class EngineState:
         self.waiting: dict[tuple[str, int], Waiting] = {}
         self.windows: dict[str, WindowState] = {}
         self._before: dict[tuple[str, int], Waiting | None] | None = None
-        self.outputs = OutputTables(definitions, delta, known.outputs)
+        self.outputs = OutputTables(definitions.application, definitions.outputs, delta, known.outputs)
         if delta is not None:
             self._load(delta, known)
 

@@ -6,11 +6,19 @@ from typing import Any
 import msgspec
 
 from tussock.compute.applications.errors import NotDeterministic
-from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
+from tussock.compute.functions.epochs.transaction import FedPart, FunctionRequest, FunctionTransaction
 from tussock.compute.functions.program.directory import Operators
 from tussock.statestore import InvalidOption, TussockError
 
-__all__ = ["FunctionProgress", "WaitingRecord", "names_of", "pack_request", "read_progress", "unpack_request"]
+__all__ = [
+    "FeedPlace",
+    "FunctionProgress",
+    "WaitingRecord",
+    "names_of",
+    "pack_request",
+    "read_progress",
+    "unpack_request",
+]
 
 NAMES_MAX = 10
 
@@ -23,6 +31,17 @@ class WaitingRecord(msgspec.Struct, array_like=True):
     draws: dict[str, Any]
 
 
+class FeedPlace(msgspec.Struct, array_like=True, frozen=True):
+    """How far a feed is."""
+
+    position: bytes
+    """Of its source; all before it was taken."""
+    span: bytes = b""
+    """The batch behind it, of which some rows were taken, too; empty: none was."""
+    taken: int = 0
+    """How many."""
+
+
 class FunctionProgress(msgspec.Struct):
     """What a program keeps beside its tables."""
 
@@ -30,6 +49,11 @@ class FunctionProgress(msgspec.Struct):
     given: list[int]
     """Of each sequencer, how many numbers it has given."""
     deferred: list[WaitingRecord]
+    feeds: dict[str, FeedPlace] = {}
+    letters: int = 0
+    """Dead letters of all runs."""
+    outputs: dict[str, list[int]] = {}
+    """Of each, its sequence, and what of it is sent."""
 
 
 def read_progress(program: str, state: bytes) -> FunctionProgress:
@@ -46,14 +70,23 @@ def read_progress(program: str, state: bytes) -> FunctionProgress:
 
 
 def pack_request(request: FunctionRequest) -> list[Any]:
-    """Operator, key, function, arguments, and the request's id."""
+    """Operator, key, function, arguments, the request's id, and its feed if it is of one."""
     function, entity, arguments = request.target
-    return [function.operator, entity[1], function.name, arguments, request.request_id]
+    packed = [function.operator, entity[1], function.name, arguments, request.request_id]
+    return packed if request.fed is None else [*packed, request.fed.feed]
+
+
+def waiting_of(deferred: Sequence[FunctionTransaction]) -> list[WaitingRecord]:
+    """Transactions that wait for the next epoch, with what they have drawn."""
+    return [
+        WaitingRecord(one.tid, pack_request(one.request), {} if one.draws is None else one.draws.kept)
+        for one in deferred
+    ]
 
 
 def unpack_request(operators: Operators, program: str, packed: Sequence[Any]) -> FunctionRequest:
     """A request for which nobody waits; `NotDeterministic` if the program has no such function any more."""
-    operator, key, function, arguments, request_id = packed
+    operator, key, function, arguments, request_id, *feed = packed
     try:
         target = operators.target(operator, key, function, tuple(arguments))
     except TussockError as error:
@@ -61,7 +94,8 @@ def unpack_request(operators: Operators, program: str, packed: Sequence[Any]) ->
             f"the input log of program {program!r} has a request for {operator}.{function}, which cannot run now: "
             f"{error}; start it with the functions that it had"
         ) from error
-    return FunctionRequest(target, request_id, None, 0.0)
+    # Which row it was is of no use any more: how far the feed is stands beside the requests.
+    return FunctionRequest(target, request_id, None, 0.0, FedPart(feed[0], b"", 0) if feed else None)
 
 
 def names_of(transactions: Sequence[FunctionTransaction]) -> str:

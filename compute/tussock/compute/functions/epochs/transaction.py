@@ -1,26 +1,44 @@
 """A request on its way: from its number to its reply, over as many runs as it takes."""
 
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from tussock.compute.functions.program.context import GraphRun, Target
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.values import size_of
 
-__all__ = ["FunctionRequest", "FunctionTransaction"]
+__all__ = ["FedPart", "FunctionRequest", "FunctionTransaction"]
+
+
+class FedPart(NamedTuple):
+    """Which row of a feed a request is."""
+
+    feed: str
+    span: bytes
+    """Of its batch."""
+    number: int
+    """Rows of the batch up to this one."""
 
 
 class FunctionRequest:
     """What a caller has asked for, checked."""
 
-    __slots__ = ("began", "reply", "request_id", "size", "target")
+    __slots__ = ("began", "fed", "reply", "request_id", "size", "target")
 
-    def __init__(self, target: Target, request_id: str | None, reply: "Future[Any] | None", began: float) -> None:
-        """`reply`: nobody waits for that of a replay."""
+    def __init__(
+        self,
+        target: Target,
+        request_id: str | None,
+        reply: "Future[Any] | None",
+        began: float,
+        fed: FedPart | None = None,
+    ) -> None:
+        """`reply`: nobody waits for that of a replay, and of a feed."""
         self.target = target
         self.request_id = request_id
         self.reply = reply
         self.began = began
+        self.fed = fed
         self.size = size_of(target.arguments)
         """Bytes of the arguments, about."""
 

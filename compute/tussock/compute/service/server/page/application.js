@@ -2,6 +2,7 @@
 
 const POLL_MS = 1000;
 const TRACE_SHOWN = 12;
+const CALLS_DRAWN = 100;
 const BOX = { width: 190, height: 46, gapX: 90, gapY: 18 };
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -117,21 +118,43 @@ function functions(status) {
     number(one.tid), `${one.operator} ${one.key}: ${one.function}`, number(one.calls), one.error ? `${one.phase}: ${one.error}` : one.phase,
   ]);
   find("transactions").replaceChildren(table(["#number", "function", "#calls", "phase"], lines, "none yet"));
+  const feeds = Object.entries(status.feeds ?? {}).map(([name, one]) => [name, number(one.rows), one.trouble]);
+  find("feeds").replaceChildren(table(["feed", "#rows", "trouble"], feeds, "none"));
   const hot = (status.hot ?? []).map(([operator, key, count]) => [operator, String(key), number(count)]);
   find("hot").replaceChildren(table(["operator", "key", "#lost here"], hot, "none"));
 }
 
-// The calls of one transaction, each under the one that made it.
+// The calls of one transaction, each one column behind the call that made it, in the order of the calls.
+function drawnCalls(calls) {
+  const box = { width: 210, height: 40, gapX: 46, gapY: 10 };
+  const depth = [];
+  calls.forEach((one, at) => { depth[at] = one.caller < 0 ? 0 : depth[one.caller] + 1; });
+  const place = (at) => ({ x: 4 + depth[at] * (box.width + box.gapX), y: 4 + at * (box.height + box.gapY) });
+  const parts = [];
+  calls.forEach((one, at) => {
+    const { x, y } = place(at);
+    if (one.caller >= 0) {
+      const from = place(one.caller);
+      const [turn, end] = [from.x + box.width - 16, y + box.height / 2];
+      const line = one.is_awaited ? "awaited" : "fired";
+      parts.push(drawn("path", { class: line, d: `M${turn} ${from.y + box.height} V${end} H${x}` }));
+    }
+    parts.push(drawn("rect", { x, y, width: box.width, height: box.height, rx: 6, class: one.caller < 0 ? "border" : "inner" }));
+    const named = `${one.operator} ${one.key}`;
+    parts.push(drawn("text", { x: x + 10, y: y + 17 }, named.length > 30 ? `${named.slice(0, 29)}\u2026` : named));
+    const told = `${one.function}, ${one.share}${one.is_awaited ? ", awaited" : ""}`;
+    parts.push(drawn("text", { class: "note", x: x + 10, y: y + 33 }, told.length > 36 ? `${told.slice(0, 35)}\u2026` : told));
+  });
+  const width = 8 + (Math.max(...depth) + 1) * (box.width + box.gapX) - box.gapX;
+  const height = 8 + calls.length * (box.height + box.gapY) - box.gapY;
+  return drawn("svg", { width, height, role: "img", "aria-label": "Call graph" }, ...parts);
+}
+
 function callGraph(found) {
   if (found === null) return [element("p", { className: "dim", textContent: "not among the newest transactions" })];
-  const depth = [];
-  const lines = found.calls.map((one, at) => {
-    depth[at] = one.caller < 0 ? 0 : depth[one.caller] + 1;
-    const caller = one.caller < 0 ? "" : String(one.caller + 1);
-    return [number(at + 1), `${"\u2003".repeat(depth[at])}${one.operator} ${one.key}: ${one.function}`, one.is_awaited ? "awaited" : "", caller, one.share];
-  });
   const told = `Transaction ${number(found.tid)}, epoch ${number(found.epoch)}, ${found.phase}, ${number(found.runs)} run${found.runs === 1 ? "" : "s"}. ${found.error}`;
-  return [element("p", { textContent: told }), table(["#", "call", "", "#caller", "#share"], lines, "none")];
+  const more = found.calls.length > CALLS_DRAWN ? ` The first ${CALLS_DRAWN} of ${number(found.calls.length)} calls:` : "";
+  return [element("p", { textContent: told + more }), element("div", { className: "drawing" }, drawnCalls(found.calls.slice(0, CALLS_DRAWN)))];
 }
 
 function show(status) {
@@ -187,12 +210,16 @@ find("ask").addEventListener("submit", (event) => {
 find("calls-of").addEventListener("submit", async (event) => {
   event.preventDefault();
   const which = find("which").value.trim();
-  // Ids that clients make are no numbers.
-  const name = /^[0-9]{1,18}$/.test(which) ? "tid" : "request_id";
-  try {
+  const look = async (name) => {
     const answer = await ask(`call-graph?${name}=${encodeURIComponent(which)}`);
     if (!answer.ok) throw new Error();
-    find("calls").replaceChildren(...callGraph(await answer.json()));
+    return answer.json();
+  };
+  try {
+    // The ids of a feed may be numbers, too.
+    const found = await look("request_id");
+    const isNumber = /^[0-9]{1,18}$/.test(which);
+    find("calls").replaceChildren(...callGraph(found ?? (isNumber ? await look("tid") : null)));
   } catch {
     find("calls").replaceChildren(element("p", { className: "dim", textContent: "The application does not tell." }));
   }

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tussock.compute.procedures.borders.output import POSITION, SEQUENCE, Output
-from tussock.compute.procedures.definitions import Definitions, Stream
+from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
 from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.transactions.delta import Delta
 
@@ -21,11 +20,11 @@ __all__ = ["OutputTables", "create_output_tables"]
 _FEW_ROWS = 8
 
 
-def create_output_tables(store: StateStore, definitions: Definitions) -> None:
-    """Tables that are not there yet; `InvalidOption` if one is there with other columns."""
+def create_output_tables(store: StateStore, outputs: Mapping[str, Output], schemas: Mapping[str, pa.Schema]) -> None:
+    """Tables that are not there yet, of streams and their columns; `InvalidOption` if one is there with others."""
     there = set(store.tables())
-    for stream, output in definitions.outputs.items():
-        schema = output.schema_of(definitions.streams[stream].schema)
+    for stream, output in outputs.items():
+        schema = output.schema_of(schemas[stream])
         if output.table not in there:
             # One virtual node, so that a reader gets the rows in their order.
             store.create_table(output.table, schema, primary_key=[SEQUENCE, POSITION], vnodes=1)
@@ -116,24 +115,26 @@ class _OutputTable:
 class OutputTables:
     """All outputs of one application."""
 
-    def __init__(self, definitions: Definitions, delta: Delta | None, known: Mapping[str, list[int]]) -> None:
-        """`known` is what `persist` gave for the newest commit. Without a delta there are no outputs."""
+    def __init__(
+        self, application: str, outputs: Mapping[str, Output], delta: Delta | None, known: Mapping[str, list[int]]
+    ) -> None:
+        """`outputs` by stream; `known` is what `persist` gave for the newest commit. Without a delta there are none."""
         self._known = dict(known)
         self._outputs: dict[str, _OutputTable] = {}
         if delta is None:
             return
-        for stream, output in definitions.outputs.items():
+        for stream, output in outputs.items():
             table = delta.table(output.table)
             if stream not in known and any(batch.num_rows for batch in table.read(columns=[SEQUENCE], limit=1)):
                 raise InvalidOption(
                     f"output of stream {stream!r}: table {output.table!r} has rows that application "
-                    f"{definitions.application!r} did not write: name another table"
+                    f"{application!r} did not write: name another table"
                 )
             self._outputs[stream] = _OutputTable(output, table, *known.get(stream, (0, 0)))
 
-    def append(self, stream: Stream, rows: pa.Table) -> None:
+    def append(self, stream: str, rows: pa.Table) -> None:
         """The rows that one batch has emitted to a stream."""
-        output = self._outputs.get(stream.name)
+        output = self._outputs.get(stream)
         if output is not None:
             output.append(rows)
 

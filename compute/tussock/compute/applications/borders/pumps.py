@@ -1,70 +1,110 @@
-"""The threads beside the engine: feeders that bring batches, and senders that take outputs away."""
+"""The threads beside an application: feeders that bring batches, and senders that take outputs away."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.feeds.feed import FedBatch, Source
 from tussock.compute.applications.feeds.feeder import Feeder
 from tussock.compute.applications.kafka.sender import KafkaSender
 from tussock.compute.applications.runner import Runner
-from tussock.compute.procedures.borders.fed_inputs import given_of
-from tussock.compute.procedures.borders.output import POSITION, SEQUENCE
-from tussock.compute.procedures.borders.requests import BatchRequest, Halt, MoveRequest, SentRequest
-from tussock.compute.procedures.definitions import Definitions
-from tussock.compute.procedures.engine import Engine
-from tussock.statestore import StateStore, TussockError, WaitTimeout
+from tussock.statestore import StateStore, WaitTimeout
 from tussock.statestore.base.system import System
 
-__all__ = ["Pumps"]
+__all__ = ["OpenFeed", "PumpHost", "Pumps"]
 
 WAIT_SECONDS = 0.01
 SEND_ROWS_MAX = 10_000
 """In one transaction, unless one batch has emitted more."""
 
 
+class PumpHost(Protocol):
+    """What the threads do with an application."""
+
+    def take(self, target: str, batch: FedBatch) -> "Future[Any]":
+        """Run a batch of the feed of `target`; the future ends when that is durable."""
+
+    def move(self, target: str, position: bytes) -> "Future[Any]":
+        """The feed of `target` has nothing more before this position."""
+
+    def committed(self, feed: str) -> bytes | None:
+        """A position that is committed for certain, the first time that it is asked for."""
+
+    def output(self, stream: str) -> tuple[int, int, int]:
+        """Sequence of the newest rows, what is sent, and how many rows are not known to be."""
+
+    def sent(self, stream: str, sequence: int) -> None:
+        """Rows are in the topic; what fails here has failed the application."""
+
+    def settle(self) -> None:
+        """Return when all that was asked for has run; raises what the application has failed with."""
+
+    def halt(self, error: Exception) -> None:
+        """End the application, unless it has ended already."""
+
+
+class OpenFeed(NamedTuple):
+    """A feed whose source stands where it goes on."""
+
+    name: str
+    source: Source
+
+
 class Pumps:
     """All feeders and senders of one run; used by clients' threads."""
 
-    def __init__(self, store: StateStore, definitions: Definitions, engine: Engine, runner: Runner) -> None:
+    def __init__(
+        self,
+        application: str,
+        store: StateStore,
+        system: System,
+        runner: Runner,
+        outputs: Mapping[str, Output],
+        host: PumpHost,
+    ) -> None:
+        """`outputs` by stream."""
+        self._application = application
         self._store = store
-        self._definitions = definitions
-        self._engine = engine
+        self._system = system
         self._runner = runner
-        self._system: System = engine.system
+        self._outputs = outputs
+        self._host = host
         self._feeders: dict[str, Feeder] = {}
         self._senders: dict[str, KafkaSender] = {}
         self._limits: dict[str, int] = {}
         self._is_stopping = False
 
-    def start(self) -> None:
-        """Begin; raises what a topic's absence raises."""
-        for stream, output in self._definitions.outputs.items():
+    def start(self, feeds: Callable[[], Mapping[str, OpenFeed]]) -> None:
+        """Begin; raises what a topic's absence raises.
+
+        `feeds` is asked after that, and gives by target what is the feeders' from then on.
+        """
+        for stream, output in self._outputs.items():
             if output.topic is None:
                 continue
-            begun, sent, _ = self._engine.output(stream)
-            name = f"tussock.{self._definitions.application}.{stream}.{self._runner.uid}"
-            owner = f"tussock {self._definitions.application} {stream} {self._runner.uid}"
+            begun, sent, _ = self._host.output(stream)
+            name = f"tussock.{self._application}.{stream}.{self._runner.uid}"
+            owner = f"tussock {self._application} {stream} {self._runner.uid}"
             sender = KafkaSender(self._system, output.topic, owner, name, sent, begun)
             sender.check()
             self._senders[stream] = sender
             self._limits[stream] = output.topic.lag_rows
         for stream, sender in self._senders.items():
-            sender.start(_Outbox(self, stream, self._definitions.outputs[stream].table))
-        for procedure, source in self._engine.inputs.hand_over().items():
-            self._feeders[procedure] = self._feeder(procedure, source)
+            sender.start(_Outbox(self, stream, self._outputs[stream].table))
+        for target, feed in feeds().items():
+            self._feeders[target] = Feeder(self._system, feed.name, feed.source, _Taker(self, target, feed.name))
 
     def wait_for_room(self) -> None:
         """Return when no output has more unsent rows than it may; raises what the application has failed with."""
         for stream, limit in self._limits.items():
-            while self._engine.output(stream)[2] > limit:
+            while self._host.output(stream)[2] > limit:
                 self._runner.check_running()
                 if self._is_stopping:
-                    raise ApplicationStopped(f"application {self._definitions.application!r} is stopping")
+                    raise ApplicationStopped(f"application {self._application!r} is stopping")
                 self._system.sleep(WAIT_SECONDS)
 
     def drain(self, timeout: float | None) -> None:
@@ -74,7 +114,7 @@ class Pumps:
             self._await(lambda waits=waits: waits.done(), until, f"feed {name!r} has more")  # type: ignore[misc]
             if waits.cancelled():
                 # It has failed, and the application with it, once what was asked for before has run.
-                self._runner.submit(self._engine.ask(lambda _: None)).result()
+                self._host.settle()
         self._runner.commit_soon()
         for stream, sender in self._senders.items():
             newest = self._newest_of(stream)
@@ -84,11 +124,15 @@ class Pumps:
                 f"the output of stream {stream!r} is not sent",
             )
 
-    def stop(self, seconds: float) -> None:
-        """Feed no more; send what was emitted, for some seconds while nothing is wrong with the topics."""
+    def end_feeds(self) -> None:
+        """Feed no more, soon."""
         for feeder in self._feeders.values():
             feeder.end_soon()
         self._is_stopping = True
+
+    def stop(self, seconds: float) -> None:
+        """Feed no more; send what was emitted, for some seconds while nothing is wrong with the topics."""
+        self.end_feeds()
         for feeder in self._feeders.values():
             feeder.stop()
         if self._senders and self._runner.failure is None:
@@ -110,8 +154,8 @@ class Pumps:
             for name, one in self._feeders.items()
         }
         outputs: dict[str, Any] = {}
-        for stream in self._definitions.outputs:
-            sequence, sent, rows = self._engine.output(stream)
+        for stream in self._outputs:
+            sequence, sent, rows = self._host.output(stream)
             outputs[stream] = {"sequence": sequence}
             sender = self._senders.get(stream)
             if sender is not None:
@@ -120,39 +164,27 @@ class Pumps:
 
     def _newest_of(self, stream: str) -> int:
         """After all that was asked for has run."""
-        sequence: int = self._runner.submit(self._engine.ask(lambda engine: engine.output(stream)[0])).result()
-        return sequence
+        self._host.settle()
+        return self._host.output(stream)[0]
 
     def _await(self, is_done: Callable[[], bool], until: float | None, what: str) -> None:
         while not is_done():
             self._runner.check_running()
             if until is not None and self._system.monotonic() > until:
-                raise WaitTimeout(f"application {self._definitions.application!r}: {what}; it works on")
+                raise WaitTimeout(f"application {self._application!r}: {what}; it works on")
             self._system.sleep(WAIT_SECONDS)
-
-    def _feeder(self, procedure: str, source: Source) -> Feeder:
-        declared = self._definitions.feeds[procedure]
-        return Feeder(self._system, declared.name, source, _Taker(self, procedure, declared.name))
 
     # --- What the threads do with the application --------------------------------------------------------------------
 
-    def take(self, procedure: str, feed: str, batch: FedBatch) -> "Future[Any]":
-        """A batch of a feed."""
+    def take(self, target: str, batch: FedBatch) -> "Future[Any]":
+        """A batch of a feed, once there is room for what it emits."""
         self.wait_for_room()
-        return self._runner.submit(BatchRequest(procedure, None, batch.rows, given_of(feed, batch.span), batch))
+        return self._host.take(target, batch)
 
-    def move(self, procedure: str, position: bytes) -> "Future[Any]":
-        """A position."""
-        return self._runner.submit(MoveRequest(procedure, position))
-
-    def halt(self, error: Exception) -> None:
-        """End the application, unless it has ended already."""
-        with suppress(TussockError):
-            self._runner.submit(Halt(error))
-
-    def committed(self, feed: str) -> bytes | None:
-        """A position, the first time that it is asked for."""
-        return self._engine.inputs.committed.pop(feed, None)
+    @property
+    def host(self) -> PumpHost:
+        """The application."""
+        return self._host
 
     def read(self, table: str, after: int) -> Iterator[tuple[int, pa.Table]]:
         """Committed rows of an outbox, by sequence."""
@@ -184,31 +216,26 @@ class Pumps:
         """
         if self._runner.failure is not None:
             raise self._runner.failure
-        return self._engine.output(stream)[0]
-
-    def sent(self, stream: str, sequence: int) -> None:
-        """Rows are in the topic; what fails here has failed the application."""
-        with suppress(TussockError):
-            self._runner.submit(SentRequest(stream, sequence))
+        return self._host.output(stream)[0]
 
 
 class _Taker:
-    def __init__(self, pumps: Pumps, procedure: str, feed: str) -> None:
+    def __init__(self, pumps: Pumps, target: str, feed: str) -> None:
         self._pumps = pumps
-        self._procedure = procedure
+        self._target = target
         self._feed = feed
 
     def take(self, batch: FedBatch) -> "Future[Any]":
-        return self._pumps.take(self._procedure, self._feed, batch)
+        return self._pumps.take(self._target, batch)
 
     def move(self, position: bytes) -> "Future[Any]":
-        return self._pumps.move(self._procedure, position)
+        return self._pumps.host.move(self._target, position)
 
     def halt(self, error: Exception) -> None:
-        self._pumps.halt(error)
+        self._pumps.host.halt(error)
 
     def committed(self) -> bytes | None:
-        return self._pumps.committed(self._feed)
+        return self._pumps.host.committed(self._feed)
 
 
 class _Outbox:
@@ -224,7 +251,7 @@ class _Outbox:
         return self._pumps.read(self._table, after)
 
     def sent(self, sequence: int) -> None:
-        self._pumps.sent(self._stream, sequence)
+        self._pumps.host.sent(self._stream, sequence)
 
     def halt(self, error: Exception) -> None:
-        self._pumps.halt(error)
+        self._pumps.host.halt(error)

@@ -1,0 +1,198 @@
+"""The feeds of one run, as the thread that runs epochs sees them: how far each is, dead letters, and replies.
+
+A record of an epoch holds its requests, be they of callers or of feeds, and how far each feed is with them; so a replay
+needs no source. What it leaves, positions, letters and replies, is in the epoch of the state.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
+from tussock.compute.applications.borders.output import Output
+from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
+from tussock.compute.applications.feeds.feed import BadMessage
+from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.records import FED, Record, RecordKind
+from tussock.compute.functions.epochs.request_records import FeedPlace, FunctionProgress, pack_request
+from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
+from tussock.compute.functions.feeds.request_feed import RequestFeed
+from tussock.compute.functions.program.values import pack, unpack
+from tussock.compute.functions.questions import Answer
+from tussock.statestore import StateStore
+from tussock.statestore.errors import CorruptLog
+from tussock.statestore.transactions.delta import Delta
+
+__all__ = ["REPLY_SCHEMA", "FedEpochs", "FeedMark", "requests_of"]
+
+REPLY_SCHEMA = pa.schema(
+    [pa.field("request_id", pa.string(), nullable=False), ("reply", pa.string()), ("error", pa.string())]
+)
+"""Of outputs: a reply as JSON, or the text of the error."""
+
+
+class FeedMark:
+    """Stands between the requests of a feed: how far it is here, and what could not be used."""
+
+    __slots__ = ("began", "feed", "letters", "place", "reply", "size")
+    request_id: str | None = None
+    """As a request may have."""
+
+    def __init__(self, feed: str, place: FeedPlace, letters: Sequence[BadMessage], began: float) -> None:
+        self.feed = feed
+        self.place = place
+        """Without a position: the former one stays."""
+        self.letters = letters
+        self.reply: Future[Any] = Future()
+        """Ends when this is durable."""
+        self.began = began
+        self.size = sum(len(one.data) + len(one.cause) for one in letters)
+        """Bytes, about."""
+
+
+class _Crossing(NamedTuple):
+    """What an epoch has of feeds beside its requests."""
+
+    places: dict[str, FeedPlace]
+    letters: list[list[Any]]
+    """Of each the feed, origin, cause and data."""
+    replies: list["Future[Any]"]
+
+
+class FedEpochs:
+    """For one thread; the feeders look at `places` at the start, and at `committed` beside it."""
+
+    def __init__(self, program: str, feeds: Mapping[str, RequestFeed], outputs: Mapping[str, Output]) -> None:
+        self._program = program
+        self._feeds = feeds
+        self._declared = outputs
+        self._crossing = _Crossing({}, [], [])
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        """By output, replies of the epoch that runs."""
+        self._cut: dict[str, bytes] = {}
+        self.places: dict[str, FeedPlace] = {}
+        self.committed: dict[str, bytes] = {}
+        """By feed, positions that a commit holds for certain."""
+
+    def create_tables(self, store: StateStore) -> None:
+        """Those that are not there yet."""
+        if self._feeds and self._letters_table not in store.tables():
+            store.create_table(self._letters_table, DEAD_LETTERS_SCHEMA, primary_key=["number"], vnodes=1)
+        create_output_tables(store, self._declared, dict.fromkeys(self._declared, REPLY_SCHEMA))
+
+    def load(self, delta: Delta, known: FunctionProgress) -> None:
+        """Begin where the newest commit is."""
+        self.places = dict(known.feeds)
+        self._letters = DeadLetters(self._letters_table, delta, known.letters)
+        self._outputs = OutputTables(self._program, self._declared, delta, known.outputs)
+
+    def persist(self) -> tuple[dict[str, FeedPlace], int, dict[str, list[int]]]:
+        """For a commit: positions, the number of letters, and how far the outputs are."""
+        # The commit before this one has ended.
+        self.committed, self._cut = self._cut, {name: place.position for name, place in self.places.items()}
+        return self.places, self._letters.persist(), self._outputs.persist()
+
+    # --- An epoch ----------------------------------------------------------------------------------------------------
+
+    def begin(self, taken: Sequence[FunctionRequest | FeedMark]) -> list[FunctionRequest]:
+        """An epoch begins with what waited: its requests."""
+        self._crossing = _Crossing({}, [], [])
+        requests: list[FunctionRequest] = []
+        for one in taken:
+            if isinstance(one, FeedMark):
+                self._move(one.feed, one.place)
+                self._crossing.letters.extend([one.feed, bad.origin, bad.cause, bad.data] for bad in one.letters)
+                self._crossing.replies.append(one.reply)
+                continue
+            if one.fed is not None:
+                self._move(one.fed.feed, FeedPlace(b"", one.fed.span, one.fed.number))
+            requests.append(one)
+        return requests
+
+    def _move(self, feed: str, place: FeedPlace) -> None:
+        places = self._crossing.places
+        if not place.position:
+            before = places.get(feed) or self.places[feed]
+            place = FeedPlace(before.position, place.span, place.taken)
+        places[feed] = place
+
+    @property
+    def is_crossing(self) -> bool:
+        """Whether the epoch has anything of feeds to record."""
+        return bool(self._crossing.places)
+
+    def given(self, requests: Sequence[FunctionRequest]) -> bytes:
+        """What a record of the epoch that runs has."""
+        packed = [pack_request(one) for one in requests]
+        if not self.is_crossing:
+            return pack(packed)
+        places = {name: [place.position, place.span, place.taken] for name, place in self._crossing.places.items()}
+        return FED + pack([packed, places, self._crossing.letters])
+
+    def again(self, given: bytes) -> None:
+        """An epoch begins that was recorded."""
+        self._crossing = _Crossing({}, [], [])
+        if given[:1] == FED:
+            _, places, letters = _parts(given)
+            self._crossing = _Crossing({name: FeedPlace(*place) for name, place in places.items()}, letters, [])
+
+    def answered(self, ended: Sequence[FunctionTransaction]) -> None:
+        """Note replies that go to an output."""
+        for one in ended:
+            request, run = one.request, one.run
+            feed = None if request.fed is None else self._feeds.get(request.fed.feed)
+            if feed is None or feed.replies is None:
+                continue
+            assert run is not None
+            is_done = run.aborted is None
+            reply = msgspec.json.encode(run.value).decode() if is_done else None
+            row = {"request_id": request.request_id, "reply": reply, "error": None if is_done else str(run.aborted)}
+            self._rows.setdefault(feed.replies, []).append(row)
+
+    def end(self, epoch: int) -> list[Answer]:
+        """The epoch has run: keep what it has of feeds; returns whom to tell when it is durable."""
+        self.places.update(self._crossing.places)
+        for feed, origin, cause, data in self._crossing.letters:
+            self._letters.add(feed, epoch, origin, cause, data)
+        for output, rows in self._rows.items():
+            self._outputs.append(output, pa.Table.from_pylist(rows, schema=REPLY_SCHEMA))
+        self._rows = {}
+        replies = self._crossing.replies
+        self._crossing = _Crossing({}, [], [])
+        return [Answer(reply, None, None) for reply in replies]
+
+    # --- Outputs -----------------------------------------------------------------------------------------------------
+
+    def output(self, stream: str) -> tuple[int, int, int]:
+        """Sequence of the newest rows, what is sent, and how many rows are not known to be."""
+        return self._outputs.of(stream)
+
+    def sent(self, stream: str, sequence: int, seq: int) -> Outcome:
+        """The topic has rows up to this sequence."""
+        self.note_sent(stream, sequence)
+        return Outcome((Record(seq, RecordKind.SENT, stream, sequence, b"", [], None),))
+
+    def note_sent(self, stream: str, sequence: int) -> None:
+        """The same, in a replay."""
+        self._outputs.sent(stream, sequence)
+
+    @property
+    def _letters_table(self) -> str:
+        return f"{self._program}.dead_letters"
+
+
+def requests_of(given: bytes) -> list[Any]:
+    """The packed requests of a record."""
+    found: list[Any] = _parts(given)[0] if given[:1] == FED else unpack(given)
+    return found
+
+
+def _parts(given: bytes) -> list[Any]:
+    try:
+        packed, places, letters = unpack(given[1:])
+    except (ValueError, msgspec.DecodeError) as error:
+        raise CorruptLog(f"an epoch of the input log does not say what it had of feeds: {error}") from error
+    return [packed, places, letters]

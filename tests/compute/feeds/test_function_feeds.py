@@ -1,0 +1,232 @@
+"""Requests of transactional functions from a table and from Kafka: each runs once, with one reply, in one sequence."""
+
+import json
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from support.feeds.broker import KafkaBroker
+from support.feeds.fed_bank import START, TRANSFER, balances_of, fed_bank, left_by
+from support.feeds.sums import rows_of
+from support.functions.accounts import accounts
+from tussock.compute import functions as fn
+from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound
+
+SECONDS = 60
+
+
+def transfer(number: int, amount: int = 1, **other: Any) -> dict[str, Any]:
+    return {"id": number, "payer": f"p{number % 3}", "payee": f"p{number % 3 + 3}", "amount": amount, **other}
+
+
+def table_of(store: StateStore) -> Any:
+    return store.create_table("transfers", TRANSFER, primary_key=["id"])
+
+
+def commit(store: StateStore, *rows: dict[str, Any]) -> None:
+    epoch = store.new_epoch()
+    store.table("transfers").upsert(list(rows), epoch)
+    store.commit_epoch(epoch)
+
+
+def answers(store: StateStore, table: str = "answers") -> dict[str, tuple[str | None, str | None]]:
+    rows = rows_of(store.table(table))
+    found = {row["request_id"]: (row["reply"], row["error"]) for row in rows}
+    assert len(found) == len(rows), "one reply each"
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_of_a_table_are_requests_once(store: StateStore, workers: int) -> None:
+    """Those that are there at the first start, that come while it runs, and while it is away; callers send between."""
+    table_of(store)
+    commit(store, *map(transfer, range(5)))
+    feed = fn.TableFeed("transfers")
+    with fed_bank(store, feed, "answers", workers=workers) as bank:
+        commit(store, transfer(5), transfer(6, 10_000))
+        bank.drain(SECONDS)
+        assert bank.send("account", "p0", "transfer", "p1", 100, request_id="mine").result(SECONDS) < START
+        assert bank.stats()["feeds"]["transfers"]["rows"] == 7
+    commit(store, transfer(7))
+    with fed_bank(store, feed, "answers") as bank:
+        bank.drain(SECONDS)
+        assert bank.stats()["feeds"]["transfers"]["rows"] == 1
+    found = answers(store)
+    assert set(found) == {str(number) for number in range(8)}
+    assert found["0"] == ("999", None)
+    assert found["6"] == (None, "not enough credit: p0")
+    mine = {"id": "mine", "payer": "p0", "payee": "p1", "amount": 100}
+    assert balances_of(store) == left_by([*map(transfer, range(6)), transfer(7), mine], set())
+
+
+def test_a_batch_larger_than_an_epoch_goes_on_within_itself(store: StateStore) -> None:
+    """Another runner takes over while the batch has run in part: what has run does not run again."""
+    table_of(store)
+    commit(store, *map(transfer, range(100)))
+    begun, gate = threading.Event(), threading.Event()
+
+    def program(wait_at: str) -> fn.Runtime:
+        account = fn.Operator("account")
+
+        @account.register
+        async def pay(ctx: fn.FunctionContext, row: int) -> int:
+            if str(row) == wait_at:
+                begun.set()
+                gate.wait(SECONDS)
+            state = ctx.get() or {"rows": []}
+            ctx.put({"rows": [*state["rows"], row]})
+            return row
+
+        # Each epoch is a commit.
+        runtime = fn.Runtime(store, "parts", [account], epoch_max=7, checkpoint=0)
+        feed = fn.TableFeed("transfers")
+        runtime.feed("account", "pay", feed, key="payer", arguments=["id"], request_id="id", replies="answers")
+        return runtime
+
+    first = program("60")
+    first.start()
+    assert begun.wait(SECONDS)
+    with program("") as second:
+        second.drain(SECONDS)
+        # Those that came first are of the former runner: 100 rows, and a mark, are 15 epochs.
+        assert 0 < second.stats()["epochs"] < 15
+        gate.set()
+        with pytest.raises(fn.ApplicationFenced):
+            first.stop()
+    assert set(answers(store)) == {str(number) for number in range(100)}
+    states = [row for batch in store.table("account").read() for row in batch.to_pylist()]
+    rows = {row["key"]: json.loads(row["state"])["rows"] for row in states}
+    assert {key: sorted(found) for key, found in rows.items()} == {
+        f"p{key}": list(range(key, 100, 3)) for key in range(3)
+    }
+
+
+def test_a_replay_needs_no_source(store: StateStore, kafka: KafkaBroker) -> None:
+    """The log has the requests: the next runner replays what no commit has, though the topic has them no more."""
+    topic = kafka.topic()
+    kafka.put(topic, [json.dumps(transfer(number)).encode() for number in range(20)])
+    feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
+    first = fed_bank(store, feed, "answers", checkpoint=3600)
+    first.start()
+    while first.stats()["calls"] < 40:
+        pass
+    # A look waits for the records before it.
+    first.query("account", "p0")
+    assert first.stats()["commits"] == 0
+    kafka.delete_before(topic, 20)
+    with fed_bank(store, feed, "answers") as second:
+        second.drain(SECONDS)
+        assert second.stats()["feeds"]["transfers"]["rows"] == 0
+    with pytest.raises(fn.ApplicationFenced):
+        first.stop()
+    assert len(answers(store)) == 20
+    assert balances_of(store) == left_by(map(transfer, range(20)), set())
+
+
+def test_an_id_that_came_before_does_not_run(store: StateStore, kafka: KafkaBroker) -> None:
+    """In one batch, later, and where a caller has sent it: at-least-once producers do no harm."""
+    topic = kafka.topic()
+    feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
+    with fed_bank(store, feed, "answers") as bank:
+        bank.send("account", "p0", "transfer", "p3", 1, request_id="3").result(SECONDS)
+        kafka.put(topic, [json.dumps(transfer(number)).encode() for number in (1, 1, 2, 3)])
+        bank.drain(SECONDS)
+        kafka.put(topic, [json.dumps(transfer(2)).encode()])
+        bank.drain(SECONDS)
+        assert bank.send("account", "p1", "transfer", "p4", 1, request_id="1").result(SECONDS) == START - 1
+        graph = bank.call_graph("2")
+        assert graph is not None
+        assert [call["function"] for call in graph["calls"]] == ["transfer", "credit"]
+    assert set(answers(store)) == {"1", "2"}
+    assert balances_of(store) == left_by(map(transfer, range(1, 4)), set())
+
+
+def test_replies_go_to_kafka_once(store: StateStore, kafka: KafkaBroker) -> None:
+    """With their ids; also those that were not sent when the program ended."""
+    source, target = kafka.topic(), kafka.topic()
+    feed = fn.KafkaFeed(kafka.servers, source, TRANSFER)
+    replies = fn.KafkaTopic(kafka.servers, target, key="request_id")
+    for numbers in ((1, 2), (3, 4)):
+        kafka.put(source, [json.dumps(transfer(number, 600)).encode() for number in numbers])
+        with fed_bank(store, feed, replies) as bank:
+            bank.drain(SECONDS)
+            assert bank.stats()["outputs"]["transfers"]["trouble"] == ""
+    found = [json.loads(message.value()) for message in kafka.messages(target)]
+    assert sorted((one["request_id"], one["reply"], one["error"]) for one in found) == [
+        ("1", "400", None),
+        ("2", "400", None),
+        ("3", "400", None),
+        ("4", None, "not enough credit: p1"),
+    ]
+
+
+def test_what_is_no_request_is_a_dead_letter(store: StateStore, kafka: KafkaBroker) -> None:
+    """A message that is no row, a row that the function does not take; the others run, and each is kept once."""
+    topic = kafka.topic()
+    good = [json.dumps(transfer(number)).encode() for number in range(3)]
+    no_amount = json.dumps(transfer(8, payee=None)).encode()
+    kafka.put(topic, [good[0], b"{", no_amount, good[1], json.dumps(transfer(9, payer="x" * 5000)).encode(), good[2]])
+    feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER, on_bad="skip")
+    for _ in range(2):
+        with fed_bank(store, feed, "answers") as bank:
+            bank.drain(SECONDS)
+    letters = rows_of(store.table("bank.dead_letters"))
+    assert [letter["number"] for letter in letters] == [1, 2, 3]
+    assert {letter["feed"] for letter in letters} == {"transfers"}
+    assert letters[0]["data"] == b"{"
+    assert ["payee" in letters[1]["cause"] or "to is" in letters[1]["cause"], "key" in letters[2]["cause"]] == [
+        True
+    ] * 2
+    with pa.ipc.open_stream(letters[1]["data"]) as reader:
+        assert reader.read_all().column("amount").to_pylist() == [1]
+    assert set(answers(store)) == {"0", "1", "2"}
+
+
+def test_what_is_no_request_stops_the_program(store: StateStore) -> None:
+    """By default; it names the row, and the next start meets it again, behind those before it."""
+    table_of(store)
+    commit(store, transfer(1), transfer(2, payee=None), transfer(3))
+    bank = fed_bank(store, fn.TableFeed("transfers"), "answers")
+    for _ in range(2):
+        with pytest.raises(fn.BadInput, match=r"feed .transfers. of program .bank.: row \d of 3"), bank:
+            bank.drain(SECONDS)
+    commit(store, transfer(2))
+    with fed_bank(store, fn.TableFeed("transfers", on_bad="skip"), "answers") as mended:
+        mended.drain(SECONDS)
+    assert set(answers(store)) == {"1", "2", "3"}
+
+
+def test_feeds_that_cannot_be(store: StateStore) -> None:
+    """Each by its name, before anything is stored."""
+    table_of(store)
+    feed = fn.TableFeed("transfers")
+    with fed_bank(store, feed) as running, pytest.raises(InvalidOption, match="runs"):
+        running.feed("account", "begin", feed, name="other")
+    for options, error, text in (
+        ({"function": "nothing"}, fn.FunctionFault, "no function"),
+        ({"feed": "transfers"}, InvalidOption, "expected a TableFeed"),
+        ({"name": "a/b"}, InvalidOption, "name="),
+        ({"key": ""}, InvalidOption, "key="),
+        ({"arguments": "amount"}, InvalidOption, "arguments="),
+        ({"replies": "answers"}, InvalidOption, "request_id="),
+        ({"replies": 7, "request_id": "id"}, InvalidOption, "replies=7"),
+        ({"replies": "account", "request_id": "id"}, InvalidOption, "own"),
+        ({"replies": "answers", "request_id": "id", "keep_rows": 0}, InvalidOption, "keep_rows"),
+    ):
+        runtime = fn.Runtime(store, "other", [accounts()])
+        given: dict[str, Any] = {"function": "begin", "feed": feed, **options}
+        with pytest.raises(error, match=text):
+            runtime.feed("account", given.pop("function"), given.pop("feed"), **given)
+    runtime.feed("account", "begin", feed, key="payer", arguments=["nothing"])
+    with pytest.raises(InvalidOption, match="another name="):
+        runtime.feed("account", "begin", feed)
+    with pytest.raises(SchemaMismatch, match="nothing"):
+        runtime.start()
+    absent = fn.Runtime(store, "absent", [accounts()])
+    absent.feed("account", "begin", fn.TableFeed("nowhere"))
+    with pytest.raises(TableNotFound):
+        absent.start()
+    with pytest.raises(fn.ApplicationStopped):
+        absent.drain()
