@@ -68,8 +68,8 @@ class _ReadOnlyBucket:
     def create(self, path: str, data: bytes) -> bool:  # noqa: ARG002 -- refused
         raise self._refusal(f"create of {path}")
 
-    def get(self, path: str) -> bytes:
-        return self._bucket.get(path)
+    def get(self, path: str, bytes_max: int | None = None) -> bytes:
+        return self._bucket.get(path, bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         return self._bucket.get_range(path, start, length)
