@@ -1,4 +1,4 @@
-"""Prefixes one inside the other belong to one StateStore, whatever the server is called and whoever's operator asks."""
+"""Prefixes one inside the other belong to one StateStore, whatever the server is called and which operator asks."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ _numbers = count(1)
 
 
 class Bucket:
-    """A bucket of its own on MinIO, with stores at its prefixes."""
+    """A new bucket on MinIO, with stores at its prefixes."""
 
     def __init__(self, server: MinioServer) -> None:
         self.server = server

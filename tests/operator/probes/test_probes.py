@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from support.buckets.minio import free_port
+from support.operator.computes import conditions
 from support.operator.process import eventually
 from support.service.meta_process import ServiceProcess
 from support.virtual_time import run_in_virtual_time
@@ -282,7 +283,7 @@ def test_without_a_leader_the_bucket_is_soon_tested_by_a_write() -> None:
     world = cast(World, SimpleNamespace(probes=probes, seen=seen))
     for version, (ready, status) in enumerate(((True, {"term": 3}), (False, {}), (False, {"term": 3}))):
         metadata = {"name": "s", "namespace": "n", "uid": "2", "resourceVersion": str(version + 1)}
-        held = [{"type": "Ready", "status": str(ready), "reason": "x"}]
+        held = conditions(ready=ready)
         meta = {"metadata": metadata, "spec": {"storeRef": {"name": "s"}}, "status": {**status, "conditions": held}}
         seen.put("Meta", meta)
         bucket_fact(world, store)

@@ -18,7 +18,7 @@ def nested(store: Body, name: str, within: str) -> Body:
 
 
 def test_a_server_of_two_names_hides_no_store(store: Body, name: str, shared: Objects) -> None:
-    """Story: both began, and each took the other's objects for garbage. The second begins when the first has gone."""
+    """Story: both began. The second one begins when the first has gone."""
     serving(shared, store)
     shared.apply(nested(store, f"{name}-in", "/y"))
     found = shared.await_reason("StateStore", f"{name}-in", "PrefixInUse")
