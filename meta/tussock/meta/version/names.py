@@ -1,4 +1,4 @@
-"""The names of writers beside their batches: the identity that brought each, and what remains of those that were forgotten.
+"""The names of writers beside their batches: which identity brought each, and what remains of forgotten ones.
 
 A name that is forgotten may be opened anew, while a process of its former job still lives. So the first generation of
 any name is above all generations of names that were forgotten: what was fenced stays fenced.
