@@ -1,4 +1,4 @@
-"""`Limits`: sizes that nobody has to choose, and that tests and small machines shrink.
+"""`Limits`: sizes, and a time, that nobody has to choose, and that tests and small machines shrink.
 
 With small ones a few rows make what else takes gigabytes: many segments, a key whose versions fill many batches, an
 SST of two objects. None is stored: a store may be opened with others each time.
@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     issued_epochs: int = 100_000
     """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
     overlay_rows: int = 16_384
-    """Rows that a transaction keeps as it was given them; twice as many, as there are two generations of a table."""
+    """Rows of a table that a transaction keeps as it was given them, in each of two generations."""
     compactor_seconds: int = 30
     """A manual compaction of a platform waits for a compactor that long while none is connected."""
 
