@@ -24,7 +24,7 @@ def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
 
 
 def of(**counts: int) -> Version:
-    """A version in which these identities have brought so many names each."""
+    """A version in which these identities have brought that many names each."""
     names = {f"{by}-{number}": by for by, count in counts.items() for number in range(count)}
     return Version(
         generations=dict.fromkeys(names, 1),
@@ -46,8 +46,10 @@ def test_one_identity_brings_no_more_names_than_are_free() -> None:
             check_new_writer(full, "new", by)
 
 
-def test_a_store_remembers_who_brought_a_name(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
-    """By opening it or by its first commit; whoever uses it later changes nothing of that."""
+def test_a_store_remembers_the_identity_that_brought_a_name(
+    store: MetaStore, bucket: ModelBucket, system: FakeSystem
+) -> None:
+    """By opening it or by its first commit; another that uses it later changes nothing of that."""
     store.open_writer("opened", "a")
     store.open_writer("opened", "b")
     store.commit(request(1, writer="committed", batch_id=1), "a")

@@ -314,9 +314,8 @@ class PinKeeper:
         """The pin as its object says it, if that also says that it is this holder's."""
         if PIN_ID.fullmatch(pin_id) is None:
             raise AccessDenied(f"{pin_id[:64]!r} is no id of a pin; pin again")
-        path = pin_path(pin_id)
         try:
-            data = read_object(self._bucket, path)
+            data = read_object(self._bucket, path := pin_path(pin_id))
             stored, holding = decode_pin(path, data), decode_holder(path, data)
         except (ObjectNotFound, CorruptLog) as error:
             raise SnapshotExpired(f"the pin {pin_id} cannot be taken over: {error}; pin again") from error

@@ -61,7 +61,7 @@ __all__ = ["Vacuum", "horizon_for"]
 ID_DIGITS = 32
 _FOLDERS = {"applications", "backup", "leader", "log", "pins", "snapshot", "sst", "tmp"}
 UNUSED_NAME_MS = 7 * 24 * 3600 * 1000
-"""A name of a writer that was opened so long ago and has never committed is forgotten."""
+"""A name of a writer that was opened longer ago and has never committed is forgotten."""
 LEFTOVER_AGE_MS_MIN = 3600 * 1000
 """Half-written files are left alone for an hour at least: a slow upload is not a leftover."""
 

@@ -1,4 +1,4 @@
-"""The names of writers beside their batches: who brought each into the store, and which were forgotten.
+"""The names of writers beside their batches: which identity brought each, and what remains of forgotten ones.
 
 A name that is forgotten may be opened anew, while a process of its former job still lives. So the first generation of
 any name is above all generations of names that were forgotten: what was fenced stays fenced.
@@ -10,7 +10,7 @@ __all__ = ["NameOrigin", "WriterNames"]
 
 
 class NameOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who brought a name, and when."""
+    """Where a name comes from."""
 
     by: str = ""
     """The identity that called the meta service; empty of an embedded process."""

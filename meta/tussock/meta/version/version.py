@@ -136,7 +136,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> WriterNames:
-        """Who brought the names of writers."""
+        """Where the names of writers come from."""
         return self.known_names or WriterNames()
 
     @property

@@ -45,7 +45,7 @@ _PAUSE_SECONDS_MAX = 5.0
 """Between two attempts at a commit while the bucket is away, growing from the one to the other."""
 
 CHECKPOINTS = "checkpoints"
-"""Who brings the writers' names of all jobs, whose share of names they have together."""
+"""Instead of an identity, for the writers' names of all jobs: they have one share of names together."""
 
 
 def writer_of(job: str) -> str:

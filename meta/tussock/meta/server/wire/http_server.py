@@ -93,7 +93,7 @@ class _Pages:
         if replica.draining:
             return web.Response(status=503, text="draining: the replica is shutting down\n")
         if replica.damaged:
-            # Not which object: who asks here shows no certificate.
+            # Not which object: callers show no certificate here.
             return web.Response(status=503, text="not ready: the log is damaged, see the status\n")
         if not replica.ready:
             return web.Response(status=503, text="not ready: the replica has not read the log to its tail lately\n")

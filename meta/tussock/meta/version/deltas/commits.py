@@ -56,7 +56,7 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
     recorded: bool = False
     """The writer's record is kept; releases before format 5 kept none."""
     by: str | msgspec.UnsetType = msgspec.UNSET
-    """Who brought the writer's name, if it is new."""
+    """The identity that brought the writer's name, if it is new."""
 
     def validate(self, version: Version) -> None:
         """Raise a named error unless it may be applied to `version`."""
@@ -140,7 +140,7 @@ class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", t
     generation: int
     """One more than before; the first is 1, or one more than that of any name that was forgotten."""
     by: str | msgspec.UnsetType = msgspec.UNSET
-    """Who brought the name, if it is new."""
+    """The identity that brought the name, if it is new."""
     at_ms: int | msgspec.UnsetType = msgspec.UNSET
     """When, if it is new."""
 

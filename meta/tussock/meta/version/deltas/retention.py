@@ -80,7 +80,7 @@ class ForgetWriters(msgspec.Struct, frozen=True, kw_only=True, tag="forget_write
         """It may be applied to every version."""
 
     def apply(self, version: Version) -> Version:
-        """The version without those names; whoever opened one of them is fenced."""
+        """The version without those names; processes that opened one of them are fenced."""
         gone, names = set(self.writers), version.names
         floor = max((version.generations.get(name, 0) for name in gone), default=0)
         return replace(

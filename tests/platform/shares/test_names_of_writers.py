@@ -1,4 +1,4 @@
-"""Names of writers at a service: whoever brings many leaves some to others, and only an admin has them forgotten."""
+"""Names of writers at a service: a writer that brings many leaves some to others, and only an admin forgets any."""
 
 from collections.abc import Iterator
 

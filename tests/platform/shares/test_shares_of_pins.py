@@ -1,4 +1,4 @@
-"""Pins are shared out: whoever takes as many as it can leaves room for others, and for those that come back."""
+"""Pins are shared out: a reader that takes as many as it can leaves room for others, and for those that come back."""
 
 import hashlib
 
@@ -91,7 +91,7 @@ def test_one_reader_cannot_take_all_pins(bucket: ModelBucket, system: FakeSystem
 
 
 def test_a_change_of_leader_loses_no_pin_by_the_order_of_coming_back(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Whoever has more than its share by now, since others came back first, keeps what it was granted."""
+    """An identity that has more than its share by now, since others came back first, keeps what it was granted."""
     service = Service(bucket, system)
     first, second = caller("reader", "10.0.0.1"), caller("other", "10.0.0.2")
     pins = {first: service.take(first), second: service.take(second)}
