@@ -44,7 +44,7 @@ class Alone(NamedTuple):
 
 
 ALONE = (
-    Alone("recovery of 200,000 batches of one row, the most that a log has", "recovery", 200_000),
+    Alone("recovery of 100,000 batches of one row, the most that a log has", "recovery", 100_000),
     Alone("recovery after a million batches, a commit each second", "recovery_after", 1_000_000),
     Alone("20 M keys, a cache of 256 MiB: 100,000 batches of one row", "large_state", 20_000_000),
 )

@@ -1,4 +1,4 @@
-"""`make bench-functions`: measures transactional functions, embedded, on one core, beside what Styx publishes.
+"""`make bench-functions`: measures transactional functions, embedded, on one core or in two workers, beside Styx.
 
     python benchmarks/functions_bench.py [--only WORD] [--requests N] [--rounds N] [--folder FOLDER]
 
@@ -8,7 +8,7 @@ pairs are measured. The highest rate is that of an open loop: requests come at a
 largest of `RATES` below which 99 % of the replies take less than `LATENCY_MS` counts. All samples go to
 `benchmarks/results/` as JSON.
 
-It does not show: clients in other processes, a bucket on S3, or several processes that share the work. What Styx
+It does not show: clients in other processes, or a bucket on S3. What Styx
 publishes was measured on other processors, with Kafka replicated three times.
 """
 
@@ -53,6 +53,7 @@ class Workload(NamedTuple):
 # Psarakis et al., "Styx", SIGMOD 2025, and the arrays of its plots.
 WORKLOADS = (
     Workload("YCSB-T, uniform", "uniform", 1, "40,000 (72 / 199)", 40_000, 20_000),
+    Workload("YCSB-T, uniform, two workers", "two_workers", 0.4, "", None, 30_000),
     Workload("YCSB-T, Zipf 0.999", "zipf", 1, "2,000 (30 / 57)", 2_000),
     Workload("YCSB-T, a batch function", "batches", 20, "", None, 300_000),
     Workload("Deathstar travel", "travel", 1, "30,000 (70 / 256)", 30_000),
@@ -126,6 +127,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     workloads: dict[Workload, list[Sample]] = {}
     recoveries: dict[int, list[Sample]] = {}
+    losses: dict[int, list[Sample]] = {}
     with tempfile.TemporaryDirectory(prefix="tussock-functions-", dir=options.folder) as name:
         scratch = Path(name)
         for number in range(options.rounds):
@@ -135,6 +137,9 @@ def main() -> None:
                     count = int(options.requests * one.times)
                     workloads.setdefault(one, []).append(sample("functions", one.case, scratch, count))
             for keys in RECOVERIES:
+                if options.only in f"loss of a worker with {keys:,} keys":
+                    say(f"loss of a worker with {keys:,} keys, round {number + 1}")
+                    losses.setdefault(keys, []).append(sample("functions", "worker_lost", scratch, keys))
                 if options.only in f"recovery with {keys:,} keys":
                     say(f"recovery with {keys:,} keys, round {number + 1}")
                     recoveries.setdefault(keys, []).append(sample("functions", "recovery", scratch, keys))
@@ -152,8 +157,15 @@ def main() -> None:
         pairs={pair.title: rounds for pair, rounds in pairs.items()},
         rates=rates,
         recoveries=recoveries,
+        losses=losses,
     )
     print_tables(workloads, pairs, rates, recoveries)
+    for keys, samples in losses.items():
+        seconds = [one["seconds"] for one in samples]
+        print(
+            f"\nFrom `kill -9` of one of two workers to a new reply with {keys:,} keys: "
+            f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}); 2.5 s wanted"
+        )
 
 
 if __name__ == "__main__":

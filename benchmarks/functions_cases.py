@@ -1,4 +1,4 @@
-"""Cases of `functions_bench.py`, run by `measure.py`: the workloads of `examples/functions`, in this process.
+"""Cases of `functions_bench.py`, run by `measure.py`: the workloads of `examples/functions`, in this process or in two.
 
 Each case takes an empty folder and a number, of requests unless it says another. It returns requests a second, how long
 replies took, and how long a request kept the processor busy, the client's part included. It ends with an error if the
@@ -46,6 +46,11 @@ Sample = dict[str, Any]
 def uniform(folder: Path, count: int) -> Sample:
     """Transfers between 10,000 accounts, both drawn evenly."""
     return _closed(folder, YcsbT(), count)
+
+
+def two_workers(folder: Path, count: int) -> Sample:
+    """The same in two workers; the processor's time is that of this process, which passes requests on."""
+    return _closed(folder, YcsbT(), count, workers=2)
 
 
 def zipf(folder: Path, count: int) -> Sample:
@@ -158,6 +163,27 @@ def recovery(folder: Path, keys: int) -> Sample:
     if total != keys * workload.balance:
         raise SystemExit(f"all accounts have {total:,}, expected {keys * workload.balance:,}")
     return {"seconds": round(seconds, 3), "start_seconds": float(found[0])}
+
+
+def worker_lost(folder: Path, keys: int) -> Sample:
+    """`kill -9` of one of two workers with that many accounts, amid transfers, until there is a new reply."""
+    workload = YcsbT(keys)
+    requests = workload.requests(2 * OUTSTANDING, SEED)
+    with connect(folder.as_uri()) as store:
+        with _runtime(store, workload, workers=2) as runtime:
+            warm, under_way = requests[:OUTSTANDING], requests[OUTSTANDING:]
+            ends = np.zeros(len(requests))
+            replies = [_reply(one) for one in [_send(runtime, request, at, ends) for at, request in enumerate(warm)]]
+            futures = [_send(runtime, request, OUTSTANDING + at, ends) for at, request in enumerate(under_way)]
+            began = time.perf_counter()
+            os.kill(runtime.worker_processes()[0], signal.SIGKILL)
+            again = under_way[0]
+            runtime.send(again.operator, again.key, again.function, *again.arguments).result(120)
+            seconds = time.perf_counter() - began
+            replies += [_reply(future) for future in futures]
+            replies.append(Reply(0, None))
+        _check(store, workload, [*requests, again], replies)
+    return {"seconds": round(seconds, 3)}
 
 
 # --- What they share -------------------------------------------------------------------------------------------------

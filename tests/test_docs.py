@@ -135,6 +135,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert len(namespace) > 1, "the blocks did nothing"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("path", with_mark("run spark"), ids=name_of)
 def test_spark_blocks_run(path: Path, tmp_path: Path) -> None:

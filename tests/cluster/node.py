@@ -18,8 +18,8 @@ from cluster.binaries import HERE, PROGRAMS, NoCluster, missing
 from cluster.parts import cgroups, configuration
 from cluster.parts.configuration import API_PORT, CNI_PLUGINS, NODE_NAME, PAUSE_IMAGE
 from cluster.parts.control_plane import Keys, api_server_command, etcd_command
-from cluster.parts.daemons import Daemon, wait_for
-from cluster.parts.network import NODE_ADDRESS, POD_RANGE, Network
+from cluster.parts.daemons import Daemon, end_all, wait_for
+from cluster.parts.network import NODE_ADDRESS, POD_RANGE, Network, namespaces_of, remove_namespace
 
 # Program -> Debian package that has it.
 PACKAGES = {
@@ -55,10 +55,10 @@ def check_machine() -> None:
 
 
 class Node:
-    """The node of this clone. `kubeconfig` is an administrator's, and works from the machine itself."""
+    """The node of a clone, this one. `kubeconfig` is an administrator's, and works from the machine itself."""
 
-    def __init__(self) -> None:
-        self.name = f"tussock-{zlib.crc32(bytes(HERE)):08x}"
+    def __init__(self, clone: Path = HERE) -> None:
+        self.name = f"tussock-{zlib.crc32(bytes(clone)):08x}"
         self.folder = Path("/var/tmp") / self.name
         self.network = Network(self.name)
         self.kubeconfig = self.folder / "kubeconfig"
@@ -105,13 +105,21 @@ class Node:
         wait_for("service account", lambda: self._kubectl(*account), self.daemon("kube-controller-manager"))
 
     def down(self) -> None:
-        """Stop everything, pods first, and remove all state but images."""
+        """Stop everything, pods first, and remove all state but images.
+
+        Of a run that was killed, too: its pods and their shims live on without a kubelet and a containerd.
+        """
         self.daemon("kubelet").stop()  # or it would start its pods again
+        spaces = namespaces_of(cgroups.processes(self.name)) - {self.name}
         if self.daemon("containerd").pid:
             self._remove_containers()
         for name in reversed(self._commands()):
             self.daemon(name).stop(signal.SIGKILL if name in ("etcd", "kube-apiserver") else signal.SIGTERM)
+        cgroups.end(self.name)
+        end_all(f"network {self.name}", self.network.processes)
         self._unmount()
+        for space in spaces:
+            remove_namespace(space)
         self.network.down()
         cgroups.remove(self.name)
         for left in self.folder.iterdir() if self.folder.exists() else ():

@@ -100,6 +100,7 @@ print(json.dumps({"found": tried(read), "state": tried(keep_state), "registered"
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_executor_without_the_package_gets_a_clear_error(without_tussock: Path, url: str, tmp_path: Path) -> None:
     """Spark does not find the format if it is not registered; otherwise the error names the package, without frames."""

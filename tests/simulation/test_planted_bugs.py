@@ -8,6 +8,7 @@ from simulation.world import run_seed
 SEEDS_MAX = 400
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.seed], ids=lambda bug: bug.name)

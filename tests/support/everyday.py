@@ -20,7 +20,7 @@ GROUPS = {
 }
 """Pieces that are left out whole, and their descriptions."""
 API_SERVER_GROUP = "an API server of Kubernetes (most of tests/operator, tests/crds, tests/charts)"
-LONG_GROUP = "chaos, a minute of simulated histories, long streams and floods"
+LONG_GROUP = "kills, chaos, simulated histories, long waits and streams, floods, and the documents' Spark programs"
 _BUILT = {"api_server", "kubectl", "definitions", "helm", "rendered", "shared", "operator"}
 """Fixtures that need programs built from Kubernetes' source."""
 

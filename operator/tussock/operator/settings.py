@@ -50,7 +50,10 @@ class OperatorSettings(BaseModel):
         description="namespace of the Prometheus that may read metrics, by network policies; `*`: any; empty: none",
     )
     rollout_parallel: int = Field(
-        default=1, ge=1, le=1000, description="number of stores that an upgrade of the operator changes at a time"
+        default=1,
+        ge=1,
+        le=1000,
+        description="number of stores, and of jobs, that an upgrade of the operator changes at a time",
     )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(

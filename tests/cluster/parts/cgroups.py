@@ -4,7 +4,11 @@ The kubelet removes cgroups of pods that it doesn't know. Under the usual root i
 of this machine, such as the node of another clone.
 """
 
+import contextlib
+import re
 from pathlib import Path
+
+from cluster.parts.daemons import end_all
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = "+cpu +cpuset +memory +pids"
@@ -29,14 +33,42 @@ def make(name: str) -> None:
                 (folder / setting).write_text(weight)
 
 
+def processes(name: str) -> set[int]:
+    """The processes in the cgroup and in those below."""
+    found: set[int] = set()
+    for folder in _folders(name):
+        with contextlib.suppress(FileNotFoundError):  # the kubelet may remove it meanwhile
+            found |= {int(line) for line in (folder / "cgroup.procs").read_text().split()}
+    return found - {0}  # of another namespace, which cannot be told from here
+
+
+def end(name: str) -> None:
+    """Kill all processes in the cgroup and in those below, and wait until they are gone.
+
+    A run that was killed leaves its pods there. The name is a node's alone, so no others are there. Raises
+    `RuntimeError` if some do not end.
+    """
+    for folder in _folders(name):
+        for setting, value in (("cgroup.kill", "1"), ("freezer.state", "THAWED")):  # of version 2, and of version 1
+            if (folder / setting).exists():
+                (folder / setting).write_text(value)
+    end_all(f"cgroup {name}", lambda: processes(name))
+
+
 def remove(name: str) -> None:
-    """Remove the cgroup and those below, in which no process may be left."""
-    for hierarchy in _hierarchies():
-        top = hierarchy / name
-        if top.exists():
-            below = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
-            for folder in [*below, top]:
-                folder.rmdir()
+    """Remove the cgroup and those below, after the end of all processes in them."""
+    end(name)
+    for folder in _folders(name):
+        folder.rmdir()
+
+
+def _folders(name: str) -> list[Path]:
+    """The cgroup and those below in all hierarchies, the innermost first."""
+    if not re.fullmatch(r"tussock-[0-9a-z]+", name):
+        raise ValueError(f"{name!r} is no cgroup of a node, which is called tussock-..., so it stays as it is")
+    tops = [hierarchy / name for hierarchy in _hierarchies() if (hierarchy / name).exists()]
+    below = [path for top in tops for path in top.rglob("*") if path.is_dir()]
+    return sorted([*tops, *below], key=lambda path: -len(path.parts))
 
 
 def _hierarchies() -> list[Path]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +77,18 @@ def wait_for(what: str, is_there: Callable[[], bool], *daemons: Daemon, seconds:
             logs = "\n".join(f"--- {daemon.name}: {daemon.tail()}" for daemon in daemons)
             raise RuntimeError(f"no {what} within {seconds:.0f} s\n{logs}")
         time.sleep(0.1)
+
+
+def end_all(what: str, found: Callable[[], Collection[int]], seconds: float = WAIT_SECONDS_MAX) -> None:
+    """Kill processes until `found()` finds none; raises `RuntimeError` if some are left after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while left := found():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes of {what} do not end within {seconds:.0f} s: {sorted(left)}")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _reap(pid: int) -> None:

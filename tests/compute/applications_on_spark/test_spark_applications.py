@@ -41,6 +41,7 @@ def frame(spark: Any, moves: list[dict[str, Any]], chance: random.Random) -> Any
     return spark.createDataFrame(rows, SPARK_MOVE)
 
 
+@pytest.mark.long
 def test_tables_are_those_of_an_embedded_run_whatever_the_partitions(spark: Any, tmp_path: Path) -> None:
     """Random batches, of which some fail: embedded, in 1, 2 and 7 tasks, and in plain Python; each is one epoch."""
     chance = random.Random(27)

@@ -72,6 +72,7 @@ def test_a_batch_that_fails_leaves_nothing(spark: Any, platform: str) -> None:
         assert store.committed_epoch == epoch
 
 
+@pytest.mark.long
 def test_a_transaction_is_one_epoch_and_conflicts(spark: Any, platform: str) -> None:
     """Two tables in one epoch, own uploads seen; a commit of somebody else to what was read refuses all of it."""
     with connect(platform) as store:

@@ -277,6 +277,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_sink_reports_its_cost_outside_of_the_operator(quiet: StateStore, url: str, tmp_path: Path) -> None:
     """`register` lets the committing worker report, and undoes that in the end."""
     (tmp_path / "tmp").mkdir()

@@ -42,6 +42,7 @@ def rows_of(frame: Any) -> list[Change]:
     return sorted((row["_epoch"], row["id"], row["_op"], row["v"]) for row in frame.collect())
 
 
+@pytest.mark.long
 def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, history: History) -> None:
     """Each evaluation gives the same, with the time of the commit, and without images if they are not wanted."""
     feed = spark.read.format("tussock").options(store=url, readChangeFeed=True)
@@ -60,6 +61,7 @@ def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, hist
     assert all(row.v is None for row in bare if row._op == "delete")
 
 
+@pytest.mark.long
 def test_a_stream_reads_each_epoch_once_over_restarts(
     spark: Any, store: StateStore, url: str, history: History, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def _until(what: str, holds: object, seconds: float = 150) -> None:
     pytest.fail(f"{what}: not so after {seconds:g} s")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(420)

@@ -37,6 +37,7 @@ def numbered(chance: random.Random) -> Iterator[dict[str, int]]:
         number += 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_from_kafka_to_kafka_exactly_once(tmp_path: Path, kafka: KafkaBroker) -> None:
@@ -80,6 +81,7 @@ def test_from_kafka_to_kafka_exactly_once(tmp_path: Path, kafka: KafkaBroker) ->
     assert found == sums_of(items)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_from_a_table_to_a_table_exactly_once(tmp_path: Path) -> None:

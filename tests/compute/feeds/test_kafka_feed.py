@@ -267,6 +267,7 @@ def test_another_source_under_the_same_name(store: StateStore, kafka: KafkaBroke
         sums_app(store, ps.TableFeed("items"), "emitted").start()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away(store: StateStore, kafka: KafkaBroker) -> None:
     """The application waits, says so, answers calls, and goes on; a new one does not start."""
     topic = kafka.topic()

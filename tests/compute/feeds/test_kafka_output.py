@@ -152,6 +152,7 @@ def test_a_store_that_was_put_back(store: StateStore, kafka: KafkaBroker) -> Non
         app.stop()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_holds_batches_back(store: StateStore, kafka: KafkaBroker) -> None:
     """From `lag_rows` on; all of them are sent when it is there again."""
     topic = kafka.topic()

@@ -92,6 +92,7 @@ def test_requests_under_way_run_once_in_spite_of_a_kill(tmp_path: Path) -> None:
     assert node.end() == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_sums_are_exact_and_replies_hold_through_kills(tmp_path: Path) -> None:
     """Sixteen threads pay each other: each account has what the replies say, to the coin."""

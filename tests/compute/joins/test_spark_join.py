@@ -158,6 +158,7 @@ def test_what_does_not_fit_a_side_is_named(join_store: StateStore) -> None:
     assert table_rows(join_store.table("orders.left")) == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_join_equals_that_of_spark(spark: Any, url: str, tmp_path: Any) -> None:
     """One stream as both sides: pairs and unmatched rows are those of Spark's full outer join, however distributed."""

@@ -95,6 +95,7 @@ def test_wrong_arguments_of_a_lookup_are_refused_before_any_job(store: StateStor
         lookup("t", store=store)("id", "v")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_lookup_equals_sparks_left_join(spark: Any, store: StateStore, url: str) -> None:

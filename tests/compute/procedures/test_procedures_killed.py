@@ -67,6 +67,7 @@ class Lives:
         return self.journal.read_bytes().count(b"\n") if self.journal.exists() else 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + PLANS))

@@ -126,6 +126,7 @@ def test_every_type_comes_back(spark: Any, store: StateStore, url: str, tmp_path
         assert plain(back.collect()) == expected, table
 
 
+@pytest.mark.long
 def test_every_key_type_is_found_by_key(spark: Any, store: StateStore, url: str) -> None:
     """The rows come back, and the same condition finds them by lookup and by Spark's filter."""
     rows = rows_of(spark, KEYS).where("id < 2").persist()

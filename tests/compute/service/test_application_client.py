@@ -193,6 +193,7 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
             ticket.result(SECONDS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_client_that_waits_for_long_is_not_cut_off(tmp_path: Path) -> None:
     """It pings while it waits for a pause to end; a node that took them for too many would leave calls unknown."""

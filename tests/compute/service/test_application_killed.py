@@ -138,6 +138,7 @@ class Node:
         return ServeProcess(self._url, *arguments, app=f"support.applications.served_voter:{variant}")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900 * DEPTH)
 def test_a_node_that_is_killed_loses_no_vote_and_counts_none_twice(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
             blocked.result(SECONDS)
 
 
+@pytest.mark.long
 def test_a_drain_ends_in_its_time(tmp_path: Path) -> None:
     """A procedure that does not return keeps the process no longer than `drain_seconds`; the code tells."""
     process = ServeProcess((tmp_path / "store").as_uri(), "--drain-seconds", "0.5")

@@ -63,6 +63,7 @@ def table(version: Version) -> tuple[list[Delta], int]:
     return [CreateTable(spec=TableSpec(id=number, name=f"t{number}"))], number
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("processes", "seconds_max", "least"), [(2, 4.0, 100), (8, 4.0, 20), (32, 6.0, 4)])
 def test_every_process_gets_a_turn(processes: int, seconds_max: float, least: int) -> None:
     """Once a process that had just appended won again and again, and the others gave up after ten seconds."""

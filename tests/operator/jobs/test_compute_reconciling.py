@@ -3,12 +3,12 @@
 There is no kubelet, so the tests say what becomes of pods, as a kubelet would in their status.
 """
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 import pytest
 from kubernetes.dynamic.exceptions import ForbiddenError
 
+from support.operator.kubelet import Kubelet, job
 from support.operator.process import Body, Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import serving
 
@@ -21,65 +21,12 @@ def platform(store: Body, shared: Objects, operator: OperatorProcess) -> str:
     return serving(shared, store)
 
 
-def job(store: str, name: str, **spec: Any) -> Body:
-    base = {"storeRef": {"name": store}, "application": {"file": "/opt/app.py"}, "checkpoint": {"size": "1Gi"}}
-    metadata = {"name": name}
-    return {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": metadata, "spec": {**base, **spec}}
-
-
-def stamp(seconds_ago: float = 0) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def status_of(objects: Objects, name: str) -> Body:
     return (objects.get("Compute", name) or {}).get("status") or {}
 
 
 def image_of(pod: Body | None) -> str:
     return str(pod["spec"]["containers"][0]["image"]) if pod else ""
-
-
-class Kubelet:
-    """Writes into the driver's pod what a kubelet would report."""
-
-    def __init__(self, objects: Objects, job: str) -> None:
-        self._objects = objects
-        self.pod_name = f"{job}-driver"
-
-    def pod(self) -> Body | None:
-        return self._objects.get("Pod", self.pod_name)
-
-    def uid(self) -> str:
-        return str(eventually(f"Pod {self.pod_name}", self.pod)["metadata"]["uid"])
-
-    def another(self, uid: str) -> str:
-        """Wait for a pod of another uid; returns it."""
-        return str(
-            eventually("another driver", lambda: (pod := self.pod()) and pod["metadata"]["uid"] != uid and self.uid())
-        )
-
-    def runs(self) -> None:
-        self.uid()
-        container = {"name": "compute", "ready": True, "state": {"running": {"startedAt": stamp()}}, **self._image()}
-        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp()}]
-        self._status({"phase": "Running", "conditions": ready, "containerStatuses": [container]})
-
-    def ends(self, code: int, message: str = "") -> None:
-        ended = {"exitCode": code, "startedAt": stamp(2), "finishedAt": stamp(), "message": message}
-        container = {"name": "compute", "ready": False, "state": {"terminated": ended}, **self._image()}
-        ready = [{"type": "Ready", "status": "False", "lastTransitionTime": stamp()}]
-        phase = "Failed" if code else "Succeeded"
-        self._status({"phase": phase, "conditions": ready, "containerStatuses": [container]})
-
-    def delete_pod(self) -> None:
-        """Delete the pod as a user would. It goes at once, because no node has it."""
-        self._objects.delete("Pod", self.pod_name)
-
-    def _image(self) -> dict[str, Any]:
-        return {"image": "localhost/tussock-spark:test", "imageID": "", "restartCount": 0}
-
-    def _status(self, status: dict[str, Any]) -> None:
-        self._objects.patch("Pod", self.pod_name, {"status": status}, "status")
 
 
 def test_a_job_is_made_and_reports_that_it_runs(platform: str, name: str, shared: Objects) -> None:

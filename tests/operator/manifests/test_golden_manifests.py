@@ -252,7 +252,8 @@ def test_compactors_stay_within_their_memory() -> None:
         {"resources": {"limits": {"memory": "2G"}}},
         {"resources": {"limits": {"memory": "100Mi"}}},
     ):
-        template = compactor_manifests(compactor_with(**spec), store, ["m:7370"], DEFAULTS).manifests[-1]["spec"]
+        made = compactor_manifests(compactor_with(**spec), store, ["m:7370"], DEFAULTS).manifests
+        template = next(one for one in made if one["kind"] == "Deployment")["spec"]
         (container,) = template["template"]["spec"]["containers"]
         told = next(one["value"] for one in container["env"] if one["name"] == "TUSSOCK_COMPACTOR_MEMORY_MIB")
         assert 0 < int(told) << 20 < bytes_of(container["resources"]["limits"]["memory"])

@@ -66,7 +66,8 @@ def test_a_hostile_template_cannot_weaken_the_security_of_a_pod() -> None:
     """Forbidden fields are removed, and each removal is reported."""
     store = store_with({"managed": {}})
     rendered = meta_manifests(meta_with(podTemplate=HOSTILE), store, DEFAULTS)
-    spec = rendered.manifests[-1]["spec"]["template"]["spec"]
+    nodes = next(one for one in rendered.manifests if one["kind"] == "Deployment")
+    spec = nodes["spec"]["template"]["spec"]
     assert violations(spec) == []
     assert {container["name"] for container in spec["containers"]} == {"meta", "side"}
     assert {"name": "tmp", "emptyDir": {}} in spec["volumes"]
@@ -105,7 +106,8 @@ def test_users_may_set_what_the_profile_allows() -> None:
     store = store_with({"managed": {}})
     compactor = compactor_with(podTemplate=template)
     rendered = compactor_manifests(compactor, store, ["m:7370"], DEFAULTS)
-    spec = rendered.manifests[-1]["spec"]["template"]["spec"]
+    nodes = next(one for one in rendered.manifests if one["kind"] == "Deployment")
+    spec = nodes["spec"]["template"]["spec"]
     assert rendered.kept == ()
     assert spec["securityContext"]["supplementalGroups"] == [4000]
     assert spec["containers"][1]["securityContext"]["runAsUser"] == 5

@@ -1,7 +1,8 @@
 """An upgrade of the operator changes a few stores at a time; changes by users wait for no turn."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.turns import (
     PROGRESS_SECONDS,
-    StoreTurn,
+    Standing,
     is_asked_by_operator,
     is_changing,
     is_restarting,
@@ -27,8 +28,24 @@ from tussock.operator.planning.words.model import Manifest, Ref, ref_of
 from tussock.operator.resources.meta import parse_meta
 
 
-def store(name: str, *, pending: bool = False, changing: bool = False, well: bool = True) -> StoreTurn:
-    return StoreTurn(name, pending, changing, well)
+class Case(NamedTuple):
+    """A store, and whether a change of it is due."""
+
+    standing: Standing
+    pending: bool
+
+    @property
+    def name(self) -> str:
+        return self.standing.name
+
+
+def store(name: str, *, pending: bool = False, changing: bool = False, well: bool = True) -> Case:
+    return Case(Standing(name, changing, well), pending)
+
+
+def before_one(mine: str, stores: Iterable[Case], parallel: int) -> tuple[str, ...]:
+    pending = {one.name: one.pending for one in stores}
+    return predecessors(mine, [one.standing for one in stores], pending.__getitem__, parallel)
 
 
 WAITING = [store(f"ns/{name}", pending=True) for name in "cab"]
@@ -46,30 +63,58 @@ WAITING = [store(f"ns/{name}", pending=True) for name in "cab"]
         ([store("ns/a", pending=True, well=False), store("ns/b", well=False)], 1, ["ns/a"]),
         ([store("ns/a", pending=True), store("ns/b")], 1, ["ns/a"]),
         ([store("ns/a", pending=True, changing=True), store("ns/b", pending=True)], 1, ["ns/a"]),
+        ([store("ns/a", changing=True), store("ns/b", pending=True, changing=True)], 1, []),
+        ([store("ns/a", changing=True), store("ns/b", pending=True, changing=True)], 2, ["ns/b"]),
     ],
-    ids=["one", "two", "all", "busy", "busy of two", "ill last", "ill alone", "others done", "its second Meta"],
+    ids=[
+        "one",
+        "two",
+        "all",
+        "busy",
+        "busy of two",
+        "ill last",
+        "ill alone",
+        "others done",
+        "its second Meta",
+        "scaled",
+        "scaled, of two",
+    ],
 )
-def test_a_bounded_number_of_stores_is_changed_at_a_time(
-    stores: list[StoreTurn], parallel: int, turn: list[str]
-) -> None:
+def test_a_bounded_number_of_stores_is_changed_at_a_time(stores: list[Case], parallel: int, turn: list[str]) -> None:
     waiting = [one.name for one in stores if one.pending]
-    assert sorted(name for name in waiting if not predecessors(name, stores, parallel)) == turn
+    assert sorted(name for name in waiting if not before_one(name, stores, parallel)) == turn
 
 
 def test_each_store_has_its_turn_within_the_bound() -> None:
     """In any order of the passes; the waiting store reports which one it waits for."""
     stores = {f"ns/{number}": store(f"ns/{number}", pending=True) for number in range(5)}
     done: list[str] = []
-    while any(one.pending or one.changing for one in stores.values()):
+    while any(one.pending or one.standing.changing for one in stores.values()):
         for name in reversed(list(stores)):
-            if stores[name].pending and not predecessors(name, list(stores.values()), 2):
+            if stores[name].pending and not before_one(name, stores.values(), 2):
                 stores[name] = store(name, changing=True)
-        changing = [name for name, one in stores.items() if one.changing]
+        changing = [name for name, one in stores.items() if one.standing.changing]
         assert 1 <= len(changing) <= 2
         done.append(changing[0])
         stores[changing[0]] = store(changing[0])
     assert done == sorted(stores)
-    assert predecessors("ns/b", [store("ns/a", pending=True), store("ns/b", pending=True)], 1) == ("ns/a",)
+    assert before_one("ns/b", [store("ns/a", pending=True), store("ns/b", pending=True)], 1) == ("ns/a",)
+
+
+def test_those_that_wait_ask_of_few_others() -> None:
+    """Whether a change is due is costly to find out, and of a thousand that wait each asks every few seconds."""
+    names = [f"ns/{number:03}" for number in range(1000)]
+    asked: list[str] = []
+
+    def has_to_change(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    standings = [Standing(name, changing=False, well=True) for name in names]
+    assert predecessors(names[-1], standings, has_to_change, 1) == (names[-3], names[-2])
+    standings[0] = Standing(names[0], changing=True, well=True)
+    assert predecessors(names[-1], standings, has_to_change, 1) == (names[0], names[-2])
+    assert asked == [names[-2], names[-3], names[-2]]
 
 
 META = parse_meta(
@@ -165,7 +210,7 @@ def test_a_server_without_progress_blocks_no_other(status: dict[str, Any], since
     began = (NOW - timedelta(seconds=since)).strftime("%Y-%m-%dT%H:%M:%SZ")
     held = {"type": "Progressing", "status": "True", "lastTransitionTime": began}
     workload = {"metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status}
-    assert is_restarting(workload, {"status": {"conditions": [held]}}, NOW) is restarting
+    assert is_restarting(workload, {"conditions": [held]}, NOW) is restarting
 
 
 def cluster_of(servers: dict[str, Manifest]) -> World:

@@ -9,6 +9,7 @@ from support.operator.process import Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import serving, store_on
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow]
+PARALLEL = 4
 FORMER, NEXT = "localhost/tussock-node:test", "localhost/tussock-node:next"
 
 
@@ -18,6 +19,37 @@ def image(objects: Objects, workload: str) -> str:
     return str(body["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
+def operator(objects: Objects, folder: Path, identity: str, parallel: int) -> OperatorProcess:
+    """An operator with the new image that changes that many stores at a time."""
+    environment = {"TUSSOCK_OPERATOR_NODE_IMAGE": NEXT, "TUSSOCK_OPERATOR_ROLLOUT_PARALLEL": str(parallel)}
+    found = OperatorProcess(
+        *(objects.kubeconfig, folder, objects.namespace),
+        lease=objects.namespace,
+        identity=identity,
+        environment=environment,
+    )
+    found.keep()
+    return found
+
+
+def restarting(objects: Objects) -> set[str]:
+    """The stores whose compactors are to change, and have not: no controller of a cluster runs here."""
+    found = set()
+    for body in objects.list("Deployment"):
+        status, metadata = body.get("status") or {}, body["metadata"]
+        if status.get("observedGeneration") != metadata["generation"]:
+            found.add(metadata["name"].removesuffix("-compactor"))
+    return found
+
+
+def stall(objects: Objects, name: str) -> None:
+    """Report that the compactors of a store do not come up, as Kubernetes does after five minutes."""
+    body = objects.get("Deployment", f"{name}-compactor") or {}
+    given_up = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    status = {"observedGeneration": body["metadata"]["generation"], "replicas": 2, "updatedReplicas": 1}
+    objects.patch("Deployment", f"{name}-compactor", {"status": {**status, "conditions": [given_up]}}, "status")
+
+
 def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
     """The second waits until the first has rolled out, says so, and stays ready; a change of its spec does not wait."""
     first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
@@ -25,14 +57,7 @@ def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path:
     for name in "ab":
         serving(objects, store_on(minio, objects, name))
     assert first.stop() == 0
-    environment = {"TUSSOCK_OPERATOR_NODE_IMAGE": NEXT}
-    second = OperatorProcess(
-        *(objects.kubeconfig, tmp_path, objects.namespace),
-        lease=objects.namespace,
-        identity="two",
-        environment=environment,
-    )
-    second.keep()
+    second = operator(objects, tmp_path, "two", parallel=1)
     eventually("the first one's turn", lambda: image(objects, "a-meta") == NEXT)
     told = f"An upgrade of the operator changes them after those of StateStore {objects.namespace}/a."
     eventually("what the second waits for", lambda: told in objects.ready("Meta", "b")["message"])
@@ -47,3 +72,55 @@ def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path:
             objects.serve("Deployment", workload)
         objects.await_reason("StateStore", name, "Ready")
     assert second.stop() == 0, second.log()[-2000:]
+
+
+@pytest.mark.timeout(600)
+def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
+    """Four at a time by an upgrade that changes only them: these stores name the image of their meta nodes.
+
+    An operator that is killed in the middle changes nothing about it, a user's edit waits for no turn, and compactors
+    that do not come up stop no others.
+    """
+    names = [f"s{number:02}" for number in range(20)]
+    edited, failing = names[15], names[1]
+    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    first.keep()
+    for name in names:
+        store = store_on(minio, objects, name)
+        store["spec"]["meta"] = {"replicas": 1, "image": "localhost/pinned:1"}
+        objects.apply(store)
+    for workload in (f"{name}-{kind}" for kind in ("meta", "compactor") for name in names):
+        objects.serve("Deployment", workload)
+    for name in names:
+        objects.await_reason("StateStore", name, "Ready")
+    assert first.stop() == 0
+    second = operator(objects, tmp_path, "two", parallel=PARALLEL)
+    eventually("the first turns", lambda: restarting(objects) == set(names[:PARALLEL]))
+    told = "All 1 compactors serve. An upgrade of the operator changes them after those of other stores."
+    eventually("what the last one waits for", lambda: objects.ready("Compactor", names[-1])["message"] == told)
+    assert objects.ready("StateStore", names[-1])["reason"] == "Ready"
+
+    objects.patch("StateStore", edited, {"spec": {"compactor": {"slots": 3}}})
+    eventually("what its user asks for", lambda: restarting(objects) == {edited, *names[:PARALLEL]})
+    objects.serve("Deployment", f"{edited}-compactor")
+    stall(objects, failing)
+    eventually("the next turn", lambda: restarting(objects) == set(names[: PARALLEL + 1]) - {failing})
+    second.kill()
+    third = operator(objects, tmp_path, "three", parallel=PARALLEL)
+
+    order: list[str] = []
+    left = set(names) - {edited, failing}
+    while left:
+        eventually("turns", lambda: len(restarting(objects)) >= min(PARALLEL, len(left)))
+        for name in sorted(restarting(objects)):
+            assert len(restarting(objects)) <= PARALLEL
+            objects.serve("Deployment", f"{name}-compactor")
+            order.append(name)
+            left.remove(name)
+    assert order == [name for name in names if name not in (edited, failing)]
+    objects.serve("Deployment", f"{failing}-compactor")
+    for name in names:
+        objects.await_reason("StateStore", name, "Ready")
+        assert image(objects, f"{name}-compactor") == NEXT
+        assert image(objects, f"{name}-meta") == "localhost/pinned:1"
+    assert third.stop() == 0, third.log()[-2000:]

@@ -243,6 +243,7 @@ def test_bucket_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatc
         bucket.put("sst/4", b"")
 
 
+@pytest.mark.long
 @pytest.mark.minio
 @pytest.mark.slow
 def test_platform_follows_its_files(minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

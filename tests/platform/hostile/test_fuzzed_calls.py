@@ -50,6 +50,7 @@ def one_call(caller: Caller, name: str, data: bytes) -> str:
     return "OK"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hostile_calls_end_with_named_errors_and_the_service_survives(meta: GuardedMeta) -> None:
     """The calls are seeded; there are as many as time allows."""

@@ -37,6 +37,7 @@ async def _is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
     """Other hosts are served meanwhile, and so is that host after a while."""

@@ -35,6 +35,7 @@ def test_a_place_is_free_after_its_answer_or_its_time() -> None:
     run_in_virtual_time(body())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_subscribers_that_do_not_read_hold_up_others_for_a_while_only(tmp_path: Path) -> None:
     """Story: four of them kept all places, and no client was told the tables of the store any more."""

@@ -67,6 +67,7 @@ def test_health_shows_the_leader(store_url: str) -> None:
             assert first.wait() == 0
 
 
+@pytest.mark.long
 def test_leadership_is_given_back_before_the_lease_is_over(store_url: str) -> None:
     """The other replica leads at once, not when a long lease has run out, and accepts the client's next commit."""
     lease = ("--leader.lease-seconds", "60")

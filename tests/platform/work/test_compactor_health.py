@@ -81,6 +81,7 @@ def test_ended_threads_are_a_defect_and_a_lapsed_session_is_not() -> None:
     assert "the thread of a slot has ended" in node.defect()
 
 
+@pytest.mark.long
 def test_node_is_ready_only_while_its_service_is_reachable(tmp_path: Path) -> None:
     """It is live from its start on; readiness follows the service, and liveness stays."""
     meta_port, health = free_port(), f"127.0.0.1:{free_port()}"

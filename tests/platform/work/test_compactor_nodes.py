@@ -115,6 +115,7 @@ def test_a_slot_that_is_killed_costs_its_task_only(cluster: Cluster) -> None:
     assert fresh != slot
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_is_replaced_by_another(impatient: Cluster) -> None:
     """Its session lapses, its task goes to the other node, and its slot ends with it."""
     first = impatient.compactor("first")
@@ -145,6 +146,7 @@ def test_sigterm_hands_tasks_back(cluster: Cluster) -> None:
     assert cluster.runs("kv") == 1
 
 
+@pytest.mark.long
 def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: Cluster) -> None:
     """It was stopped and continues later: its outputs are garbage, and the node works as before."""
     silent = impatient.compactor("silent")
@@ -165,6 +167,7 @@ def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: 
     eventually(lambda: any(line["event"] == "compaction task done" for line in silent.lines[-1:]))
 
 
+@pytest.mark.long
 def test_nodes_join_while_the_platform_runs(cluster: Cluster) -> None:
     """Three waiting tables go to three nodes at once, two of which joined later."""
     connection = inside.connection(inside.backend(cluster.store))

@@ -18,6 +18,7 @@ SECONDS_MAX = 25.0
 """Less than the default deadline of a store, and time for two uploads in turn, on a busy machine."""
 
 
+@pytest.mark.long
 @pytest.mark.minio
 @pytest.mark.parametrize("name", [{}, {"writer": "job", "batch_id": 1}], ids=["anonymous", "with writer and batch"])
 def test_an_unreachable_bucket_loses_nothing(minio: MinioServer, name: dict[str, object]) -> None:

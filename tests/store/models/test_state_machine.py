@@ -24,11 +24,13 @@ def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=checks)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.long
 def test_a_store_equals_a_dict_of_versions_under_failures() -> None:
     """Random histories of two clients: every result is the model's, and every operation happens whole or not at all."""
     run(StoreMachine, examples=60 * DEPTH, steps=40)
 
 
+@pytest.mark.long
 @pytest.mark.minio
 def test_a_store_on_a_real_server_equals_a_dict_of_versions_under_failures(minio: MinioServer) -> None:
     """The same over MinIO, on the real clock: no retention ends meanwhile, and vacuum has a grace of 0."""

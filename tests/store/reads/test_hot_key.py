@@ -141,6 +141,7 @@ def _bytes_fetched(store: StateStore) -> int:
     return sum(size for caller in counts.values() for name, (_, size) in caller.items() if name.startswith("get"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
     """The error is not Arrow's: it says what is too large, of which table, and what to do."""
@@ -164,6 +165,7 @@ def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
             table.multi_get([b"k"] * 9)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
     """2.1 GiB under one key: scans, reads, feed and compaction work, in memory that is no multiple of it."""

@@ -134,6 +134,7 @@ def check_after_kill(store: StateStore, acknowledged: int) -> int:
     return known
 
 
+@pytest.mark.long
 def test_a_writer_that_is_killed_at_any_moment_loses_nothing_that_it_acknowledged(shared_url: str) -> None:
     """`kill -9` after seeded pauses, repeatedly: spills, commits, compactions and vacuums are interrupted."""
     chance = random.Random(20)

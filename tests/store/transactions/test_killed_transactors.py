@@ -40,6 +40,7 @@ def apply(state: dict[str, str], writes: dict[str, Any]) -> dict[str, str]:
     return {key: value for key, value in after.items() if value is not None}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_processes_leave_a_serial_history(tmp_path: Path) -> None:
     """Each read is what a serial run of all that committed shows it, and the table is that run's end."""

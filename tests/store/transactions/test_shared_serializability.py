@@ -62,6 +62,7 @@ def test_transactions_of_threads_are_serializable(url: str, seed: int) -> None:
         check(store, share(store, "a", seed), sharers.THREADS * sharers.COUNT // 4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transactions_of_threads_of_several_processes_are_serializable(url: str, seed: int, tmp_path: Path) -> None:

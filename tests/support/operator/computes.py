@@ -195,6 +195,7 @@ __all__ = [
     "NOW",
     "RESTARTS_ANNOTATION",
     "SCHEDULED_ANNOTATION",
+    "SECRET_UID",
     "TEMPLATE_ANNOTATION",
     "World",
     "at",

@@ -16,9 +16,9 @@ class ApplicationLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of records that have run, and wait to be durable: the bucket may be away for long."""
     log_bytes: int = 256 << 20
     """The same for bytes."""
-    records_behind: int = 100_000
+    records_behind: int = 50_000
     """From this many records on that no commit holds one begins, and from twice as many on requests wait for it: a
-    recovery replays them, at some 50 us for the smallest."""
+    recovery replays them, at some 75 us for the smallest, so it takes less than ten seconds."""
     waiting_batches: int = 10_000
     """Batches in streams that wait for other ones."""
 

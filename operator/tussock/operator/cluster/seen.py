@@ -45,6 +45,8 @@ class Seen:
         self._objects: dict[str, dict[tuple[str, str], Manifest]] = {}
         self._children: dict[Key, dict[Ref, Manifest]] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
+        self.changes = 0
+        """Grows with each change: what was derived before still holds while it is the same."""
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
         """Remember this state of an object, unless a newer one is known or the object was deleted after it."""
@@ -56,6 +58,7 @@ class Seen:
         known = of_kind.get(place)
         if known is not None and _version(known) > _version(body):
             return
+        self.changes += 1
         if known is not None:
             self._disown(kind, known)
         of_kind[place] = kept = slim(kind, body)
@@ -75,6 +78,7 @@ class Seen:
             self._deleted.popitem(last=False)
         known = self.get(kind, metadata["namespace"], metadata["name"])
         if known is not None and known["metadata"]["uid"] == metadata["uid"] and self._is_over(known):
+            self.changes += 1
             del self._objects[kind][metadata["namespace"], metadata["name"]]
             self._disown(kind, known)
 

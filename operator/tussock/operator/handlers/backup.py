@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.components import store_of
 from tussock.operator.handlers.inquiries import CertificatesUnreadable, certificates_of
+from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import server_name

@@ -17,7 +17,7 @@ from tussock.operator.certificates.renewal import (
 from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
-from tussock.operator.handlers.components import store_of
+from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
 from tussock.operator.planning.words.ownership import holder_of

@@ -2,46 +2,19 @@
 
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.inquiries import platform_fact
-from tussock.operator.handlers.turns import stores_before_nodes
+from tussock.operator.handlers.rollouts import StoreMetas, metas_of, store_of
+from tussock.operator.handlers.turns import stores_before_compactors, stores_before_nodes
 from tussock.operator.handlers.world import Controller, World
-from tussock.operator.manifests.meta import meta_manifests, meta_name
+from tussock.operator.manifests.meta import meta_name
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
 from tussock.operator.planning.meta import MetaFacts, plan_meta
-from tussock.operator.planning.words.components import is_settled
 from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
-from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.meta import Meta, parse_meta
-from tussock.operator.resources.store import StoreResource, parse_store
+from tussock.operator.resources.store import StoreResource
 
-__all__ = ["COMPACTOR", "META", "settled_metas", "store_of"]
-
-
-def store_of(world: World, namespace: str, name: str) -> StoreResource | None:
-    """The store of that name; `None` if there is none, or if it is invalid."""
-    body = world.seen.get("StateStore", namespace, name)
-    try:
-        return parse_store(body) if body is not None else None
-    except InvalidResource:
-        return None
-
-
-def settled_metas(world: World, store: StoreResource) -> dict[str, bool]:
-    """The names of a store's `Meta` objects, and whether each has rolled out its current spec."""
-    found = {}
-    for body in world.seen.all_of("Meta", store.namespace):
-        try:
-            meta = parse_meta(body)
-            if meta.spec.store_ref.name != store.name:
-                continue
-            wanted = meta_manifests(meta, store, world.defaults).manifests
-        except InvalidResource:
-            continue
-        name = meta_name(meta.name)
-        workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
-        found[meta.name] = is_settled(workload, world.seen.get("Deployment", store.namespace, name), world.now())
-    return found
+__all__ = ["COMPACTOR", "META"]
 
 
 def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFacts]:
@@ -54,11 +27,12 @@ def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFact
 
 def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Observed[CompactorFacts]:
     store = store_of(world, compactor.namespace, compactor.spec.store_ref.name)
-    metas = settled_metas(world, store) if store is not None else {}
-    platform = _platform(world, store, min(metas)) if metas else None
-    facts = CompactorFacts(store, world.defaults, metas, platform)
-    others = _others(world, compactor.namespace, compactor.spec.store_ref.name)
-    return Observed(facts, world.seen.children(key_of(body)), others)
+    metas = metas_of(world, store) if store is not None else StoreMetas({}, "")
+    platform = _platform(world, store, min(metas.settled)) if metas.settled else None
+    children = world.seen.children(key_of(body))
+    before = stores_before_compactors(world, compactor, store, metas, children) if store is not None else ()
+    facts = CompactorFacts(store, world.defaults, metas.settled, platform, metas.templates, before)
+    return Observed(facts, children, _others(world, compactor.namespace, compactor.spec.store_ref.name))
 
 
 def _platform(world: World, store: StoreResource | None, meta: str) -> PlatformFact | None:

@@ -8,24 +8,21 @@ from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import is_job_certificate_due, issue_job_certificate
-from tussock.operator.handlers.components import settled_metas, store_of
+from tussock.operator.handlers.job_turns import jobs_before, program_subject
+from tussock.operator.handlers.rollouts import settled_parts, store_of
 from tussock.operator.handlers.world import Controller, World, make_once
-from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
-from tussock.operator.manifests.meta import meta_address
 from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
 from tussock.operator.planning.compute.plan import PROGRAM_SECONDS, ComputeFacts, plan_compute
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
-from tussock.operator.planning.words.components import is_settled
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.probes.driver import ask_driver
-from tussock.operator.resources.common import InvalidResource
-from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["COMPUTE"]
 
@@ -39,44 +36,23 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
     others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor", "Compute", "Secret")
     children = world.seen.children(key)
     application, missing = _application(world, key, compute)
+    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     facts = ComputeFacts(
         defaults=world.defaults,
         application=application,
         missing=missing,
         driver=_driver(world, key, children),
-        settled=_settled_parts(world, compute),
-        certificate_due=_is_certificate_due(world, compute),
+        settled=settled_parts(world, store) if store is not None else {},
+        certificate_due=_is_certificate_due(world, compute, store),
         has_cert_manager=world.has_cert_manager,
+        # Without the digest of its program the plan changes nothing.
+        before=jobs_before(world, compute, application) if application is not None else (),
     )
     return Observed(facts, children, others)
 
 
-def _is_certificate_due(world: World, compute: Compute) -> bool:
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+def _is_certificate_due(world: World, compute: Compute, store: StoreResource | None) -> bool:
     return store is not None and not compute.is_being_deleted and is_job_certificate_due(world, compute, store)
-
-
-def _settled_parts(world: World, compute: Compute) -> dict[Ref, bool]:
-    """Whether the workload of each Meta and Compactor of the job's store matches its spec and has rolled out."""
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
-    if store is None:
-        return {}
-    metas = settled_metas(world, store)
-    addresses = [meta_address(meta, compute.namespace) for meta in sorted(metas)]
-    found = {Ref("Meta", name): done for name, done in metas.items()}
-    for body in world.seen.all_of("Compactor", compute.namespace):
-        try:
-            compactor = parse_compactor(body)
-            if compactor.spec.store_ref.name != store.name:
-                continue
-            wanted = compactor_manifests(compactor, store, addresses, world.defaults).manifests
-        except InvalidResource:
-            continue  # its own status says so, and it compacts nothing
-        workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
-        name = workload["metadata"]["name"]
-        child = world.seen.get("Deployment", compute.namespace, name)
-        found[Ref("Compactor", compactor.name)] = is_settled(workload, child, world.now())
-    return found
 
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
@@ -85,7 +61,7 @@ def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, 
     if source is None:
         return "", ""
     run = partial(_read_application, world.api, compute.namespace, source)
-    found = world.probes.fact(key, ("application", source.name, source.key), run, PROGRAM_SECONDS)
+    found = world.probes.fact(key, program_subject(source), run, PROGRAM_SECONDS)
     return (None, "") if found is None else found
 
 

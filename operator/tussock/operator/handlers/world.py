@@ -4,7 +4,7 @@ A pass over a resource is the same for all kinds: observe, plan, act, write the 
 `Controller`: how to parse its body, which facts it needs, its pure plan, and what it can do outside the cluster.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import OperatorMetrics
+from tussock.operator.planning.compute.turns import DriverTemplate
 from tussock.operator.planning.words.model import Manifest, Observed, Plan, Ref
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
@@ -42,9 +43,13 @@ class World:
     defaults: Defaults
     """Defaults for fields that resources leave out: images, domain."""
     rollout_parallel: int = 1
-    """The number of stores that an upgrade of the operator changes at a time."""
+    """The number of stores, and of jobs, that an upgrade of the operator changes at a time."""
     holders: set[str] = field(default_factory=set)
     """The uids of stores whose bucket was usable, even if their status does not say so yet."""
+    templates: dict[Hashable, DriverTemplate | None] = field(default_factory=dict)
+    """What drivers have to be made from, by all that it depends on (`job_turns.py`)."""
+    standings: dict[tuple[int, datetime], Any] = field(default_factory=dict)
+    """How far all jobs are, at the newest moment at which one asked (`job_turns.py`)."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as in the API."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import client_access
+from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
@@ -29,9 +30,12 @@ def compactor_name(compactor: str) -> str:
 
 
 def compactor_manifests(
-    compactor: Compactor, store: StoreResource, addresses: Sequence[str], defaults: Defaults
+    compactor: Compactor, store: StoreResource, addresses: Sequence[str], defaults: Defaults, metas: str = ""
 ) -> Rendered:
-    """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`)."""
+    """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`).
+
+    `metas` is a digest of what these are made from: compactors follow a change of them without another turn.
+    """
     name, image = compactor_name(compactor.name), node_image(compactor, store, defaults)
     access = client_access(store)
     resources = requirements(compactor.spec.resources, _default_resources(compactor))
@@ -57,10 +61,13 @@ def compactor_manifests(
         service_account=access.service_account or name,
     )
     template, kept = node_template(compactor, store, main, compactor.spec.pod_template)
-    found = [
-        disruption_budget(compactor, name, store.name, "compactor"),
-        deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template),
-    ]
+    budget = disruption_budget(compactor, name, store.name, "compactor")
+    # Not on the Deployment, whose generation grows with each change of an annotation. It is applied after that, so
+    # that a Deployment never seems made from a spec that came later.
+    made_from = f"{store.metadata.generation}.{compactor.metadata.generation}/{metas}"
+    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
+    nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
+    found = [nodes, budget]
     if not access.service_account:
         found.insert(0, service_account(compactor, name, store.name, "compactor"))
     return Rendered(tuple(found), kept)

@@ -40,7 +40,8 @@ STORE_LABEL = "tussock.dev/store"
 OWNER_LABEL = "tussock.dev/owner"
 OWNER_KIND_LABEL = "tussock.dev/owner-kind"
 SPEC_ANNOTATION = "tussock.dev/spec"
-"""On a ConfigMap or workload: the generations of the resources from which it was made (`planning/turns.py`)."""
+"""On a workload, or on what is applied with it: the generations of the resources from which it was made, and what else
+users change, so that a change by an upgrade can be told from theirs (`planning/turns.py`)."""
 CONFIG_HASH = "tussock.dev/config-hash"
 """Annotation of a pod template: another configuration makes other pods."""
 

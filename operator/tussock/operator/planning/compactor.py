@@ -1,11 +1,11 @@
 """The plan of a `Compactor`: its children, after the meta nodes of its store.
 
 It starts when a meta service of the store exists, and rolls a new pod template out only after the meta nodes have
-rolled: a new compactor may send what an old meta node does not understand, never the other way round. A new number of
-replicas waits for nothing.
+rolled: a new compactor may send what an old meta node does not understand, never the other way round. If an upgrade of
+the operator asks for it, it also waits for its store's turn (`turns.py`). A new number of replicas waits for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -47,6 +48,10 @@ class CompactorFacts:
     metas: Mapping[str, bool]
     """The names of the store's `Meta` objects, and whether each has rolled out its current spec."""
     platform: PlatformFact | None
+    templates: str = ""
+    """A digest of what the pods of all these are to be made from."""
+    before: Sequence[str] = ()
+    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
 
 
 def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now: datetime) -> Plan:
@@ -78,8 +83,10 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     if workload is None and not settled:
         return Plan((), _status(compactor, observed, workload, _meta_wait_verdict(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
-    rendered = compactor_manifests(compactor, store, addresses, facts.defaults)
+    rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
+    if facts.before:
+        wanted = _without_nodes(wanted)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, compactor.metadata.uid)]
@@ -98,13 +105,15 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     verdict = verdict_of(found, "compactors", image)
     if verdict.reason is Reason.READY and held:
         verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
+    elif verdict.reason is Reason.READY and facts.before:
+        told = turn_message("them after those", "StateStore", facts.before)
+        verdict = verdict._replace(message=f"{verdict.message} {told}")
     elif verdict.reason is Reason.READY and changes:
         verdict = progress_verdict(
             Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
         )
-    return Plan(
-        tuple(actions), _status(compactor, observed, workload, verdict, now), None if found.done else ROLLING_SECONDS
-    )
+    again = TURN_SECONDS if facts.before else None if found.done else ROLLING_SECONDS
+    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now), again)
 
 
 def _hold_back(
@@ -113,13 +122,14 @@ def _hold_back(
     """Hold back a new pod template until the meta nodes have rolled; returns what to apply, and whether it waits."""
     if settled or workload is None:
         return wanted, False
-    found, held = [], False
-    for manifest in wanted:
-        if manifest["kind"] == "Deployment" and differences(manifest["spec"]["template"], workload["spec"]["template"]):
-            held = True
-        else:
-            found.append(manifest)
-    return tuple(found), held
+    template = next(one for one in wanted if one["kind"] == "Deployment")["spec"]["template"]
+    held = bool(differences(template, workload["spec"]["template"]))
+    return (_without_nodes(wanted) if held else wanted), held
+
+
+def _without_nodes(wanted: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
+    """Without the Deployment, and without the budget, which says what the Deployment was made from."""
+    return tuple(manifest for manifest in wanted if manifest["kind"] not in ("Deployment", "PodDisruptionBudget"))
 
 
 def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:

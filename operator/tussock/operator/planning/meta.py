@@ -91,7 +91,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     )
     if observed.facts.before and verdict.reason is Reason.READY:
         verdict = verdict._replace(
-            message=f"{verdict.message} {turn_message('them after those', observed.facts.before)}"
+            message=f"{verdict.message} {turn_message('them after those', 'StateStore', observed.facts.before)}"
         )
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")

@@ -333,7 +333,7 @@ def _with_turn(verdict: Verdict, facts: StoreFacts) -> Verdict:
     """The verdict, which tells of a ready store what its object store waits for."""
     if not facts.before or verdict.reason is not Reason.READY:
         return verdict
-    told = turn_message("its object store after that", facts.before)
+    told = turn_message("its object store after that", "StateStore", facts.before)
     return verdict._replace(message=f"{verdict.message} {told}")
 
 

@@ -15,7 +15,7 @@ from tussock.compute import functions as fn
 from tussock.compute.functions.workers import worker_site
 from tussock.statestore.buckets import open_bucket
 
-SEEDS = 40 * DEPTH
+SEEDS = 30 * DEPTH
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -28,7 +28,7 @@ def test_a_random_history_of_workers_is_a_serial_one(seed: int, monkeypatch: pyt
     history.run()
 
 
-@pytest.mark.parametrize(("first", "second"), [(0, 3), (3, 0), (2, 4)])
+@pytest.mark.parametrize(("first", "second"), [(0, 3), (4, 2)])
 @pytest.mark.parametrize(
     "rules",
     [
@@ -52,8 +52,8 @@ def test_any_number_of_workers_has_the_same_result(
 
     older = runtime(first)
     older.start()
-    futures = [older.send("thing", key, "act", steps) for key, steps in (make_request(chance) for _ in range(150))]
-    assert len([future for future in futures if future.exception(30) is None]) > 50
+    futures = [older.send("thing", key, "act", steps) for key, steps in (make_request(chance) for _ in range(100))]
+    assert len([future for future in futures if future.exception(30) is None]) > 30
     states = {key: older.query("thing", key) for key in KEYS}
     stats = older.stats()
     newer = runtime(second)

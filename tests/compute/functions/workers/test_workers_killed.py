@@ -18,7 +18,7 @@ from support.waiting import eventually
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore, connect
 
-KILLS = 3 * DEPTH
+KILLS = 2 * DEPTH
 
 
 @pytest.fixture

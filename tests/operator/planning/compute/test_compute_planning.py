@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from support.operator.computes import NOW, World, at, body, compute, conditions, current_hash
+from support.operator.computes import NOW, SECRET_UID, World, at, body, compute, conditions, current_hash
 from tussock.operator.manifests.compute.job import EXECUTORS_ANNOTATION, TEMPLATE_ANNOTATION
+from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
 from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Ref, Release, Work
 
@@ -239,7 +240,8 @@ def test_executors_are_scaled_without_a_new_driver() -> None:
     actions = world.plan().actions
     [applied] = [action.manifest for action in actions if isinstance(action, Apply)]
     assert (applied["kind"], applied["data"]["executors"]) == ("ConfigMap", "5\n")
-    assert Annotate(Ref("Pod", "x-driver"), {EXECUTORS_ANNOTATION: "5"}) in actions
+    annotations: dict[str, str | None] = {EXECUTORS_ANNOTATION: "5", SPEC_ANNOTATION: f"1.2.1//{SECRET_UID}"}
+    assert Annotate(Ref("Pod", "x-driver"), annotations) in actions
     assert not [action for action in actions if isinstance(action, Delete)]
 
 

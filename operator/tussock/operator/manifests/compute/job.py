@@ -6,7 +6,7 @@ The driver may create, see and delete pods, and nothing else: Spark's settings a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tussock.operator.manifests.compute.conf import (
     BLOCKS_PORT,
@@ -28,18 +28,46 @@ from tussock.operator.manifests.compute.pods import (
     executor_template,
     template_text,
 )
-from tussock.operator.manifests.labels import Manifest, digest, metadata, selector
+from tussock.operator.manifests.labels import SPEC_ANNOTATION, Manifest, digest, metadata, selector
 from tussock.operator.manifests.network import operator_peer, prometheus_peers
 from tussock.operator.manifests.settings import Defaults, spark_image
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["EXECUTORS_ANNOTATION", "TEMPLATE_ANNOTATION", "Job", "compute_manifests", "executor_selector"]
+__all__ = [
+    "EXECUTORS_ANNOTATION",
+    "TEMPLATE_ANNOTATION",
+    "DriverInputs",
+    "Job",
+    "compute_manifests",
+    "executor_selector",
+]
 
 TEMPLATE_ANNOTATION = "tussock.dev/template-hash"
 """On the driver's pod: a digest of what it was made from; another value makes another pod."""
 EXECUTORS_ANNOTATION = "tussock.dev/executors"
 """On the driver's pod: the newest number of executors. When it changes, the kubelet updates the pod's files at once."""
+
+
+class DriverInputs(NamedTuple):
+    """What users decide about a driver. If only its template differs, the operator has changed it."""
+
+    specs: str
+    """The generations of the store and of the job, and the number of the store's Metas."""
+    application: str
+    """A digest of the program, if it is in a ConfigMap."""
+    secret: str
+    """The version of the Secret for Spark."""
+
+    def text(self) -> str:
+        """The value of the annotation `SPEC_ANNOTATION`."""
+        return "/".join(self)
+
+    @classmethod
+    def of_text(cls, text: str) -> "DriverInputs | None":
+        """The inputs of which `text()` is this; `None` for another text, such as one that somebody else has written."""
+        parts = text.split("/")
+        return cls(*parts) if len(parts) == len(cls._fields) else None
 
 
 @dataclass(frozen=True)
@@ -51,6 +79,7 @@ class Job:
     template: Manifest
     """The driver's pod: its metadata and spec, without a name."""
     template_hash: str
+    inputs: DriverInputs
     image: str
     executors: int | None
     """`None`: Spark decides."""
@@ -62,7 +91,8 @@ class Job:
         meta = metadata(compute, name, store, "compute", image=self.image)
         theirs = self.template["metadata"]
         meta["labels"] = {**theirs["labels"], **meta["labels"]}
-        meta["annotations"] = {**theirs.get("annotations", {}), TEMPLATE_ANNOTATION: self.template_hash, **annotations}
+        made_from = {TEMPLATE_ANNOTATION: self.template_hash, SPEC_ANNOTATION: self.inputs.text()}
+        meta["annotations"] = {**theirs.get("annotations", {}), **made_from, **annotations}
         if self.executors is not None:
             meta["annotations"][EXECUTORS_ANNOTATION] = str(self.executors)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self.template["spec"]}
@@ -112,7 +142,8 @@ def compute_manifests(
         }
     )
     told = (*(f"driver: {path}" for path in kept), *(f"executor: {path}" for path in kept_too))
-    return Job(tuple(manifests), driver, found, image, executors, told)
+    specs = f"{store.metadata.generation}.{compute.metadata.generation}.{len(addresses)}"
+    return Job(tuple(manifests), driver, found, DriverInputs(specs, application, secret), image, executors, told)
 
 
 def _service(compute: Compute, store: StoreResource, name: str) -> Manifest:

@@ -6,7 +6,7 @@
 | none | | start it when the platform is ready and the back-off is over |
 | leaving | | wait; if its node is lost, start the next one under another name |
 | runs | suspended | stop it |
-| runs | another template | stop it when the platform has rolled; then as with none |
+| runs | another template | stop it when the platform has rolled, and in its turn (`turns.py`); then as with none |
 | runs | | leave it |
 | ended | | follow its restart policy (`runs.fate_of`); try another template at once |
 """
@@ -33,6 +33,7 @@ from tussock.operator.planning.compute.runs import (
     living_status,
     stamp,
 )
+from tussock.operator.planning.turns import TURN_SECONDS
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, Manifest, Ref
@@ -167,6 +168,10 @@ def _drive_running_pod(
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first._replace(ready=serving), status=status)
+        if gates.turn:
+            verdict = health_of(compute, run.body, executors, now)
+            verdict = verdict._replace(message=f"{verdict.message} {gates.turn}")
+            return Driving(verdict, status=status, again_seconds=TURN_SECONDS)
         verdict = progress_verdict(Reason.ROLLING_OUT, f"Stopping pod {run.name} to start it with the current spec.")
         return Driving(verdict, (stop(run),), status)
     verdict = health_of(compute, run.body, executors, now)

@@ -12,7 +12,7 @@ __all__ = ["Gates", "gates_of", "stores_metas", "writer_conflict"]
 
 
 class Gates(NamedTuple):
-    """What keeps a driver from starting; `None`: nothing."""
+    """What keeps a driver from starting, or from giving way to another; `None`: nothing."""
 
     first: Verdict | None
     """For a first start, and for a change, which meta nodes and compactors have to make first."""
@@ -20,6 +20,8 @@ class Gates(NamedTuple):
     """For another start of the same: it only needs meta nodes that serve. Obstacles to changes of the store
     itself, such as a bucket that the operator cannot reach or an object that the server refused, do not concern a job
     whose nodes do their work; and a stream can continue for a while without compactors."""
+    turn: str = ""
+    """What a running driver waits for before an upgrade of the operator stops it; empty: nothing (`turns.py`)."""
 
 
 def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[Ref, bool]) -> Gates:

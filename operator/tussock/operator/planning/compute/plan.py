@@ -10,9 +10,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tussock.operator.manifests.compute.job import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
+from tussock.operator.manifests.compute.job import (
+    EXECUTORS_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    Job,
+    compute_manifests,
+    executor_selector,
+)
 from tussock.operator.manifests.compute.pods import DRAIN_SECONDS, ROLE_LABEL, checkpoint_claim, trial_name
 from tussock.operator.manifests.compute.spark_security import spark_secret_name
+from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, job_secret
@@ -21,9 +28,10 @@ from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
-from tussock.operator.planning.compute.runs import JobRun, has_ended, run_of, stamp
+from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of, stamp
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
+from tussock.operator.planning.turns import turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import stamps, status_conditions
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
@@ -71,11 +79,13 @@ class ComputeFacts:
     """The operator issues the job's certificate, and has to make or renew it."""
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
+    before: Sequence[str] = ()
+    """The jobs that an upgrade of the operator changes before this one (`turns.py`)."""
 
 
 def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
     """The plan for a job. Raises `InvalidResource` if its spec is invalid."""
-    runs = [run_of(pod) for pod in observed.pods() if _role(pod) == "driver"]
+    runs = runs_of(observed.pods())
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
     if compute.is_being_deleted:
@@ -150,17 +160,20 @@ def _plan_driver(
     if observed.facts.missing:
         missing = problem_verdict(Reason.INVALID_SPEC, observed.facts.missing)
         gates = Gates(missing, missing)
+    if observed.facts.before:
+        gates = gates._replace(turn=turn_message("its driver after that", "Compute", observed.facts.before))
     executors = _executors(observed)
     if compute.spec.schedule and not compute.spec.suspend:
         return drive_by_schedule(compute, store.name, job, runs, gates, now, executors)
     trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
     trying = None
-    if gates.first is None and not compute.spec.suspend:
+    if gates.first is None and not gates.turn and not compute.spec.suspend:
         trying = try_image(compute, store, job, runs, trial, now)
     if trying is not None:
         return trying
     found = drive(compute, store.name, job, runs, gates, now, executors)
-    if trial is not None and not trial["metadata"].get("deletionTimestamp"):
+    # A trial that has ended while others change is not made again.
+    if trial is not None and not gates.turn and not trial["metadata"].get("deletionTimestamp"):
         found = replace(found, actions=(*found.actions, Delete(ref_of(trial))))
     return found
 
@@ -185,21 +198,26 @@ def _stops(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
 def _refreshes(
     compute: Compute, job: Job, store: StoreResource, observed: Observed[ComputeFacts], driving: Driving
 ) -> list[Action]:
-    """Annotations that make kubelets fetch changed files of running pods; by themselves they take a minute or two."""
+    """Annotations that make kubelets fetch changed files of running pods; by themselves they take a minute or two.
+
+    And what users have decided by now about a driver whose template is up to date.
+    """
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
     pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
     secrets = [job_secret(store, compute.name)] if has_tls(store) else []
     found: list[Action] = list(stamps(pods, secrets, observed.others))
-    if job.executors is None:
-        return found
-    wanted: dict[str, str | None] = {EXECUTORS_ANNOTATION: str(job.executors)}
-    return found + [
-        Annotate(ref_of(pod), wanted)
-        for pod in pods
-        if _role(pod) == "driver"
-        and not pod["metadata"].get("deletionTimestamp")
-        and not wanted.items() <= (pod["metadata"].get("annotations") or {}).items()
-    ]
+    for pod in pods:
+        if _role(pod) != "driver" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        held, wanted = pod["metadata"].get("annotations") or {}, dict[str, str | None]()
+        if job.executors is not None:
+            wanted[EXECUTORS_ANNOTATION] = str(job.executors)
+        if held.get(TEMPLATE_ANNOTATION) == job.template_hash:
+            # A spec that has changed without a change of the template: what differs later is not its doing.
+            wanted[SPEC_ANNOTATION] = job.inputs.text()
+        if not wanted.items() <= held.items():
+            found.append(Annotate(ref_of(pod), wanted))
+    return found
 
 
 def _plan_deletion(

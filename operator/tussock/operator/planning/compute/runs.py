@@ -4,14 +4,14 @@ Counts are annotations of the pod itself, from its start on, so the same end is 
 that dies between two steps finds everything as it was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import count
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION
-from tussock.operator.manifests.compute.pods import driver_name
+from tussock.operator.manifests.compute.pods import ROLE_LABEL, driver_name
 from tussock.operator.planning.words.model import Manifest, seconds_since
 from tussock.operator.resources.compute import Compute, RestartPolicy
 
@@ -31,6 +31,7 @@ __all__ = [
     "is_lost",
     "living_status",
     "run_of",
+    "runs_of",
     "stamp",
 ]
 
@@ -99,6 +100,11 @@ class Next(NamedTuple):
 def has_ended(pod: Manifest) -> bool:
     """Whether a pod has ended for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def runs_of(pods: Iterable[Manifest]) -> list[JobRun]:
+    """The runs of the drivers among a job's pods."""
+    return [run_of(pod) for pod in pods if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "driver"]
 
 
 def run_of(pod: Manifest) -> JobRun:

@@ -29,6 +29,7 @@ __all__ = [
     "conditions",
     "idle_verdict",
     "is_current",
+    "is_degraded",
     "is_ready",
     "is_serving",
     "problem_verdict",
@@ -179,5 +180,14 @@ def is_ready(body: Mapping[str, Any]) -> bool:
 
 def is_serving(body: Mapping[str, Any]) -> bool:
     """Whether a resource's condition `Ready` is true, for any spec."""
-    found = (body.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+    return _is_true("Ready", body.get("status"))
+
+
+def is_degraded(status: Mapping[str, Any] | None) -> bool:
+    """Whether a status says that something is wrong, with any spec."""
+    return _is_true("Degraded", status)
+
+
+def _is_true(type_: str, status: Mapping[str, Any] | None) -> bool:
+    found = (status or {}).get("conditions") or ()
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in found)
