@@ -61,20 +61,27 @@ def test_rows_of_a_table_are_requests_once(store: StateStore, workers: int) -> N
     assert balances_of(store) == left_by([*map(transfer, range(6)), transfer(7), mine], set())
 
 
-def test_a_batch_larger_than_an_epoch_goes_on_within_itself(store: StateStore) -> None:
-    """Another runner takes over while the batch has run in part: what has run does not run again."""
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_a_batch_larger_than_an_epoch_goes_on_within_itself(store: StateStore, is_outside: bool) -> None:
+    """Another runner takes over while the batch has run in part, or asks outside: what has run does not run again."""
     table_of(store)
     commit(store, *map(transfer, range(100)))
     begun, gate = threading.Event(), threading.Event()
 
-    def program(wait_at: str) -> fn.Runtime:
+    def wait(is_first: bool) -> None:
+        if is_first:
+            begun.set()
+            gate.wait(SECONDS)
+
+    def program(is_first: bool) -> fn.Runtime:
         account = fn.Operator("account")
 
         @account.register
         async def pay(ctx: fn.FunctionContext, row: int) -> int:
-            if str(row) == wait_at:
-                begun.set()
-                gate.wait(SECONDS)
+            if is_outside and row == 60:
+                ctx.call_external("60", lambda _: wait(is_first))
+            elif not is_outside and row == 60:
+                wait(is_first)
             state = ctx.get() or {"rows": []}
             ctx.put({"rows": [*state["rows"], row]})
             return row
@@ -85,10 +92,10 @@ def test_a_batch_larger_than_an_epoch_goes_on_within_itself(store: StateStore) -
         runtime.feed("account", "pay", feed, key="payer", arguments=["id"], request_id="id", replies="answers")
         return runtime
 
-    first = program("60")
+    first = program(True)
     first.start()
     assert begun.wait(SECONDS)
-    with program("") as second:
+    with program(False) as second:
         second.drain(SECONDS)
         # Those that came first are of the former runner: 100 rows, and a mark, are 15 epochs.
         assert 0 < second.stats()["epochs"] < 15
