@@ -1,8 +1,8 @@
 """Looks for markers of other stores around a prefix, in its parent folders, and within it.
 
 The operator compares the places of the stores that it sees, but one server may have two names, and other clusters have
-other operators: only the bucket shows those. Each look has a bounded number of requests, so it may miss a store that lies
-deep in a large tree; and a policy for the one prefix hides what is around it.
+other operators: only the bucket shows those. Each look has a bounded number of requests, so it may miss a store that
+lies deep in a large tree; and a policy for the one prefix hides what is around it.
 """
 
 from collections import deque
