@@ -204,3 +204,14 @@ def test_the_deletion_of_a_store_ends_its_restore_first() -> None:
     plan = plan_store(parse_store(case.store), Observed(facts, case.children, case.others), NOW)
     assert Delete(POD) in plan.actions
     assert "new-restore" in conditions_of(plan)[2]
+
+
+def test_a_lost_pod_of_somebody_else_is_not_deleted() -> None:
+    """It has the name and the labels of the one that restores."""
+    case = Case({"backup": "nightly"})
+    case.pass_()
+    case.pod_is("Failed")
+    foreign = case.children[POD]
+    foreign["metadata"] = {**foreign["metadata"], "ownerReferences": [{"uid": "another"}]}
+    assert Delete(POD) not in case.pass_().actions
+    assert "restoredFrom" not in case.store["status"]
