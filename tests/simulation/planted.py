@@ -284,8 +284,8 @@ BUGS = [
         "commit acknowledged before its append",
         "a leader answers, and appends when it gets round to it",
         server_commits.Commits.commit,
-        "return self._context.meta.commit(request)",
-        "self._context.system.spawn('late', lambda: self._context.meta.commit(request))\n    return request.epoch",
+        "return self._context.meta.commit(request, by[:IDENTITY_CHARACTERS_MAX])",
+        "self._context.system.spawn('late', lambda: self._context.meta.commit(request, by))\n    return request.epoch",
         seed=5,
     ),
     Bug(
