@@ -124,18 +124,18 @@ function functions(status) {
   find("hot").replaceChildren(table(["operator", "key", "#lost here"], hot, "none"));
 }
 
-// The calls of one transaction, each one column behind the call that made it, in the order of the calls.
+// The calls of one transaction, each a step behind the call that made it, in the order of the calls.
 function drawnCalls(calls) {
-  const box = { width: 210, height: 40, gapX: 46, gapY: 10 };
+  const box = { width: 210, height: 40, step: 34, gapY: 10 };
   const depth = [];
   calls.forEach((one, at) => { depth[at] = one.caller < 0 ? 0 : depth[one.caller] + 1; });
-  const place = (at) => ({ x: 4 + depth[at] * (box.width + box.gapX), y: 4 + at * (box.height + box.gapY) });
+  const place = (at) => ({ x: 4 + depth[at] * box.step, y: 4 + at * (box.height + box.gapY) });
   const parts = [];
   calls.forEach((one, at) => {
     const { x, y } = place(at);
     if (one.caller >= 0) {
       const from = place(one.caller);
-      const [turn, end] = [from.x + box.width - 16, y + box.height / 2];
+      const [turn, end] = [from.x + box.step / 2, y + box.height / 2];
       const line = one.is_awaited ? "awaited" : "fired";
       parts.push(drawn("path", { class: line, d: `M${turn} ${from.y + box.height} V${end} H${x}` }));
     }
@@ -145,7 +145,7 @@ function drawnCalls(calls) {
     const told = `${one.function}, ${one.share}${one.is_awaited ? ", awaited" : ""}`;
     parts.push(drawn("text", { class: "note", x: x + 10, y: y + 33 }, told.length > 36 ? `${told.slice(0, 35)}\u2026` : told));
   });
-  const width = 8 + (Math.max(...depth) + 1) * (box.width + box.gapX) - box.gapX;
+  const width = 8 + Math.max(...depth) * box.step + box.width;
   const height = 8 + calls.length * (box.height + box.gapY) - box.gapY;
   return drawn("svg", { width, height, role: "img", "aria-label": "Call graph" }, ...parts);
 }
