@@ -27,7 +27,7 @@ BASE_SECONDS = 20
 COMMIT_SECONDS_MAX = 30.0
 """A client's deadline: a later commit would have failed."""
 P99_RATIO_MAX = 5
-"""About 3 were measured (`docs/security.md`), before the limits against floods it was 10 and more."""
+"""2.6 were measured (`docs/security.md`), before the limits against floods it was 10 and more."""
 
 
 def times_of_commits(store: StateStore, name: str, seconds: float) -> list[float]:

@@ -10,6 +10,7 @@ import contextlib
 from typing import NamedTuple
 
 from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, is_standby_path, standby_path
+from tussock.meta.log.objects import read_object
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
@@ -108,6 +109,6 @@ class Standbys:
         if (known := self._addresses.get(info.path)) is not None:
             return known
         try:
-            return decode_lease(info.path, 0, self._bucket.get(info.path)).address
+            return decode_lease(info.path, 0, read_object(self._bucket, info.path)).address
         except (ObjectNotFound, CorruptLog):
             return ""
