@@ -75,6 +75,14 @@ def test_a_function_needs_a_store(tmp_path: Path) -> None:
     assert "--store" in ended.stderr
 
 
+def test_procedures_have_no_workers(tmp_path: Path) -> None:
+    """They run one after the other, in one process."""
+    ended = run(f"{PROGRAM}:make", "--store", (tmp_path / "store").as_uri(), "--workers", "2", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "workers are for functions" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_an_application_has_its_store(tmp_path: Path) -> None:
     """One that the module has made is served as it is; a store beside it has to be the same."""
     url, other = (tmp_path / "own").as_uri(), (tmp_path / "other").as_uri()

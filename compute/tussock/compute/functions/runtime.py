@@ -25,7 +25,7 @@ from tussock.compute.functions.feeds.fed_epochs import FedEpochs, FeedMark
 from tussock.compute.functions.feeds.pump_access import ProgramAccess
 from tussock.compute.functions.feeds.request_feed import REQUEST_ID_MAX
 from tussock.compute.functions.intake import RequestIntake
-from tussock.compute.functions.option_checks import check_options
+from tussock.compute.functions.option_checks import check_options, check_workers
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
@@ -272,6 +272,13 @@ class Runtime(ProgramDeclarations, Startable):
         runner, _ = self._running()
         assert self._engine is not None
         change_workers(self.name, runner, self._engine, self._site, workers)
+        self._workers = workers
+
+    def begin_with(self, workers: int) -> None:
+        """Have that many workers at the start, whatever was said before; `scale` is for a program that runs."""
+        if self._runner is not None:
+            raise InvalidOption(f"program {self.name!r} runs already: scale() changes its workers")
+        check_workers(workers, 0, f"program {self.name!r}")
         self._workers = workers
 
     def worker_processes(self) -> list[int]:

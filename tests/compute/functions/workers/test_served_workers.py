@@ -8,10 +8,11 @@ from tussock.compute import functions as fn
 
 SECONDS = 60
 APP = "support.applications.served_bank:with_workers"
+WITHOUT = "support.applications.served_bank:make"
 
 
 def test_a_node_with_workers_serves_is_killed_and_drains(tmp_path: Path) -> None:
-    """Clients notice nothing of workers; a successor gives the first reply again, and SIGTERM ends all with code 0."""
+    """Clients notice nothing of workers; a successor that is told how many gives the first reply again, and drains."""
     url = (tmp_path / "store").as_uri()
     first = ServeProcess(url, app=APP)
     address = first.address
@@ -27,8 +28,9 @@ def test_a_node_with_workers_serves_is_killed_and_drains(tmp_path: Path) -> None
         assert replies["reply"].to_pylist() == [5]
         first.process.kill()
         first.wait()
-        second = ServeProcess(url, "--listen", address, app=APP)
+        second = ServeProcess(url, "--listen", address, "--workers", "3", app=WITHOUT)
         assert client.send("account", "p0", "transfer", "p1", 30, request_id="once").result(SECONDS) == 70
+        assert client.status()["workers"] == 3
         found = [client.query("account", f"p{at}") for at in range(PEOPLE)]
         assert found == [{"balance": START + {0: -30, 1: 30}.get(at, 0)} for at in range(PEOPLE)]
         assert client.query("purse", 2) == {"coins": 4}

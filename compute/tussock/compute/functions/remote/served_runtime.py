@@ -34,6 +34,10 @@ class ServedRuntime:
         self._runtime = runtime
         self._shared = SharedReplies()
 
+    def begin_with(self, workers: int) -> None:
+        """The number of processes that run the functions; before the start."""
+        self._runtime.begin_with(workers)
+
     def start(self) -> None:
         """Recover, and begin to take requests."""
         self._runtime.start()

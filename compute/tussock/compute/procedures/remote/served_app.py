@@ -28,6 +28,14 @@ class ServedApp:
         self._app = app
         self._looks = ThreadPoolExecutor(LOOKS_MAX, thread_name_prefix="tussock-look")
 
+    def begin_with(self, workers: int) -> None:
+        """Procedures run one after the other, in one process: `InvalidOption`, except for 0."""
+        if workers:
+            raise InvalidOption(
+                f"application {self.name!r} has procedures, which run one after the other in one process; workers are "
+                "for functions: leave `workers` out"
+            )
+
     def start(self) -> None:
         """Recover, and begin to take requests."""
         self._app.start()

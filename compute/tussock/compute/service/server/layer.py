@@ -16,6 +16,9 @@ class ServedLayer(Protocol):
     """`procedures` or `functions`."""
     store_url: str
 
+    def begin_with(self, workers: int) -> None:
+        """Have that many processes run it, before the start; `InvalidOption` where a layer cannot."""
+
     def start(self) -> None:
         """Recover, and begin to take requests; raises what hinders it."""
 

@@ -15,7 +15,7 @@ from prometheus_client import disable_created_metrics
 
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.service.server.application_node import ApplicationNode
-from tussock.compute.service.server.entry import load_application
+from tussock.compute.service.server.entry import BadApplication, load_application
 from tussock.compute.service.server.grpc_port import GrpcPort
 from tussock.compute.service.server.http_pages import make_pages
 from tussock.compute.service.server.layer import ServedLayer
@@ -32,7 +32,7 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.errors import TussockError
+from tussock.statestore.errors import InvalidOption, TussockError
 
 __all__ = ["FENCED", "serve_application"]
 
@@ -63,6 +63,11 @@ def serve_application(settings: ServeSettings) -> None:
 
     # Before the loop: a module may run one while it is imported.
     layer = load_application(settings.app, open_store, settings.store).served()
+    if settings.workers is not None:
+        try:
+            layer.begin_with(settings.workers)
+        except InvalidOption as error:
+            raise BadApplication(f"{settings.app} with workers={settings.workers}: {error}") from None
     code = asyncio.run(_serve(settings, layer, stores))
     log.info("stopped", application=layer.name, code=code)
     # A thread in a procedure that hangs, or in a request to the bucket, would keep Python from ending.

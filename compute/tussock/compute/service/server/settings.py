@@ -57,6 +57,9 @@ class ServeSettings(SettingsGroup):
     http_listen: AddressOrNothing = Field(
         default="127.0.0.1:7381", description="where the page, `/metrics` and `/healthz` are served; empty for nowhere"
     )
+    workers: int | None = Field(
+        default=None, ge=0, le=64, description="processes that share a program of functions; empty: as it says itself"
+    )
     drain_seconds: SecondsOrNever = Field(default=30.0, description="how long SIGTERM waits for requests taken")
     tls: TlsSettings = TlsSettings()
     tokens: TokenSettings = TokenSettings()
