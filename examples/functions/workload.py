@@ -83,12 +83,12 @@ def _reply(future: Any) -> Reply:
         return Reply(None, str(error))
 
 
-def tables_of(store: StateStore, workload: Workload) -> Tables:
-    """The committed entities of all operators."""
-    return {operator.name: _entities(store, operator) for operator in workload.operators}
+def tables_of(store: StateStore, workload: Workload, epoch: int | None = None) -> Tables:
+    """The committed entities of all operators, as of an epoch or the newest one."""
+    return {operator.name: _entities(store, operator, epoch) for operator in workload.operators}
 
 
-def _entities(store: StateStore, operator: fn.Operator) -> dict[Any, dict[str, Any]]:
-    rows = [row for batch in store.table(operator.name).read() for row in batch.to_pylist()]
+def _entities(store: StateStore, operator: fn.Operator, epoch: int | None) -> dict[Any, dict[str, Any]]:
+    rows = [row for batch in store.table(operator.name).read(epoch=epoch) for row in batch.to_pylist()]
     states = {row.pop("key"): row for row in rows}
     return states if operator.schema else {key: json.loads(row["state"]) for key, row in states.items()}

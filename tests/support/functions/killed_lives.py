@@ -1,4 +1,4 @@
-"""Processes that ask for transfers and are killed at random moments, and the ledger that their journal has to be."""
+"""Processes that ask functions and are killed at random moments, and what their journal and the tables have to be."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from support.functions.transfer_process import ACCOUNTS, BALANCE, input_of, jour
 from tussock.compute import functions as fn
 from tussock.statestore import connect
 
-__all__ = ["REPLIES_A_LIFE", "kill_transfers"]
+__all__ = ["REPLIES_A_LIFE", "Lives", "kill_transfers"]
 
 REPLIES_A_LIFE = 1200
 SECONDS_MAX = 120
@@ -22,16 +22,19 @@ SECONDS_MAX = 120
 class Lives:
     """A process, and its successors."""
 
-    def __init__(self, folder: Path, url: str, seed: int, count: int, workers_max: int = 0) -> None:
-        """Each process draws how many workers it has."""
+    def __init__(
+        self, folder: Path, program: str, url: str, seed: int, count: int, replies: int, workers_max: int = 0
+    ) -> None:
+        """`program` plays `count` requests; it lives for `replies` at most, and draws how many workers it has."""
         self.journal = folder / "journal"
         self.kills: list[str] = []
         self._log = folder / "process.log"
         self._chance = random.Random(seed)
-        self._command = [sys.executable, transfer_process.__file__, url, str(seed), str(count), str(self.journal)]
-        self._command.append(str(workers_max))
+        self._replies = replies
+        self._command = [sys.executable, program, url, str(seed), str(count), str(self.journal), str(workers_max)]
         tests = Path(__file__).resolve().parents[2]
-        path = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+        places = [str(tests), str(tests.parent / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = os.pathsep.join(places)
         self._environment = {**os.environ, "PYTHONPATH": path}
 
     def live_and_die(self) -> None:
@@ -43,7 +46,7 @@ class Lives:
             if kind == "start":
                 time.sleep(self._chance.uniform(0.4, 1.5))
             else:
-                self._await_replies(process, self._chance.randint(1, REPLIES_A_LIFE))
+                self._await_replies(process, self._chance.randint(1, self._replies))
                 time.sleep(self._chance.uniform(0, 0.02))
         finally:
             process.kill()
@@ -80,7 +83,7 @@ def kill_transfers(folder: Path, seed: int, kills: int, workers_max: int = 0) ->
     keys = [f"a{at}" for at in range(ACCOUNTS)]
     with connect(url, compaction=False) as store:
         fn.Runtime(store, "bank", [accounts()]).load("account", [{"key": key, "balance": BALANCE} for key in keys])
-    lives = Lives(folder, url, seed, len(requests), workers_max)
+    lives = Lives(folder, transfer_process.__file__, url, seed, len(requests), REPLIES_A_LIFE, workers_max)
     for _ in range(kills):
         lives.live_and_die()
     lives.live()
