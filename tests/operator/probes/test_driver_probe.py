@@ -19,6 +19,7 @@ from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.compute import COMPUTE, DRIVER_SECONDS
 from tussock.operator.handlers.world import World
+from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
 from tussock.operator.resources.compute import parse_compute
@@ -99,9 +100,10 @@ def test_of_two_drivers_the_one_on_a_living_node_is_asked() -> None:
     """A pod on a lost node stays `Running`, and does not answer."""
     seen, probes = Seen(), FakeProbes()
     job = compute()
-    labels = {"tussock.dev/owner-kind": "Compute", "tussock.dev/owner": "x", "tussock.dev/role": "driver"}
+    labels = {MANAGED_BY_LABEL: MANAGED_BY, OWNER_KIND_LABEL: "Compute", OWNER_LABEL: "x", "tussock.dev/role": "driver"}
     for name, gone in (("x-driver", {"deletionTimestamp": at(-600)}), ("x-driver-2", {})):
-        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels, **gone}
+        owned = {"labels": labels, "ownerReferences": [{"kind": "Compute", "name": "x", "uid": job["metadata"]["uid"]}]}
+        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", **owned, **gone}
         seen.put("Pod", {"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
     # What is asked needs no more of a world.
     parts = {"probes": probes, "seen": seen, "defaults": DEFAULTS, "has_cert_manager": False}
