@@ -62,9 +62,10 @@ class PlatformStage:
         """The process that holds the newest lease in the bucket; waits while no lease is valid."""
         deadline = time.monotonic() + ELECTION_SECONDS_MAX
         while True:
-            newest = max(self._bucket.list("leader/"), key=lambda info: info.path).path
-            term = sequence_of(newest)
-            assert term is not None
+            # Beside the leases there are the marks of standbys.
+            terms = {sequence_of(info.path): info.path for info in self._bucket.list("leader/")}
+            term = max(term for term in terms if term is not None)
+            newest = terms[term]
             lease = decode_lease(newest, term, self._bucket.get(newest))
             actor = self.replicas[int(lease.address.rpartition(":")[2])]
             if f":{actor.pid}:" in lease.holder and not lease.resigned:
