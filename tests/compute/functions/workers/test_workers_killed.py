@@ -75,7 +75,8 @@ def test_killed_with_all_its_workers_a_program_goes_on(tmp_path: Path) -> None:
     """X26, X31: workers end with their program, replies that were given hold, and its successor has another number."""
     url = (tmp_path / "store").as_uri()
     command = [sys.executable, worker_process.__file__, url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
     assert process.stdout is not None
     workers = [int(pid) for pid in process.stdout.readline().split()]
     replies = dict(line.split() for line in iter(process.stdout.readline, "done\n"))
