@@ -400,9 +400,9 @@ def test_commit_that_the_bucket_delays_happens_once(platform: Platform, monkeypa
     commits: Any = platform.leader.node.leadership.commits
     commit, attempts = commits.commit, []
 
-    def trouble(request: Any) -> int:
+    def trouble(request: Any, identity: Any) -> int:
         attempts.append(request.batch_id)
-        epoch = commit(request)
+        epoch = commit(request, identity)
         if len(attempts) == 1:
             raise ObjectStoreUnavailable("the answer was lost")
         return epoch
