@@ -21,7 +21,9 @@ class ServiceProcess:
     """A `tussock` command that runs until it is told to stop."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("TUSSOCK_")}
+        # A shell starts it, and not this process, whose clients have set how much their gRPC says.
+        left_out = ("TUSSOCK_", "GRPC_VERBOSITY")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.process = subprocess.Popen(
             [TUSSOCK, *arguments],
             env={**environ, **(environment or {})},
