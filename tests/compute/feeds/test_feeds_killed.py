@@ -13,7 +13,7 @@ import pytest
 from support.depth import DEPTH
 from support.feeds import sums
 from support.feeds.broker import KafkaBroker
-from support.feeds.serving import Serving
+from support.feeds.serving import Serving, rows_in
 from support.feeds.sums import ITEM, rows_of, sums_of
 from tussock.statestore import connect
 
@@ -104,18 +104,12 @@ def test_from_a_table_to_a_table_exactly_once(tmp_path: Path) -> None:
                 store.commit_epoch(epoch)
                 items.extend(fresh.values())
 
-        def progress() -> int:
-            try:
-                return sum(batch.num_rows for batch in store.table("emitted").read(columns=["id"]))
-            except LookupError:
-                return 0
-
         writer = threading.Thread(target=write)
         writer.start()
         try:
             for _ in range(KILLS):
                 serving.start(**options(chance))
-                serving.await_more(progress, chance.randint(1, 40))
+                serving.await_more(lambda: rows_in(store, "emitted"), chance.randint(1, 40))
                 serving.kill()
         finally:
             is_over.set()

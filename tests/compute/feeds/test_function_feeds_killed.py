@@ -11,7 +11,7 @@ from support.depth import DEPTH
 from support.feeds import fed_bank
 from support.feeds.broker import KafkaBroker
 from support.feeds.fed_bank import PEOPLE, TRANSFER, balances_of, left_by
-from support.feeds.serving import Serving
+from support.feeds.serving import Serving, rows_in
 from support.feeds.sums import rows_of
 from tussock.statestore import connect
 
@@ -92,12 +92,6 @@ def test_transfers_of_a_table_happen_once_whatever_is_killed(tmp_path: Path) -> 
     with connect(url, compaction=False) as store:
         store.create_table("transfers", TRANSFER, primary_key=["id"])
 
-        def progress() -> int:
-            try:
-                return sum(batch.num_rows for batch in store.table("answers").read(columns=["request_id"]))
-            except LookupError:
-                return 0
-
         for kill in range(KILLS):
             fresh = transfers(chance, len(items))
             items += fresh
@@ -105,7 +99,7 @@ def test_transfers_of_a_table_happen_once_whatever_is_killed(tmp_path: Path) -> 
             store.table("transfers").upsert(fresh, epoch)
             store.commit_epoch(epoch)
             serving.start(**options(chance, kill))
-            serving.await_more(progress, chance.randint(1, TRANSFERS_A_LIFE // 2))
+            serving.await_more(lambda: rows_in(store, "answers"), chance.randint(1, TRANSFERS_A_LIFE // 2))
             serving.kill()
         serving.end()
         replies = rows_of(store.table("answers"))

@@ -6,7 +6,7 @@ import pytest
 
 from support.buckets.minio import MinioServer
 from support.operator.kubelet import Kubelet, job
-from support.operator.process import Objects, OperatorProcess, eventually
+from support.operator.process import Objects, eventually, kept_operator
 from support.operator.stores_in_cluster import serving, store_on
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -14,6 +14,8 @@ NEXT = "localhost/tussock-spark:next"
 PARALLEL = 4
 JOBS = [f"job{number:02}" for number in range(20)]
 EDITED, UNPULLED, FAILING = JOBS[15], JOBS[1], JOBS[7]
+UPGRADED = {"spark_image": NEXT, "rollout_parallel": str(PARALLEL)}
+"""An operator with the new image that changes four jobs at a time."""
 
 
 class Jobs:
@@ -52,27 +54,13 @@ def unpulled(jobs: Jobs, name: str) -> None:
     jobs.kubelets[name].tries(containerStatuses=[container])
 
 
-def operator(objects: Objects, folder: Path, identity: str) -> OperatorProcess:
-    """An operator with the new image that changes four jobs at a time."""
-    environment = {"TUSSOCK_OPERATOR_SPARK_IMAGE": NEXT, "TUSSOCK_OPERATOR_ROLLOUT_PARALLEL": str(PARALLEL)}
-    found = OperatorProcess(
-        *(objects.kubeconfig, folder, objects.namespace),
-        lease=objects.namespace,
-        identity=identity,
-        environment=environment,
-    )
-    found.keep()
-    return found
-
-
 def test_twenty_jobs_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
     """Four at a time, in the order of their names, and they say for which one they wait.
 
     An operator that is killed in the middle changes nothing about it; a user's edit waits for no turn; a job whose
     image cannot be pulled keeps its driver, one whose driver fails is tried again, and both stop no others.
     """
-    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
-    first.keep()
+    first = kept_operator(objects, tmp_path)
     serving(objects, store_on(minio, objects, "s"))
     jobs = Jobs(objects)
     for name in JOBS:
@@ -82,7 +70,7 @@ def test_twenty_jobs_take_their_turns(objects: Objects, minio: MinioServer, tmp_
     for name in JOBS:
         objects.await_reason("Compute", name, "Ready")
     assert first.stop() == 0
-    second = operator(objects, tmp_path, "two")
+    second = kept_operator(objects, tmp_path, "two", **UPGRADED)
     eventually("the first turns", lambda: jobs.begun() == set(JOBS[:PARALLEL]))
     told = "An upgrade of the operator changes its driver after that of other jobs."
     eventually("what the last one waits for", lambda: told in objects.ready("Compute", JOBS[-1])["message"])
@@ -99,7 +87,7 @@ def test_twenty_jobs_take_their_turns(objects: Objects, minio: MinioServer, tmp_
     eventually("the next turn", lambda: jobs.begun() == set(JOBS[: PARALLEL + 1]) - {UNPULLED})
     objects.await_reason("Compute", UNPULLED, "ImagePullFailed")
     second.kill()
-    third = operator(objects, tmp_path, "three")
+    third = kept_operator(objects, tmp_path, "three", **UPGRADED)
 
     order: list[str] = []
     left = set(JOBS) - {EDITED, UNPULLED}

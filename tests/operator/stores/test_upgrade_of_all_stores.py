@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.buckets.minio import MinioServer
-from support.operator.process import Objects, OperatorProcess, eventually
+from support.operator.process import Objects, eventually, kept_operator
 from support.operator.stores_in_cluster import serving, store_on
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow]
@@ -19,17 +19,9 @@ def image(objects: Objects, workload: str) -> str:
     return str(body["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def operator(objects: Objects, folder: Path, identity: str, parallel: int) -> OperatorProcess:
+def upgraded(parallel: int) -> dict[str, str]:
     """An operator with the new image that changes that many stores at a time."""
-    environment = {"TUSSOCK_OPERATOR_NODE_IMAGE": NEXT, "TUSSOCK_OPERATOR_ROLLOUT_PARALLEL": str(parallel)}
-    found = OperatorProcess(
-        *(objects.kubeconfig, folder, objects.namespace),
-        lease=objects.namespace,
-        identity=identity,
-        environment=environment,
-    )
-    found.keep()
-    return found
+    return {"node_image": NEXT, "rollout_parallel": str(parallel)}
 
 
 def restarting(objects: Objects) -> set[str]:
@@ -52,12 +44,11 @@ def stall(objects: Objects, name: str) -> None:
 
 def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
     """The second waits until the first has rolled out, says so, and stays ready; a change of its spec does not wait."""
-    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
-    first.keep()
+    first = kept_operator(objects, tmp_path)
     for name in "ab":
         serving(objects, store_on(minio, objects, name))
     assert first.stop() == 0
-    second = operator(objects, tmp_path, "two", parallel=1)
+    second = kept_operator(objects, tmp_path, "two", **upgraded(1))
     eventually("the first one's turn", lambda: image(objects, "a-meta") == NEXT)
     told = f"An upgrade of the operator changes them after those of StateStore {objects.namespace}/a."
     eventually("what the second waits for", lambda: told in objects.ready("Meta", "b")["message"])
@@ -83,8 +74,7 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
     """
     names = [f"s{number:02}" for number in range(20)]
     edited, failing = names[15], names[1]
-    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
-    first.keep()
+    first = kept_operator(objects, tmp_path)
     for name in names:
         store = store_on(minio, objects, name)
         store["spec"]["meta"] = {"replicas": 1, "image": "localhost/pinned:1"}
@@ -94,7 +84,7 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
     for name in names:
         objects.await_reason("StateStore", name, "Ready")
     assert first.stop() == 0
-    second = operator(objects, tmp_path, "two", parallel=PARALLEL)
+    second = kept_operator(objects, tmp_path, "two", **upgraded(PARALLEL))
     eventually("the first turns", lambda: restarting(objects) == set(names[:PARALLEL]))
     told = "All 1 compactors serve. An upgrade of the operator changes them after those of other stores."
     eventually("what the last one waits for", lambda: objects.ready("Compactor", names[-1])["message"] == told)
@@ -106,7 +96,7 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
     stall(objects, failing)
     eventually("the next turn", lambda: restarting(objects) == set(names[: PARALLEL + 1]) - {failing})
     second.kill()
-    third = operator(objects, tmp_path, "three", parallel=PARALLEL)
+    third = kept_operator(objects, tmp_path, "three", **upgraded(PARALLEL))
 
     order: list[str] = []
     left = set(names) - {edited, failing}

@@ -5,7 +5,6 @@
 
 import json
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow as pa
 
+from support.feeds.serving import live
 from support.functions.accounts import accounts
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore, connect
@@ -73,11 +73,7 @@ def serve(url: str, given: dict[str, Any]) -> None:
     feed = fn.KafkaFeed(schema=TRANSFER, **given["kafka"]) if "kafka" in given else fn.TableFeed("transfers", start=0)
     replies = fn.KafkaTopic(**given["topic"]) if "topic" in given else "answers"
     with connect(url, compaction=False) as store, fed_bank(store, feed, replies, **given["options"]) as bank:
-        print("ready", flush=True)
-        if given["until"]:
-            bank.drain(given["until"])
-        else:
-            threading.Event().wait()
+        live(bank, given["until"])
 
 
 if __name__ == "__main__":

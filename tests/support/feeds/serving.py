@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Serving"]
+from tussock.statestore import StateStore
+
+__all__ = ["Serving", "live", "rows_in"]
 
 SECONDS_MAX = 120
 
@@ -50,3 +53,21 @@ class Serving:
             assert self.process is not None
             assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
             time.sleep(0.01)
+
+
+def live(program: Any, until: float) -> None:
+    """What such a process does with its program: wait to be killed, or drain it in `until` seconds."""
+    print("ready", flush=True)
+    if until:
+        program.drain(until)
+    else:
+        threading.Event().wait()
+
+
+def rows_in(store: StateStore, table: str) -> int:
+    """How many rows the table has; none before there is one."""
+    try:
+        found = store.table(table)
+    except LookupError:
+        return 0
+    return sum(batch.num_rows for batch in found.read(columns=list(found.primary_key)))

@@ -5,7 +5,6 @@
 
 import json
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow as pa
 
+from support.feeds.serving import live
 from tussock.compute import procedures as ps
 from tussock.statestore import StateStore, connect
 
@@ -64,11 +64,7 @@ def serve(url: str, given: dict[str, Any]) -> None:
     feed = ps.KafkaFeed(schema=ITEM, **given["kafka"]) if "kafka" in given else ps.TableFeed("items", start=0)
     output = ps.KafkaTopic(**given["topic"]) if "topic" in given else "emitted"
     with connect(url, compaction=False) as store, sums_app(store, feed, output, **given["options"]) as app:
-        print("ready", flush=True)
-        if given["until"]:
-            app.drain(given["until"])
-        else:
-            threading.Event().wait()
+        live(app, given["until"])
 
 
 if __name__ == "__main__":

@@ -233,3 +233,16 @@ class OperatorProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+
+def kept_operator(objects: Objects, folder: Path, identity: str = "one", **settings: str) -> OperatorProcess:
+    """An operator of the namespace with these settings, which begins again whenever it ends by itself."""
+    environment = {f"TUSSOCK_OPERATOR_{name.upper()}": value for name, value in settings.items()}
+    found = OperatorProcess(
+        *(objects.kubeconfig, folder, objects.namespace),
+        lease=objects.namespace,
+        identity=identity,
+        environment=environment,
+    )
+    found.keep()
+    return found
