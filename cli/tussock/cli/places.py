@@ -8,11 +8,12 @@ bucket directly; rows are read through the client, which is opened without compa
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
+from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.urls import parse_bucket_url
@@ -21,10 +22,12 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
-__all__ = ["NoStore", "StorePlace", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
+__all__ = ["NoStore", "StorePlace", "ask_service", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
 
 
 PLATFORM = "tussock://"
+SERVICE_SECONDS = 10.0
+"""For which a meta service is looked for."""
 
 
 class NoStore(InvalidOption):
@@ -107,3 +110,19 @@ def table_state(version: VersionView, name: str, url: str) -> TableState:
         names = ", ".join(sorted(state.spec.name for state in version.tables.values())) or "none"
         raise TableNotFound(f"no table {name!r} in the store at {url}; its tables: {names}", name)
     return state
+
+
+def ask_service(addresses: str, access: Access, method: str, request: Any) -> Any:
+    """The answer of the meta service at HOST:PORT,...; raises what it raises, and `MetaUnavailable`."""
+    # Of the extra `platform`, so imported when it is needed.
+    from tussock.meta.client.access import dial_with
+    from tussock.meta.client.addresses import addresses_in
+    from tussock.meta.client.connection import MetaConnection
+
+    system = RealSystem()
+    dial = dial_with(access, system)
+    connection = MetaConnection(addresses_in(addresses), system, dial, name="tussock", deadline_seconds=SERVICE_SECONDS)
+    try:
+        return connection.call(method, request)
+    finally:
+        connection.close()

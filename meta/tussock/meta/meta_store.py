@@ -210,7 +210,7 @@ class MetaStore:
             if isinstance(stamped, AlreadyCommitted):
                 return [], stamped.epoch
             self.log.clock.check_epoch(request.epoch, version.max_committed_epoch)
-            if check_new_writer(version, request.writer, by):
+            if check_new_writer(version, request.writer, by) and by:
                 stamped = replace(stamped, by=by)
             return [*self._periods.deltas(version), stamped], stamped.epoch
 

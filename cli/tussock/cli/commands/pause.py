@@ -11,13 +11,11 @@ import typer
 from tussock.cli.commands.application import client_of
 from tussock.cli.options import AnyApplication, OrMeta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import note
+from tussock.cli.places import ask_service
 from tussock.statestore.base.identity import Access, access_from
-from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import AccessDenied
 
 __all__ = ["pause", "resume"]
-
-DEADLINE_SECONDS = 10.0
 
 
 def pause(
@@ -75,24 +73,11 @@ def resume(
 
 
 def _tell(meta: str, access: Access, *, paused: bool, reason: str) -> None:
-    from tussock.meta.client.access import dial_with
-    from tussock.meta.client.addresses import addresses_in
-    from tussock.meta.client.connection import MetaConnection
     from tussock.meta.rpc import meta_pb2 as pb
 
-    system = RealSystem()
-    connection = MetaConnection(
-        addresses_in(meta),
-        system,
-        dial_with(access, system),
-        name="tussock",
-        deadline_seconds=DEADLINE_SECONDS,
-    )
     try:
-        connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=paused, reason=reason))
+        ask_service(meta, access, "PauseCompaction", pb.PauseCompactionRequest(paused=paused, reason=reason))
     except AccessDenied as error:
         if paused:
             raise
         raise AccessDenied(f"compaction was not resumed: {error}; that call resumes, too", *error.args[1:]) from error
-    finally:
-        connection.close()

@@ -8,7 +8,7 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
-from tussock.cli.places import PLATFORM, bucket_at
+from tussock.cli.places import PLATFORM, ask_service, bucket_at
 from tussock.meta.meta_store import MetaStore
 from tussock.statestore import repair_clock
 from tussock.statestore.base.identity import access_from
@@ -16,7 +16,6 @@ from tussock.statestore.base.system import RealSystem
 
 __all__ = ["repair"]
 
-DEADLINE_SECONDS = 10.0
 NAMES_MAX = 1000
 repair = typer.Typer(name="repair", no_args_is_help=True)
 
@@ -108,19 +107,7 @@ def writers(
 
 def _ask_to_forget(addresses: str, names: Sequence[str]) -> list[str]:
     # Of the extra `platform`, so imported when it is needed.
-    from tussock.meta.client.access import dial_with
-    from tussock.meta.client.addresses import addresses_in
-    from tussock.meta.client.connection import MetaConnection
     from tussock.meta.rpc import meta_pb2 as pb
 
-    system = RealSystem()
-    dial = dial_with(access_from(os.environ), system)
-    connection = MetaConnection(
-        addresses_in(addresses), system, dial, name="tussock", deadline_seconds=DEADLINE_SECONDS
-    )
-    try:
-        answer = connection.call("ForgetWriters", pb.ForgetWritersRequest(writers=names))
-        assert isinstance(answer, pb.ForgetWritersResponse)
-        return list(answer.forgotten)
-    finally:
-        connection.close()
+    answer = ask_service(addresses, access_from(os.environ), "ForgetWriters", pb.ForgetWritersRequest(writers=names))
+    return list(answer.forgotten)

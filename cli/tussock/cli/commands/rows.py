@@ -105,9 +105,10 @@ def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = 
     With --json one document: the row as an object, {"key", "value"} of a raw table, or null.
     """
     with store_at(store) as opened:
-        wanted = read_epoch(opened, opened.table(table), epoch, at)
+        found = opened.table(table)
+        wanted = read_epoch(opened, found, epoch, at)
         with ExitStack() as pins:
-            row = _read_kept(opened, table, wanted, pins, lambda target, epoch: _row(target, key, epoch))
+            row = _read_kept(opened, found, wanted, pins, lambda target, epoch: _row(target, key, epoch))
     if as_json:
         emit_json(row)
     elif row is not None:
@@ -147,7 +148,8 @@ def scan(
     # One more than is shown tells whether there are more.
     fetched = None if most is None else most + 1
     with store_at(store) as opened:
-        wanted = read_epoch(opened, opened.table(table), epoch, at)
+        found = opened.table(table)
+        wanted = read_epoch(opened, found, epoch, at)
 
         def read(target: RawTable | TypedTable, epoch: int | None) -> Iterator[pa.RecordBatch]:
             if isinstance(target, RawTable):
@@ -163,7 +165,7 @@ def scan(
             return target.read(names, epoch=epoch, prefix=values, limit=fetched)
 
         with ExitStack() as pins:
-            batches = _read_kept(opened, table, wanted, pins, read)
+            batches = _read_kept(opened, found, wanted, pins, read)
             _show_rows((row for batch in batches for row in batch_rows(batch)), most, as_json=as_json)
 
 
@@ -196,7 +198,7 @@ def changes(
 
 def _read_kept(
     store: StateStore,
-    table: str,
+    table: RawTable | TypedTable,
     epoch: int | None,
     pins: ExitStack,
     read: Callable[[RawTable | TypedTable, int | None], Read],
@@ -206,11 +208,11 @@ def _read_kept(
     Such a pin is granted where an older one keeps the epoch. Not pinned from the start: that writes to the bucket.
     """
     try:
-        return read(store.table(table), epoch)
+        return read(table, epoch)
     except SnapshotExpired:
         if epoch is None:
             raise
-        return read(pins.enter_context(store.pin_snapshot(epoch)).table(table), None)
+        return read(pins.enter_context(store.pin_snapshot(epoch)).table(table.name), None)
 
 
 def _row(target: RawTable | TypedTable, key: list[str], epoch: int | None) -> dict[str, Any] | None:

@@ -98,7 +98,6 @@ class RowOverlay:
 
     def forget(self) -> None:
         """Rows are written past the overlay: flush, and know nothing any more."""
-        self._prepare()
         self.flush()
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tussock.meta.node.repeated_warnings import TOLD_SECONDS
+
 __all__ = ["CONNECTIONS_MAX", "HOST_CONNECTIONS_MAX", "IDLE_SECONDS_MAX", "HttpConnections"]
 
 CONNECTIONS_MAX = 1024
@@ -19,8 +21,6 @@ HOST_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 15.0
 """Without a request that has come to its end; also for a TLS handshake."""
 SWEEP_SECONDS = 1.0
-TOLD_SECONDS = 60.0
-"""Between two lines of the log about requests that cannot be read."""
 
 
 class HttpConnections:

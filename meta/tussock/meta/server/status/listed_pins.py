@@ -5,6 +5,7 @@ The status is wanted most when the bucket is away, and a request to one that is 
 
 from collections.abc import Callable, Sequence
 
+from tussock.meta.node.repeated_warnings import RepeatedWarnings
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import PinInfo
@@ -23,6 +24,7 @@ class ListedPins:
         """`listing` asks the bucket; one call of it runs at a time."""
         self._listing = listing
         self._system = system
+        self._warnings = RepeatedWarnings(log, system)
         self._changed = system.condition()
         self._is_asking = False
         self._answers = 0
@@ -43,7 +45,7 @@ class ListedPins:
         try:
             pins = self._listing()
         except TussockError as error:
-            log.warning("the pins could not be listed for a status", error=str(error))
+            self._warnings.warn("the pins could not be listed for a status", error)
         finally:
             with self._changed:
                 self._is_asking = False

@@ -1,5 +1,8 @@
 """What a store keeps, and for how long: the deltas of vacuum, of the safe epoch and of the store's own settings."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import msgspec
 from msgspec.structs import replace
 
@@ -8,6 +11,8 @@ from tussock.meta.version.version import Version
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ForgetDropped", "ForgetWriters"]
+
+T = TypeVar("T")
 
 
 class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
@@ -82,14 +87,18 @@ class ForgetWriters(msgspec.Struct, frozen=True, kw_only=True, tag="forget_write
     def apply(self, version: Version) -> Version:
         """The version without those names; processes that opened one of them are fenced."""
         gone, names = set(self.writers), version.names
+
+        def without(known: Mapping[str, T]) -> dict[str, T]:
+            return {name: kept for name, kept in known.items() if name not in gone}
+
         floor = max((version.generations.get(name, 0) for name in gone), default=0)
         return replace(
             version,
-            ledger={name: kept for name, kept in version.ledger.items() if name not in gone},
-            writers={name: kept for name, kept in version.writers.items() if name not in gone},
-            generations={name: kept for name, kept in version.generations.items() if name not in gone},
+            ledger=without(version.ledger),
+            writers=without(version.writers),
+            generations=without(version.generations),
             known_names=WriterNames(
-                origins={name: kept for name, kept in names.origins.items() if name not in gone},
+                origins=without(names.origins),
                 generation_floor=max(names.generation_floor, floor),
             ),
         )
