@@ -1,10 +1,12 @@
 """Tasks cut into parts by key range: together they do what the task does, and slots share them fairly."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from support.store.ssts import Put, raw_spec, sort_puts, store_run, to_puts
 from support.store.versions import FakeSystem
@@ -84,12 +86,16 @@ def test_number_of_parts(monkeypatch: pytest.MonkeyPatch, mebibytes: int, slots:
 @given(
     st.lists(st.sets(st.tuples(st.integers(0, 30), st.integers(1, 6)), min_size=1), min_size=1, max_size=3),
     st.integers(1, 9),
-    st.integers(0, 8),
+    st.integers(0, 38),
+    st.booleans(),
 )
 def test_parts_together_give_the_output_of_the_task(
-    runs: list[set[tuple[int, int]]], count: int, watermark: int
+    runs: list[set[tuple[int, int]]], count: int, watermark: int, parted: bool
 ) -> None:
-    """The outputs of all parts in order are one sorted run with the same rows, and no key lies in two of them."""
+    """The outputs of all parts in order are one sorted run with the same rows, and no key lies in two of them.
+
+    So are those of history, where the task parts rows.
+    """
     bucket, system = open_bucket("memory://"), FakeSystem()
     sstables, uploader = Sstables(bucket, 1 << 20, system), Uploader(bucket, system)
     inputs = []
@@ -97,11 +103,17 @@ def test_parts_together_give_the_output_of_the_task(
         # Epochs of an older run are lower, as in a table.
         puts = [Put(b"%02d" % key, epoch + 10 * (len(runs) - number), b"v") for key, epoch in run]
         inputs.append(store_run(bucket, sort_puts(puts), block_bytes=40, sst_bytes=200))
-    task = task_of(*inputs, watermark=watermark)
+    task = replace(task_of(*inputs, watermark=watermark), parted=parted)
     spec = raw_spec(block_bytes=40)
 
-    def rows_of(found: tuple[SstInfo, ...]) -> list[Put]:
-        return [put for rows in ConcatIterator(sstables, found, ReadRange()) for put in to_puts(rows)]
+    def rows_of(found: Sequence[SstInfo]) -> tuple[list[Put], list[tuple[Put, int]]]:
+        live, past = [sst for sst in found if not sst.until], [sst for sst in found if sst.until]
+        assert all(before.largest < after.smallest for ssts in (live, past) for before, after in pairwise(ssts))
+        history = []
+        for rows in ConcatIterator(sstables, past, ReadRange()):
+            puts = to_puts(rows.with_columns([1]))
+            history += list(zip(puts, rows.columns[0].to_pylist(), strict=True))
+        return [put for rows in ConcatIterator(sstables, live, ReadRange()) for put in to_puts(rows)], history
 
     whole = execute(sstables, uploader, spec, task, cancelled=lambda: False, sst_bytes=100)
     joined: list[SstInfo] = []
@@ -113,8 +125,7 @@ def test_parts_together_give_the_output_of_the_task(
             sst_bytes=100,
         )  # fmt: skip
         read += progress[-1]
-    assert rows_of(tuple(joined)) == rows_of(whole)
-    assert all(before.largest < after.smallest for before, after in pairwise(joined))
+    assert rows_of(joined) == rows_of(whole)
     assert read == sum(sst.rows for run in inputs for sst in run)
     uploader.close()
     sstables.close()

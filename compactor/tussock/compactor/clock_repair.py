@@ -36,6 +36,7 @@ from tussock.statestore.contract.records import SstInfo, TableState, stored_byte
 from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectNotFound
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.history import history_range, until_array, with_untils
 from tussock.statestore.sst.iterators import ReadRange, SSTableIterator
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import EncodedSst, SstWriter, value_schema
@@ -133,19 +134,24 @@ def _all_epochs(
     yield np.array(list(named_epochs(version)), np.uint64)
     want = ReadRange(columns=(), fill=False)
     for _, sst in old:
-        for rows in SSTableIterator(sstables, sst, want):
+        for rows in SSTableIterator(sstables, sst, history_range(want) if sst.until else want):
             yield np.unique(rows.epoch_array())
+            if sst.until:
+                yield np.unique(until_array(rows))
 
 
 def _rewrite(sstables: Sstables, old: list[tuple[TableState, SstInfo]], numbers: Numbers) -> Iterator[EncodedSst]:
     for state, sst in old:
         want = ReadRange(fill=False, types=value_schema(state.spec).types)
-        rows = (_renumber(part, numbers) for part in SSTableIterator(sstables, sst, want))
-        yield from SstWriter(state.spec, sst_bytes=SST_BYTES, epoch_inherited=False).write(rows)
+        parts = SSTableIterator(sstables, sst, history_range(want) if sst.until else want)
+        rows = (_renumber(part, numbers, history=sst.until > 0) for part in parts)
+        writer = SstWriter(state.spec, sst_bytes=SST_BYTES, epoch_inherited=False, history=sst.until > 0)
+        yield from writer.write(rows)
 
 
-def _renumber(rows: Rows, numbers: Numbers) -> Rows:
-    return rows.with_epochs(numbers.given(rows.epoch_array()))
+def _renumber(rows: Rows, numbers: Numbers, *, history: bool) -> Rows:
+    given = rows.with_epochs(numbers.given(rows.epoch_array()))
+    return with_untils(given, numbers.given(until_array(rows))) if history else given
 
 
 def _check_at_rest(bucket: ObjectStore, version: Version, now_ms: int, limit_ms: int) -> None:

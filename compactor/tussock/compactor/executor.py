@@ -1,22 +1,24 @@
-"""Executes compaction: reads input runs as streams, merges, filters, writes and uploads the outputs.
+"""Executes compaction: reads input runs as streams, merges, parts, writes and uploads the outputs.
 
 Memory is bounded whatever the task's size: what all input runs hold in hand (about 16 MiB together) and read ahead,
-one merged batch, and up to three output SSTs being encoded or uploaded. Inputs are not put into the block cache: a
-compaction must not push out what readers use.
+one merged batch, and up to four output SSTs being encoded or uploaded, one of them of history. Inputs are not put into
+the block cache: a compaction must not push out what readers use.
 
 A task can be done in parts by key range (`parts.py`), each of them alone, since no user key lies in two: the outputs
 of all parts one after the other are the outputs of the task.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from tussock.compactor.kept_rows import part_rows, unexpired
 from tussock.compactor.retention import retained_rows
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.history import EpochMerge, history_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.writer import SstWriter, value_schema
+from tussock.statestore.sst.writer import EncodedSst, SstWriter, value_schema
 from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["OUTPUT_SST_BYTES", "CompactionCancelled", "execute"]
@@ -41,7 +43,9 @@ def execute(
     end: bytes | None = None,
     sst_bytes: int = OUTPUT_SST_BYTES,
 ) -> tuple[SstInfo, ...]:
-    """Merge the task's inputs; returns the outputs, a sorted run, uploaded and not yet in any version.
+    """Merge the task's inputs; returns the outputs, uploaded and not yet in any version.
+
+    Those of the live tree are a sorted run, and so are those of history, which have an `until`.
 
     Args:
         sstables: reads the inputs.
@@ -58,24 +62,62 @@ def execute(
     """
     # Inputs from before the table was altered become rows of its present columns here, if they are merged at all.
     want = ReadRange(start=start, end=end, fill=False, types=value_schema(spec).types).shared_by(len(task.inputs))
-    merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs], limits=sstables.limits)
     one_object_bytes = sstables.limits.one_object_bytes
-    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=one_object_bytes)
-    return uploader.upload(writer.write(_retain(merged, task, cancelled, progress)))
+
+    def writer(*, history: bool) -> SstWriter:
+        return SstWriter(
+            spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=one_object_bytes, history=history
+        )
+
+    if task.kind == "history":
+        past = [ConcatIterator(sstables, run, history_range(want)) for run in task.inputs]
+        steps = _steps(EpochMerge(None, past), task, cancelled, progress)
+        return uploader.upload(writer(history=True).write(_unexpired(steps, task)))
+    merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs], limits=sstables.limits)
+    steps = _steps(merged, task, cancelled, progress)
+    if task.parted:
+        return uploader.upload(_part(steps, task, writer(history=False), writer(history=True)))
+    return uploader.upload(writer(history=False).write(_retain(steps, task)))
 
 
-def _retain(
-    merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool], progress: Callable[[int], None]
-) -> Iterator[Rows]:
+Step = tuple[Rows, tuple[bytes, int] | None]
+"""A merged batch, with the key and the epoch of the row right before it."""
+
+
+def _steps(
+    merged: Iterable[Rows], task: CompactionTask, cancelled: Callable[[], bool], progress: Callable[[int], None]
+) -> Iterator[Step]:
     read = 0
     before: tuple[bytes, int] | None = None
     for rows in merged:
         if cancelled():
             raise CompactionCancelled(f"compaction task {task.id} was cancelled")
-        kept = retained_rows(rows, task.watermark, bottom=task.bottom, before=before)
-        if len(kept):
-            yield kept
+        yield rows, before
         last = len(rows) - 1
         before = rows.key(last), rows.epoch(last)
         read += len(rows)
         progress(read)
+
+
+def _retain(steps: Iterator[Step], task: CompactionTask) -> Iterator[Rows]:
+    for rows, before in steps:
+        kept = retained_rows(rows, task.watermark, bottom=task.bottom, before=before)
+        if len(kept):
+            yield kept
+
+
+def _part(steps: Iterator[Step], task: CompactionTask, live: SstWriter, history: SstWriter) -> Iterator[EncodedSst]:
+    """The SSTs of both sorted runs, as they get full."""
+    for rows, before in steps:
+        parted = part_rows(rows, task.watermark, bottom=task.bottom, before=before)
+        yield from live.add(parted.live)
+        yield from history.add(parted.history)
+    yield from live.end()
+    yield from history.end()
+
+
+def _unexpired(steps: Iterator[Step], task: CompactionTask) -> Iterator[Rows]:
+    for rows, before in steps:
+        kept = unexpired(rows, task.watermark, before=before)
+        if len(kept):
+            yield kept

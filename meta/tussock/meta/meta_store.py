@@ -18,6 +18,7 @@ from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
 from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.retention.backups import Backups
@@ -116,6 +117,7 @@ class MetaStore:
             pin_skew_ms=self.pins.lease_ms,
             backups=self.backups,
             open_source=open_source,
+            watermark=self._watermark,
         )
         self.claims = Claims(self.log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_ms)
         self.own_tasks = OwnTasks(self.claims, self.log, system, owner=self.owner, config=lambda: self.config)
@@ -326,6 +328,9 @@ class MetaStore:
     def configure(self, retention_ms: int | None, gc_grace_ms: int | None) -> None:
         """Make these the store's periods; `None` leaves one as it is. Raises what `Periods.asked` does."""
         self.log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
+
+    def _watermark(self, version: Version, smallest_pin: int | None) -> int:
+        return low_watermark(version, self._system.now_ms(), self._periods.retention_ms(version), smallest_pin)
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self.pins.lease_ms)

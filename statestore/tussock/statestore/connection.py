@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from tussock.statestore.base.arguments import check_flag, check_limits
 from tussock.statestore.base.identity import access_from
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits, check_sizes
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.presence import check_folder, check_store
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.backend import Backend
@@ -30,6 +33,7 @@ _PLATFORM = "tussock.meta.client.backend"
 def connect(
     url: str,
     *,
+    create: bool = True,
     retention: float | None = None,
     gc_grace: float | None = None,
     cache_bytes: int = 256 << 20,
@@ -45,7 +49,7 @@ def connect(
     system: System | None = None,
     limits: Limits | None = None,
 ) -> StateStore:
-    """Open the store at `url`, creating it if the place is empty.
+    """Open the store at `url`, creating it if the place is empty; unless `create`, raise `StoreNotFound` then.
 
     `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
     compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
@@ -61,11 +65,13 @@ def connect(
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
+    check_flag(create, "create")
     check_flag(compaction, "compaction")
     limits = DEFAULT_LIMITS if limits is None else limits
     check_sizes(limits)
     seconds = {"deadline": deadline, "max_clock_ahead": max_clock_ahead}
     check_limits({"retention": retention, "gc_grace": gc_grace}, seconds, cache_bytes, buffer_bytes)
+    _load_arrow()
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name
@@ -79,7 +85,15 @@ def connect(
     if given := sorted(name for name, value in shown.items() if value is not None):
         raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
     open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
-    bucket = open_one(url)
+    if not create:
+        check_folder(url)
+    bucket = open_one(url, make_folder=create)
+    if not create:
+        try:
+            check_store(bucket)
+        except BaseException:
+            bucket.close()
+            raise
     common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
     settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits)
     return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
@@ -92,3 +106,12 @@ def open_store(
     requests = RequestCounts(bucket, open_other)
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
     return StateStore(StoreParts(settings, system, bucket, requests, backend))
+
+
+def _load_arrow() -> None:
+    """Have Arrow look for pandas, as it does at its first array.
+
+    That loads pandas where it is installed, which takes half a second: here, not in the first read or transaction; and
+    not in every command that opens no store.
+    """
+    pa.array([])

@@ -36,6 +36,7 @@ __all__ = [
     "StaleUpload",
     "StoreClosed",
     "StoreNotEmpty",
+    "StoreNotFound",
     "TableExists",
     "TableNotFound",
     "TussockError",
@@ -68,6 +69,10 @@ class SchemaMismatch(TussockError, TypeError):
 
 class InvalidOption(TussockError, ValueError):
     """An option, a store URL or an argument has a value that cannot work."""
+
+
+class StoreNotFound(InvalidOption):
+    """No store is at the URL, and none is to be created."""
 
 
 class TableNotFound(TussockError, LookupError):

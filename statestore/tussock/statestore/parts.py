@@ -1,6 +1,6 @@
 """`StoreParts`: what an open store is put together from; the client, its tables, snapshots and checkpoints share it."""
 
-from tussock.statestore.base.lifetime import Lifetime
+from tussock.statestore.base.process.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import Backend

@@ -40,8 +40,8 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 5
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24}
+NEWEST = 6
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -54,8 +54,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v5.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v5").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v6.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v6").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -153,7 +153,7 @@ def test_version_five_has_repairs_of_clocks() -> None:
     """Epochs of the far future get present numbers, in commits, ledger and timeline; the repair lists them."""
     commit, repair = decode_entry("x", 24, entry(24)).deltas
     assert isinstance(repair, RepairClock)
-    version = decode_base("x", 24, golden(f"{24:020d}.snapshot"))
+    version = decode_base("x", 24, golden(f"{24:020d}.snapshot", 5))
     assert version.max_committed_epoch == 8
     assert version.ledger["job-1"][-1] == (10, 8)
     assert version.timeline[-1] == (repair.at_ms, 8)
@@ -161,6 +161,18 @@ def test_version_five_has_repairs_of_clocks() -> None:
     ids = version.live_sst_ids()
     assert [(old in ids, new.id in ids) for old, new in repair.rewritten.items()] == [(False, True)]
     assert decode_base("x", 22, golden(f"{22:020d}.snapshot", 4)).renumbered is None
+
+
+def test_version_six_has_history() -> None:
+    """Merges part what they supersede, runs of history are merged, and its SSTs expire; older logs have none."""
+    assert decode_base("x", 24, golden(f"{24:020d}.snapshot", 5)).tables[1].levels.history == ()
+    parted = _before(28).tables[1].levels.history
+    assert [sst.until for run in parted for sst in run.ssts] == [10, 9]
+    assert [sst.until for sst in _before(30).tables[1].levels.history_ssts()] == [10]
+    last = decode_base("x", 30, golden(f"{30:020d}.snapshot"))
+    assert last.tables[1].levels.history == ()
+    assert last.compacted_epoch == last.safe_epoch == 10
+    assert last.dropped[-1].id == _before(30).tables[1].levels.history_ssts()[0].id
 
 
 def _before(seq: int) -> Version:
@@ -243,7 +255,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 24, golden(f"{24:020d}.snapshot"))
+        decode_entry("x", 30, golden(f"{30:020d}.snapshot"))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

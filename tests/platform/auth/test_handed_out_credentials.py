@@ -42,12 +42,16 @@ def bucket_with(minio: MinioServer, store: str, answer: pb.GetCredentialsRespons
 
 @pytest.mark.minio
 def test_handed_out_credentials_may_touch_only_ssts(minio: MinioServer) -> None:
-    """Readers may read SSTs, also in log entries, and writers and compactors may add some; all else is refused."""
+    """Readers may read SSTs, also in log entries, and writers and compactors may add some; all else is refused.
+
+    But writers have the input logs of applications.
+    """
     url = minio.fresh_url()
     own = open_bucket(url)
     own.put("sst/a.data", b"a")
     own.put("log/00000000000000000001.delta", b"log")
     own.put("snapshot/00000000000000000001", b"version")
+    own.put("applications/a/input/00000000000000000099", b"asked")
     open_bucket(f"s3://{BUCKET}/other").put("sst/a.data", b"b")
     ask = source(minio, url, FakeSystem(), mode="assume-role")
     for role in (Role.READER, Role.WRITER, Role.COMPACTOR, Role.ADMIN):
@@ -68,6 +72,16 @@ def test_handed_out_credentials_may_touch_only_ssts(minio: MinioServer) -> None:
             lambda bucket=bucket: bucket.delete(["log/00000000000000000001.delta"]),
             lambda handed=handed: bucket_with(minio, f"s3://{BUCKET}/other", handed).get("sst/a.data"),
         ]
+        record = f"applications/a/input/{role.value:020d}"
+        if role in (Role.WRITER, Role.ADMIN):
+            assert bucket.create(record, b"r")
+            assert bucket.get(record) == b"r"
+            bucket.delete([record])
+            with pytest.raises(ObjectNotFound):
+                own.get(record)
+        else:
+            denied.append(lambda bucket=bucket, record=record: bucket.create(record, b"r"))
+            denied.append(lambda bucket=bucket: bucket.get("applications/a/input/00000000000000000099"))
         if role == Role.READER:
             denied.append(lambda bucket=bucket: bucket.put("sst/c.data", b"c"))
         else:
@@ -90,7 +104,8 @@ def test_credentials_are_renewed_in_time(minio: MinioServer) -> None:
     ask = source(minio, minio.fresh_url(), system, mode="assume-role", duration_seconds="7200")
     first = ask(Role.WRITER, ())
     assert 7_100_000 < first.expires_ms - system.now_ms() < 7_300_000
-    assert ask(Role.COMPACTOR, ()) == first
+    assert ask(Role.ADMIN, ()) == first
+    assert ask(Role.COMPACTOR, ()) != first
     assert ask(Role.READER, ()) != first
     system.forward(3500)
     assert ask(Role.WRITER, ()) == first

@@ -5,6 +5,7 @@ import logging
 import socket
 
 import pytest
+from aiohttp import web
 
 from support.service.statuses import bare_status
 from tussock.meta.node.auth.caller import ANYONE
@@ -15,11 +16,11 @@ from tussock.meta.server.wire.http_server import make_app
 BAD_REQUEST = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"
 
 
-async def _get(port: int, source: str) -> bytes:
-    """The answer of `/healthz` to a client with this address; empty if the connection is closed at once."""
+async def _get(port: int, source: str, path: str = "/healthz") -> bytes:
+    """The answer of a page to a client with this address; empty if the connection is closed at once."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         return await reader.read()
     except ConnectionError:
         return b""
@@ -30,7 +31,7 @@ async def _get(port: int, source: str) -> bytes:
 async def _is_closed(reader: asyncio.StreamReader) -> bool:
     """Whether the other side has ended the connection."""
     try:
-        return await asyncio.wait_for(reader.read(), 0.2) == b"" and reader.at_eof()
+        return await asyncio.wait_for(reader.read(), 0.02) == b"" and reader.at_eof()
     except TimeoutError:
         return False
     except ConnectionError:
@@ -52,7 +53,6 @@ def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
                 writer.write(b"GET /healthz HTTP/1.1\r\nA: ")
                 held.append((reader, writer))
             assert await _get(port, "127.0.0.2") != b""
-            assert await _get(port, "127.0.0.1") == b""
             assert not await _is_closed(held[0][0])
             await asyncio.sleep(IDLE_SECONDS_MAX + 2)
             assert [await _is_closed(reader) for reader, _ in held] == [True] * HOST_CONNECTIONS_MAX
@@ -63,6 +63,42 @@ def test_half_open_connections_of_a_host_are_bounded_and_closed() -> None:
             await connections.cleanup()
 
     asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_new_connection_takes_the_place_of_a_silent_one() -> None:
+    """A probe is answered beside any number of silent connections of its host, and no connection at work is closed."""
+
+    async def body() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def wait(_: web.Request) -> web.Response:
+            asked.set()
+            await answer.wait()
+            return web.Response(text="done")
+
+        app = make_app(bare_status, lambda: bare_status().replica, lambda: b"", lambda _: ANYONE)
+        app.router.add_get("/wait", wait)
+        connections, port = await start_http(app, "127.0.0.1", 0)
+        at_work = asyncio.create_task(_get(port, "127.0.0.1", "/wait"))
+        await asked.wait()
+        held = []
+        try:
+            held += [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * HOST_CONNECTIONS_MAX)]
+            for source in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
+                assert b"200 OK" in await _get(port, source)
+            closed = [await _is_closed(reader) for reader, _ in held]
+            # Beside them are the one at work and a probe, or both probes.
+            assert HOST_CONNECTIONS_MAX - 3 <= closed.count(False) <= HOST_CONNECTIONS_MAX - 2
+            assert closed == sorted(closed, reverse=True)
+            answer.set()
+            assert b"done" in await at_work
+        finally:
+            answer.set()
+            for _, writer in held:
+                writer.close()
+            await connections.cleanup()
+
+    asyncio.run(asyncio.wait_for(body(), 120))
 
 
 def test_malformed_requests_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

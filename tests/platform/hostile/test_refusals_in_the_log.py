@@ -1,11 +1,13 @@
-"""Refused calls in the log: the session of each, and a bounded number of lines."""
+"""What refused calls leave: a bounded number of lines in the log, with the session of each, and nothing in memory."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.service.guarded_meta import Caller, GuardedMeta
+from support.service.platforms import Platform
 from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.wire.gate import ERROR_BYTES_MAX, LINES_BURST
@@ -65,3 +67,29 @@ def test_calls_with_a_revoked_token_are_logged_with_its_name(tmp_path: Path) -> 
         service.process.wait_for(code="UNAUTHENTICATED", caller="anonymous")
         stranger.close()
         assert not [line for line in service.process.raw if service.tokens["reader"] in line]
+
+
+def test_refused_calls_leave_no_circles_of_objects(tmp_path: Path) -> None:
+    """Only a full collection would end these, and a service that collects those of a flood answers nobody meanwhile."""
+    with Platform((tmp_path / "store").as_uri()) as platform:
+        caller = Caller(platform.leader.address, None)
+
+        def refuse(calls: int) -> None:
+            for _ in range(calls):
+                with pytest.raises(TableNotFound):
+                    caller.call("DropTable", pb.DropTableRequest(name="nothing"))
+
+        def aborted() -> int:
+            return sum(type(one).__name__ == "AbortError" for one in gc.get_objects())
+
+        refuse(1)
+        gc.collect()
+        # What tests before this one left in this process may still be held.
+        before = aborted()
+        gc.disable()
+        try:
+            refuse(40)
+            eventually(lambda: aborted() <= before + 2)
+        finally:
+            gc.enable()
+            caller.close()

@@ -41,7 +41,8 @@ from tussock.statestore.contract.records import TableLevels, TableState
 
 L0 = (run(sst(b"a", b"c")), run(sst(b"a", b"b", deletes=7), sst(b"c", b"d")))
 L2 = (sst(b"a", b"m", rows=1000), sst(b"n", b"z", rows=500))
-TREE = TableLevels(l0=L0, levels=((), L2))
+HISTORY = (run(sst(b"a", b"c", epoch=0, min_epoch=1, max_epoch=60, until=70)),)
+TREE = TableLevels(l0=L0, levels=((), L2), history=HISTORY)
 VERSION = Version(
     seq=9,
     max_committed_epoch=70,
@@ -68,6 +69,7 @@ def test_tables_are_listed_by_name_with_the_sums_of_their_levels() -> None:
     assert (upper.bytes_max, lower.bytes_max) == (0, PickerConfig().level_bytes_max(2))
     assert (zebra.ssts, zebra.rows, zebra.deletes, zebra.bytes, zebra.l0_runs) == (5, 1800, 7, 5500, 2)
     assert (zebra.l0_stall_runs, zebra.stall, zebra.last_epoch) == (128, "", 70)
+    assert (zebra.history_runs, zebra.history_ssts, zebra.history_rows, zebra.history_bytes) == (1, 1, 100, 1100)
 
 
 def test_stall_has_its_reason() -> None:

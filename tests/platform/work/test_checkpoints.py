@@ -238,6 +238,19 @@ def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) 
     assert state(a.store) == {"a": "2", "b": "1"}
 
 
+def test_a_first_step_waits_for_the_barrier_that_has_waited_for_it(platform: Platform) -> None:
+    """Which comes as soon as the worker asks: the step is in the epoch after it."""
+    barriers: queue.Queue[BarrierEvent] = queue.Queue()
+    store = platform.connect()
+    restoring = store.join_checkpoint("job", participant="a", interval=INTERVAL, on_barrier=barriers.put)
+    eventually(lambda: inside.holds_a_barrier_up(restoring))
+    with restoring.writing() as epoch:
+        store.table("kv").upsert([(b"a", b"1")], epoch)
+    assert barriers.get(timeout=HEAR_SECONDS_MAX).epoch < epoch
+    restoring.leave()
+    assert state(store)["a"] == "1"
+
+
 def test_failing_worker_gets_its_own_error_and_the_others_get_the_reason(platform: Platform) -> None:
     """An error in `on_barrier` reaches the worker; the others go back to the newest checkpoint."""
 

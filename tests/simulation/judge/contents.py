@@ -8,7 +8,7 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.sst.reader import Sstables
 
-__all__ = ["SstContents"]
+__all__ = ["Row", "SstContents"]
 
 Row = tuple[bytes, int, bytes | None]
 """Key, epoch, and the value or `None` for a delete."""
@@ -41,6 +41,7 @@ class SstContents:
         bucket: Any = _Objects(objects)
         self._sstables = Sstables(bucket, 1 << 20, _InlineSystem())
         self._rows: dict[str, list[tuple[bytes, int | None, bytes | None]]] = {}
+        self._untils: dict[str, list[int]] = {}
 
     def rows(self, sst: SstInfo) -> list[Row]:
         """All rows, by key, newest first within a key."""
@@ -52,8 +53,19 @@ class SstContents:
         meta = self._sstables.meta(sst)
         for first, last in zip(meta.segments, meta.segments[1:], strict=False):
             rows = self._sstables.read(sst, meta, first, last, fill=False)
-            values = rows.columns[0].to_pylist()
+            values = rows.columns[-1].to_pylist()
             for key, epoch, gone, value in zip(
                 rows.keys.to_pylist(), rows.epoch_array().tolist(), rows.delete_array().tolist(), values, strict=True
             ):
                 yield key, epoch, None if gone else value
+
+    def untils(self, sst: SstInfo) -> list[int]:
+        """Of an SST of history until when each row is for, in their order."""
+        if sst.id not in self._untils:
+            meta = self._sstables.meta(sst)
+            self._untils[sst.id] = [
+                until
+                for first, last in zip(meta.segments, meta.segments[1:], strict=False)
+                for until in self._sstables.read(sst, meta, first, last, fill=False).columns[0].to_pylist()
+            ]
+        return self._untils[sst.id]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from simulation.judge.contents import SstContents
+from simulation.judge.contents import Row, SstContents
 from simulation.machine.scheduler import Violation
 from support.models.history import TableHistory
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
@@ -17,12 +17,13 @@ from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.meta.version.deltas.delta import extend
+from tussock.meta.version.deltas.retention import ExpireHistory
 from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import SstInfo, data_object, object_sizes, stored_bytes
-from tussock.statestore.epochs import epoch_ms
+from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
 from tussock.statestore.errors import TussockError
 
 __all__ = ["Batch", "HeldPin", "Oracle", "State", "entries_of"]
@@ -71,7 +72,8 @@ class Oracle:
         """The bucket's clock."""
         self.tasks_are_kept = False
         """No process dies or stands still, so no task may be taken from its owner."""
-        self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
+        names = ("entries", "commits", "compactions", "parted", "expiries", "deleted", "strays", "renewals")
+        self.counts = dict.fromkeys(names, 0)
         self._objects = objects
         self._contents = SstContents(objects)
         self._tables: dict[int, TableHistory[bytes, bytes]] = defaultdict(TableHistory)
@@ -167,6 +169,8 @@ class Oracle:
                 self._check_commit(before, delta)
             if isinstance(delta, ReportCompaction):
                 self._check_compaction(before, delta)
+            if isinstance(delta, ExpireHistory):
+                self._check_expiry(delta)
             if isinstance(delta, ClaimCompaction) and delta.is_renewal:
                 self.counts["renewals"] += 1
             if isinstance(delta, ReleaseCompaction) and self.tasks_are_kept:
@@ -242,7 +246,8 @@ class Oracle:
         """Check that the table holds the same rows as before at every readable epoch."""
         self.counts["compactions"] += 1
         table_id = before.tasks[delta.task_id].table_id if delta.task_id in before.tasks else None
-        for sst in delta.outputs:
+        self.counts["parted"] += bool(delta.history)
+        for sst in (*delta.outputs, *delta.history):
             self._check_objects(sst)
         for pin in self.pins.values():
             if pin.epoch < self.version.compacted_epoch and pin.epoch < delta.watermark:
@@ -250,24 +255,53 @@ class Oracle:
                     f"guarantee 3: {pin.node} holds a pin on epoch {pin.epoch}, and a compaction has used the "
                     f"watermark {delta.watermark}"
                 )
-        if table_id is None or table_id not in self.version.tables:
-            return  # The same entry dropped the table.
+        if table_id is not None and table_id in self.version.tables:  # else the same entry dropped the table
+            self._check_table(table_id, f"compaction {delta.task_id}")
+
+    def _check_expiry(self, delta: ExpireHistory) -> None:
+        """Check that all tables hold the same rows as before at every readable epoch."""
+        self.counts["expiries"] += 1
+        for pin in self.pins.values():
+            if pin.epoch < delta.epoch:
+                raise Violation(f"guarantee 3: {pin.node} pins epoch {pin.epoch}, and history expires to {delta.epoch}")
+        for table_id in self.version.tables:
+            self._check_table(table_id, f"history expired up to {delta.epoch}")
+
+    def _check_table(self, table_id: int, after: str) -> None:
+        """Check what SSTs hold at readable epochs, by the rule by which the live tree and history are read."""
         state = self.version.tables[table_id]
         readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch]
         epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *(pin.epoch for pin in self.pins.values())}
-        rows = [row for run in state.levels.runs() for sst in run for row in self._contents.rows(sst)]
+        live = [(row, MAX_EPOCH + 1) for run in state.levels.runs() for sst in run for row in self._contents.rows(sst)]
+        past = [
+            (row, until)
+            for run in reversed(state.levels.history)
+            for sst in run.ssts
+            for row, until in zip(self._contents.rows(sst), self._contents.untils(sst), strict=True)
+        ]
+        for sst in state.levels.history_ssts():
+            if sst.until != max(self._contents.untils(sst)):
+                raise Violation(f"SST {sst.id} of history has rows until {max(self._contents.untils(sst))}: {sst}")
         for epoch in sorted(epochs):
             found: dict[bytes, tuple[int, bytes | None]] = {}
-            for key, at, value in rows:
-                # Of two rows of one epoch the first one counts, as runs come newest first.
-                if at <= epoch and (key not in found or found[key][0] < at):
+            # Of two rows of one epoch the first one counts: history before live runs, which come newest first.
+            for (key, at, value), until in (*past, *live):
+                if at <= epoch < until and (key not in found or found[key][0] < at):
                     found[key] = at, value
             seen = {key: value for key, (_, value) in found.items() if value is not None}
             if seen != self.state_of(table_id, epoch):
                 raise Violation(
-                    f"guarantee 6: after compaction {delta.task_id}, table {state.spec.name} at epoch {epoch} is "
+                    f"guarantee 6: after {after}, table {state.spec.name} at epoch {epoch} is "
                     f"{seen}, expected {self.state_of(table_id, epoch)}"
                 )
+        self._check_changes(table_id, readable[:1], [row for row, _ in (*past, *live)], after)
+
+    def _check_changes(self, table_id: int, oldest: list[int], rows: list[Row], after: str) -> None:
+        """Check that nothing that was committed after the oldest readable epoch is missing."""
+        there = {(at, key) for key, at, _ in rows}
+        for epoch, key, _ in self._tables[table_id].changes(min(oldest, default=0), self.newest) if oldest else ():
+            if (epoch, key) not in there:
+                raise Violation(f"guarantee 6: after {after}, the change of {key!r} at epoch {epoch} is nowhere")
 
     def check_nothing_lost(self) -> None:
         """Check that every SST of the version exists."""

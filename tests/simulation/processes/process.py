@@ -23,7 +23,14 @@ __all__ = ["Process"]
 
 # Trees of some SSTs of some rows have to reach every kind of compaction.
 PICKER = PickerConfig(
-    base_bytes=2000, level_ratio=2, l0_merge_min=2, l0_small_bytes=200, l0_runs_max=4, l0_stall_runs=24
+    base_bytes=2000,
+    level_ratio=2,
+    l0_merge_min=2,
+    l0_small_bytes=200,
+    l0_runs_max=4,
+    l0_stall_runs=24,
+    history_merge_min=3,
+    history_runs_max=6,
 )
 
 # The same of SSTs, which commits make of several times the size that compaction does.

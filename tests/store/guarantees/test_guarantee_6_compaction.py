@@ -12,18 +12,25 @@ from tussock.statestore.contract.records import SstInfo, data_path
 
 
 def full_keys(store: StateStore, table: str = "kv") -> list[tuple[bytes, int, bytes | None]]:
-    """(key, epoch, value or `None` for a delete) of every row in the table's only SST, in the order on disk."""
+    """(key, epoch, value or `None` for a delete) of every row of the table, of the live tree or history.
+
+    Each is in one SST at most, and in the order of full keys on disk.
+    """
     state: Any = store.version().find_table(table)
-    (sst,) = state.levels.ssts()
     tables = inside.sstables(store)
-    meta = tables.meta(sst)
     found = []
-    for block in range(meta.blocks):
-        rows = tables.block(sst, meta, block).rows
-        deletes, epochs = rows.delete_array(), rows.epoch_array()
-        values = rows.columns[0].to_pylist()
-        found += [(rows.key(at), int(epochs[at]), None if deletes[at] else values[at]) for at in range(len(rows))]
-    return found
+    for ssts in (state.levels.live_ssts(), state.levels.history_ssts()):
+        assert len(ssts) <= 1
+        for sst in ssts:
+            meta = tables.meta(sst)
+            for block in range(meta.blocks):
+                rows = tables.block(sst, meta, block).rows
+                deletes, epochs = rows.delete_array(), rows.epoch_array()
+                values = rows.columns[-1].to_pylist()
+                here = [(rows.key(at), int(epochs[at]), None if deletes[at] else values[at]) for at in range(len(rows))]
+                assert here == sorted(here, key=lambda row: (row[0], -row[1]))
+                found += here
+    return sorted(found, key=lambda row: (row[0], -row[1]))
 
 
 def ssts(store: StateStore, table: str = "kv") -> list[SstInfo]:
@@ -37,15 +44,16 @@ def commit(store: StateStore, epoch: int, rows: list[tuple[bytes, bytes | None]]
 
 
 def test_the_seeds_compaction_with_watermark_0(store: StateStore) -> None:
-    """Two batches become (a,2) delete, (a,1) 1, (b,2) 3, (b,1) 2 in one SST, in the order of full keys."""
+    """Two batches become (a,2) delete, (a,1) 1, (b,2) 3, (b,1) 2; only what the newest epoch shows stays live."""
     store.create_table("kv")
     commit(store, 1, [(b"a", b"1"), (b"b", b"2")])
     commit(store, 2, [(b"a", None), (b"b", b"3")])
     assert len(ssts(store)) == 2
     store.compact("kv")
     assert full_keys(store) == [(b"a", 2, None), (b"a", 1, b"1"), (b"b", 2, b"3"), (b"b", 1, b"2")]
-    (merged,) = ssts(store)
-    assert (merged.epoch, merged.min_epoch, merged.max_epoch, merged.rows, merged.deletes) == (0, 1, 2, 4, 1)
+    live, past = ssts(store)
+    assert (live.epoch, live.min_epoch, live.max_epoch, live.rows, live.deletes, live.until) == (0, 2, 2, 1, 0, 0)
+    assert (past.epoch, past.min_epoch, past.max_epoch, past.rows, past.deletes, past.until) == (0, 1, 2, 3, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ def rows_of(table: Any) -> dict[int, int]:
     return {one["k"]: one["n"] for batch in table.read() for one in batch.to_pylist()}
 
 
+def commit_of_another(store: StateStore, table: str) -> None:
+    epoch = store.new_epoch()
+    store.table(table).upsert([row(9, 90)], epoch)
+    store.commit_epoch(epoch)
+
+
 def test_own_rows_are_read_and_nobody_else_sees_them(store: StateStore, delta: Delta) -> None:
     """By get, by many keys and by a scan, whether they were written alone or as Arrow."""
     table = delta.table("t")
@@ -192,25 +198,51 @@ def test_a_batch_that_was_committed_is_not_committed_twice(store: StateStore, de
 def test_rows_of_others_in_its_tables_are_a_conflict(store: StateStore, delta: Delta) -> None:
     """What the delta has read of them would not hold."""
     delta.table("t").upsert([row(1, 10)])
-    epoch = store.new_epoch()
-    store.table("t").upsert([row(9, 90)], epoch)
-    store.commit_epoch(epoch)
+    commit_of_another(store, "t")
     frozen = delta.freeze(1)
     with pytest.raises(Conflict, match="'t'"):
         frozen.commit()
     assert rows_of(store.table("t")) == {9: 90}
 
 
-def test_rows_of_others_in_other_tables_are_none(store: StateStore, delta: Delta) -> None:
-    """And are read as they come."""
+def test_rows_of_others_in_a_table_that_it_has_opened_are_a_conflict(store: StateStore, delta: Delta) -> None:
+    """Also if it has written nothing there: what it wrote elsewhere may rest on what it had read."""
     delta.table("t").upsert([row(1, 10)])
-    other = delta.table("u")
-    epoch = store.new_epoch()
-    store.table("u").upsert([row(9, 90)], epoch)
-    store.commit_epoch(epoch)
+    delta.table("u")
+    commit_of_another(store, "u")
+    with pytest.raises(Conflict, match="'u'"):
+        delta.freeze(1).commit()
+    assert rows_of(store.table("t")) == {}
+
+
+def test_rows_of_others_in_shared_tables_are_none(store: StateStore, delta: Delta) -> None:
+    """And are read as they come; in tables that the delta has not opened they are nothing to it."""
+    store.create_table("v", SCHEMA, primary_key=["k"])
+    delta.table("t").upsert([row(1, 10)])
+    other = delta.table("u", shared=True)
+    commit_of_another(store, "u")
+    commit_of_another(store, "v")
+    delta.check_tables()
     delta.freeze(1).commit()
     assert rows_of(store.table("t")) == {1: 10}
     assert rows_of(other) == {9: 90}
+
+
+def test_what_others_have_committed_is_found_without_a_commit(store: StateStore, delta: Delta) -> None:
+    """Own commits are none of others; a table that was dropped is as one that was written to."""
+    delta.table("t").upsert([row(1, 10)])
+    delta.table("u")
+    delta.freeze(1).commit()
+    delta.check_tables()
+    commit_of_another(store, "u")
+    with pytest.raises(Conflict, match=r"'u'.* committed to it since"):
+        delta.check_tables()
+    second = store.delta("second")
+    second.table("u")
+    second.check_tables()
+    store.drop_table("u")
+    with pytest.raises(Conflict, match="'u' was dropped"):
+        second.check_tables()
 
 
 def test_a_newer_generation_shuts_it_out(store: StateStore, delta: Delta) -> None:

@@ -335,20 +335,28 @@ def test_an_impossible_number_of_attempts_is_refused(attempts: Any) -> None:
 
 
 def test_transactions_that_are_never_begun_keep_nothing() -> None:
-    """A thousand objects that were made and dropped leave no buffers behind."""
+    """A thousand objects that were made and dropped leave no buffers behind.
+
+    Other threads of the process may keep something now and then; what transactions kept would grow each time.
+    """
+
+    def kept() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
     with connect("memory://") as store:
         store.create_table("kv")
         tracemalloc.start()
-        for _ in range(50):
-            store.transaction()
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(1000):
-            store.transaction()
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-        assert grown < 200_000
+        try:
+            grown = []
+            for number in (50, 1000, 1000, 1000):
+                before = kept()
+                for _ in range(number):
+                    store.transaction()
+                grown.append(kept() - before)
+        finally:
+            tracemalloc.stop()
+        assert min(grown[1:]) < 200_000, grown
 
 
 def test_what_a_transaction_cannot_do_is_refused(orders: StateStore) -> None:

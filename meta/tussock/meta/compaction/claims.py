@@ -92,7 +92,7 @@ class Claims:
         return [replace(task, watermark=min(task.watermark, pinned)) for task in claimed]
 
     def report(self, task_id: str, owner: str, watermark: int, outputs: Sequence[SstInfo]) -> None:
-        """The outputs, one sorted run, merged with `watermark`, replace the task's inputs.
+        """The outputs, merged with `watermark`, replace the task's inputs: a sorted run, and maybe one of history.
 
         No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
         `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
@@ -102,9 +102,10 @@ class Claims:
             delta = ReportCompaction(
                 task_id=task_id,
                 owner=owner,
-                outputs=tuple(outputs),
+                outputs=tuple(sst for sst in outputs if not sst.until),
                 watermark=watermark,
                 at_ms=self._system.now_ms(),
+                history=tuple(sst for sst in outputs if sst.until),
             )
             return [delta], None
 
@@ -197,6 +198,7 @@ class Claims:
             owner=chosen.owner,
             claimed_ms=now_ms,
             expires_ms=now_ms + TASK_LEASE_MS,
+            parted=picked.kind not in ("trivial-move", "history"),
         )
 
     def _watermark(self, version: Version, pinned: int | None) -> int:

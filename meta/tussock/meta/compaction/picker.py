@@ -1,6 +1,6 @@
 """Which compaction to run next: a pure decision over a table's levels, the tasks that run, and the options below.
 
-Five kinds, each with a score (1 or more: worth doing) and a reason for people:
+Six kinds, each with a score (1 or more: worth doing) and a reason for people:
 
 * `intra-l0`: four to sixteen neighbouring runs of similar size become one. Small commits are what a stream makes;
   a row is rewritten about once per factor of four in size, which bounds the work (RocksDB's and SlateDB's tiering).
@@ -8,6 +8,7 @@ Five kinds, each with a score (1 or more: worth doing) and a reason for people:
 * `level`: a level over its size gives the file with the least overlap to the next (LevelDB's leveling, ratio ten).
 * `tombstone`: a file of which two fifths are deletes is merged down, or alone at the bottom, where they vanish; only
   once they are at or below the watermark, since before that they could not vanish and it would be picked for ever.
+* `history`: eight to sixteen neighbouring runs of history become one; they need not be few for reads of the present.
 * `trivial-move`: any of those whose inputs are one run that meets nothing in its target costs no I/O at all.
 
 `manual` merges a whole table into one sorted run. Files that other tasks have claimed are looked past, not waited
@@ -16,9 +17,8 @@ for. `ClaimCompaction.validate` has the rules that keep a pick safe; a mistake h
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, pick_of
+from tussock.meta.compaction.picker_config import Candidate, Pick, PickerConfig, Table, pick_of
+from tussock.meta.compaction.picker_history import history_candidates, pick_history
 from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
 from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
@@ -29,15 +29,6 @@ __all__ = ["Candidate", "Pick", "PickerConfig", "candidates", "pick", "pick_manu
 
 MOVED_FILES_MAX = 256
 """Files in one trivial move: the log entry names each of them."""
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One thing that could be done for a table; whether it can be picked depends on what runs already."""
-
-    score: float
-    kind: str
-    level: int
-    reason: str
 
 
 def pick(state: TableState, tasks: Sequence[CompactionTask], config: PickerConfig, watermark: int) -> Pick | None:
@@ -60,7 +51,7 @@ def candidates(
 ) -> list[Candidate]:
     """All kinds of compaction with their scores, highest first; of files that no task has claimed."""
     table = Table(state, tasks)
-    found = [*_l0_candidates(table, config), *_level_candidates(table, config)]
+    found = [*_l0_candidates(table, config), *_level_candidates(table, config), *history_candidates(table, config)]
     for level, sst in _tombstone_files(table, config, watermark):
         share = sst.deletes / sst.rows
         found.append(
@@ -81,7 +72,7 @@ def pick_manual(state: TableState, tasks: Sequence[CompactionTask], config: Pick
     if alone and all(sst.epoch and not sst.deletes for sst in runs[0]):
         return None
     target = max(len(state.levels.levels), 1)
-    size = total_bytes(state.levels.ssts())
+    size = total_bytes(state.levels.live_ssts())
     while target < LEVELS_MAX and size > config.level_bytes_max(target):
         target += 1
     return Pick("manual", tuple(map(tuple, runs)), target, bottom=True, score=1.0, reason="asked for")
@@ -93,6 +84,8 @@ def _pick_one(table: Table, candidate: Candidate, config: PickerConfig, watermar
             picked = pick_intra_l0(table, config)
         case "l0":
             picked = pick_l0_to_base(table, config)
+        case "history":
+            picked = pick_history(table, config)
         case "level":
             picked = _pick_level(table, candidate.level, config)
         case _:

@@ -9,7 +9,7 @@ from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, ran
 from tussock.meta.version.version import CompactionKind, CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableState
 
-__all__ = ["Pick", "PickerConfig", "Table", "pick_of"]
+__all__ = ["Candidate", "Pick", "PickerConfig", "Table", "pick_of"]
 
 
 class PickerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,10 @@ class PickerConfig(msgspec.Struct, frozen=True, kw_only=True):
     task_bytes_max: int = 1 << 30
     """Input of one task; a manual one takes the whole table."""
     tombstone_percent: int = 40
+    history_merge_min: int = 8
+    """With this many neighbouring runs of history of similar size, they become one."""
+    history_runs_max: int = 64
+    """With this many, neighbours are merged whatever their sizes."""
 
     def level_bytes_max(self, level: int) -> int:
         """What level `level` (from 1) may hold."""
@@ -48,6 +52,15 @@ class Pick(NamedTuple):
     target_level: int
     bottom: bool
     score: float
+    reason: str
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One thing that could be done for a table; whether it can be picked depends on what runs already."""
+
+    score: float
+    kind: str
+    level: int
     reason: str
 
 

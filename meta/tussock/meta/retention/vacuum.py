@@ -22,6 +22,9 @@ table that was dropped since. So a drop leaves the table in the version, as *gon
 ones once it finds no pin at or below the epoch of the drop. It reads the log, then lists the pins; a pin is written,
 then the log read, so one that was taken before the drop is listed, and one taken after it knows of it.
 
+SSTs of history that no reader needs any more leave the version here, and are dropped ones from then on: the safe epoch
+is raised in the entry with the horizon, the pins are listed again, and a second entry lets go.
+
 What backups name stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this
 one is, are never touched; once none is named any more, the hold on them there is let go (`clone.py`). A crash
 anywhere leaves garbage only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
@@ -47,7 +50,13 @@ from tussock.meta.retention.clone import detach_sources
 from tussock.meta.retention.pins import pin_objects, smallest_live_pin
 from tussock.meta.version.bounds import unused_writers
 from tussock.meta.version.deltas.delta import Delta
-from tussock.meta.version.deltas.retention import AdvanceHorizon, ForgetDropped, ForgetWriters
+from tussock.meta.version.deltas.retention import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    ExpireHistory,
+    ForgetDropped,
+    ForgetWriters,
+)
 from tussock.meta.version.deltas.tasks import expired_tasks
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
@@ -88,8 +97,12 @@ class Vacuum:
         pin_skew_ms: int,
         backups: Backups,
         open_source: Callable[[str], ObjectStore],
+        watermark: Callable[[Version, int | None], int],
     ) -> None:
-        """`open_source` opens the bucket of another store, by its URL, for a clone to let go of its hold there."""
+        """`open_source` opens the bucket of another store, by its URL, for a clone to let go of its hold there.
+
+        `watermark` returns the largest low watermark of a version, beside a smallest pin if there is one.
+        """
         self._log = log
         self._bucket = bucket
         self._system = system
@@ -98,6 +111,7 @@ class Vacuum:
         self._pin_skew_ms = pin_skew_ms
         self._backups = backups
         self._open_source = open_source
+        self._watermark = watermark
 
     @property
     def _grace_ms(self) -> int:
@@ -106,6 +120,8 @@ class Vacuum:
 
     def run(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
         """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket.
+
+        A dry run does not see history that would expire, since that is named until it does.
 
         `in_flight` returns ids that the horizon must not pass: of uploads that this process knows to be under way. It
         is asked after the bucket was listed, so that it knows of every upload that the listing shows.
@@ -146,7 +162,41 @@ class Vacuum:
 
     def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
-        self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded), None))
+        expiring = 0
+        if self._expirable_epoch(self._log.version, None):
+            expiring = self._expirable_epoch(self._log.version, self._smallest_pin())
+
+        def decide(now: Version) -> tuple[list[Delta], None]:
+            deltas = self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded)
+            if now.safe_epoch < expiring <= now.max_committed_epoch:
+                deltas.append(AdvanceSafeEpoch(epoch=expiring))
+            return deltas, None
+
+        self._log.append(decide)
+        if expiring:
+            self._expire(expiring)
+
+    def _smallest_pin(self) -> int | None:
+        return smallest_live_pin(self._bucket, self._system.now_ms(), self._pin_skew_ms)
+
+    def _expirable_epoch(self, version: Version, pinned: int | None) -> int:
+        """The epoch up to which history may expire beside that pin; 0 if there is none that would."""
+        epoch = self._watermark(version, pinned)
+        return epoch if _has_expired(version, epoch) else 0
+
+    def _expire(self, wanted: int) -> None:
+        """Drop what of history nobody needs at `wanted` or later; the safe epoch is there, and the pins come after.
+
+        The order is that of a compaction, and so is the proof (`watermark.py`).
+        """
+        pinned = self._smallest_pin()
+        epoch = wanted if pinned is None else min(wanted, pinned)
+
+        def decide(now: Version) -> tuple[list[Delta], None]:
+            expire = ExpireHistory(epoch=epoch, at_ms=self._system.now_ms())
+            return [expire] if epoch <= now.safe_epoch and _has_expired(now, epoch) else [], None
+
+        self._log.append(decide)
 
     def _make_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
         """Delete what is garbage by the log as it is, without an entry more; whether there was any.
@@ -259,6 +309,11 @@ class Vacuum:
         # A folder store may have files, and stores, of others in folders beside its own.
         ours = [info for info in self._bucket.leftovers(before_ms) if info.path.partition("/")[0] in _FOLDERS]
         return [(info, "interrupted write") for info in (*ours, *clocks)]
+
+
+def _has_expired(version: Version, epoch: int) -> bool:
+    """Whether history has an SST that nobody needs at that epoch or later."""
+    return any(sst.until <= epoch for state in version.tables.values() for sst in state.levels.history_ssts())
 
 
 def _dead_backups(version: Version, listed: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, str]]:

@@ -42,6 +42,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.BackupExists: "ALREADY_EXISTS",
     errors.BackupNotFound: "NOT_FOUND",
     errors.StoreNotEmpty: "FAILED_PRECONDITION",
+    errors.StoreNotFound: "NOT_FOUND",
     errors.CheckpointAborted: "ABORTED",
     errors.ClockAhead: "FAILED_PRECONDITION",
     errors.Conflict: "ABORTED",

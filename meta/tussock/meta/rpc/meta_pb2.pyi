@@ -271,7 +271,7 @@ class DropTableResponse(_message.Message):
     def __init__(self, seq: _Optional[int] = ...) -> None: ...
 
 class SstInfo(_message.Message):
-    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset")
+    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until")
     ID_FIELD_NUMBER: _ClassVar[int]
     SMALLEST_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +286,7 @@ class SstInfo(_message.Message):
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
     id: str
     smallest: bytes
     largest: bytes
@@ -300,7 +301,8 @@ class SstInfo(_message.Message):
     source: str
     entry: int
     offset: int
-    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    until: int
+    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("ssts",)
@@ -567,7 +569,7 @@ class LeaveCheckpointResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CompactionTask(_message.Message):
-    __slots__ = ("id", "table_id", "kind", "inputs", "target_level", "bottom", "watermark", "expires_ms", "table", "claimed_ms", "owner", "gc_horizon")
+    __slots__ = ("id", "table_id", "kind", "inputs", "target_level", "bottom", "watermark", "expires_ms", "table", "claimed_ms", "owner", "gc_horizon", "parted")
     ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -580,6 +582,7 @@ class CompactionTask(_message.Message):
     CLAIMED_MS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     GC_HORIZON_FIELD_NUMBER: _ClassVar[int]
+    PARTED_FIELD_NUMBER: _ClassVar[int]
     id: str
     table_id: int
     kind: str
@@ -592,7 +595,8 @@ class CompactionTask(_message.Message):
     claimed_ms: int
     owner: str
     gc_horizon: str
-    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ..., gc_horizon: _Optional[str] = ...) -> None: ...
+    parted: bool
+    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ..., gc_horizon: _Optional[str] = ..., parted: _Optional[bool] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("task_id", "rows_read")

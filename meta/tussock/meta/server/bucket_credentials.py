@@ -2,10 +2,10 @@
 
 `static` hands out one pair to those who write, and to readers another one, if there is one. `assume-role` asks an STS
 (Amazon's, or MinIO's) for credentials that expire, with a policy by the caller's roles: readers read SSTs, and the log
-entries in which small ones lie; writers and compactors also put new SSTs. Nobody can write the log but the service and
-embedded processes. What is handed out lasts for at least half of the duration; a client comes back before it is over. A
-service whose own pair is in files has its clients come back every 20 seconds, so that a pair that was replaced is out
-of use within that time.
+entries in which small ones lie; writers and compactors also put new SSTs, and writers have the input logs of
+applications, which run with that role. Nobody can write the store's log but the service and embedded processes. What is
+handed out lasts for at least half of the duration; a client comes back before it is over. A service whose own pair is
+in files has its clients come back every 20 seconds, so that a pair that was replaced is out of use within that time.
 """
 
 import json
@@ -42,6 +42,8 @@ Pair = tuple[str, str]
 """An access key's id, and its secret."""
 
 _WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
+_RUNNING = Role.WRITER | Role.ADMIN
+"""Those whose applications have input logs in the bucket."""
 
 
 def credential_source(settings: MetaSettings, environ: Mapping[str, str], system: System) -> HandedOut | None:
@@ -71,7 +73,7 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
             access_key=pair[0],
             secret_key=pair[1],
             duration_seconds=chosen.duration_seconds,
-            policy=json.dumps(policy(where, _buckets(sources), writes=writes)),
+            policy=json.dumps(policy(where, _buckets(sources), roles)),
             region=region,
             role_arn=chosen.role_arn or None,
             role_session_name="tussock-writer" if writes else "tussock-reader",
@@ -182,10 +184,10 @@ class _Remembered:
         self._left_ms_min = left_ms_min
         self._lock = threading.Lock()
         self._asked_with: Pair | None = None
-        self._known: dict[tuple[bool, tuple[str, ...]], pb.GetCredentialsResponse] = {}
+        self._known: dict[tuple[bool, bool, tuple[str, ...]], pb.GetCredentialsResponse] = {}
 
     def __call__(self, roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
-        rights = (bool(roles & _WRITING), tuple(sources))
+        rights = (bool(roles & _WRITING), bool(roles & _RUNNING), tuple(sources))
         pair = self._pair()
         with self._lock:
             if pair != self._asked_with:
@@ -200,8 +202,8 @@ class _Remembered:
         return known
 
 
-def policy(where: BucketUrl, sources: Sequence[BucketUrl], *, writes: bool) -> dict[str, object]:
-    """What a client may do in the buckets: an IAM policy."""
+def policy(where: BucketUrl, sources: Sequence[BucketUrl], roles: Role) -> dict[str, object]:
+    """What a client with these roles may do in the buckets: an IAM policy."""
     stores = [where, *sources]
     statements = [
         {
@@ -216,9 +218,12 @@ def policy(where: BucketUrl, sources: Sequence[BucketUrl], *, writes: bool) -> d
             "Resource": sorted({f"arn:aws:s3:::{store.bucket}" for store in stores}),
         },
     ]
-    if writes:
-        adding = ["s3:PutObject", "s3:AbortMultipartUpload"]
+    adding = ["s3:PutObject", "s3:AbortMultipartUpload"]
+    if roles & _WRITING:
         statements.append({"Effect": "Allow", "Action": adding, "Resource": [_objects(where, "sst/*")]})
+    if roles & _RUNNING:
+        having = ["s3:GetObject", "s3:DeleteObject", *adding]
+        statements.append({"Effect": "Allow", "Action": having, "Resource": [_objects(where, "applications/*")]})
     return {"Version": "2012-10-17", "Statement": statements}
 
 

@@ -138,4 +138,6 @@ class Feed:
 
 
 def _ssts(version: Version) -> int:
-    return sum(len(run) for state in version.tables.values() for run in state.levels.levels) + len(version.dropped)
+    trees = [state.levels for state in version.tables.values()]
+    below = sum(len(run) for tree in trees for run in (*tree.levels, *(past.ssts for past in tree.history)))
+    return below + len(version.dropped)

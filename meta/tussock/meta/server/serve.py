@@ -18,6 +18,7 @@ from tussock.meta.node.doors import (
     authenticator_of,
     grpc_credentials,
     listen_http,
+    spare_collector,
     stop_on_signals,
     warn_of_open_doors,
 )
@@ -100,6 +101,7 @@ async def _serve(settings: MetaSettings) -> None:
     except InvalidOption:
         await _drain(node, server, settings.drain_seconds)
         raise
+    spare_collector()
     log.info("serving", address=address, http=http, store=settings.store)
     await stopped.wait()
     log.info("draining", address=address, seconds=settings.drain_seconds)

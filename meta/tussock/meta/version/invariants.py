@@ -130,12 +130,23 @@ def _about_runs(state: TableState) -> Iterator[str]:
     for number, run in enumerate(state.levels.runs()):
         if not is_sorted_run(run):
             yield f"table {name!r}: sorted run {number} is not sorted, or its SSTs overlap: {[sst.id for sst in run]}"
+    for number, past in enumerate(state.levels.history):
+        if not past.ssts or not is_sorted_run(past.ssts):
+            yield f"table {name!r}: run {number} of history is empty or not sorted: {[sst.id for sst in past.ssts]}"
+    for sst in state.levels.history_ssts():
+        # `until` is the epoch of a row that was in the tree.
+        if sst.epoch or not sst.max_epoch <= sst.until <= state.last_epoch:
+            yield f"table {name!r}: SST {sst.id} of history has epochs up to {sst.max_epoch} until {sst.until}"
+    for sst in state.levels.live_ssts():
+        if sst.until:
+            yield f"table {name!r}: SST {sst.id} of history stands in the live tree, where it may hide rows"
     if any(not sub.ssts for sub in state.levels.l0) or (state.levels.levels and not state.levels.levels[-1]):
         yield f"table {name!r}: has an empty run or an empty deepest level"
     where = ranks(state.levels)
     for sst in state.levels.ssts():
         if sst.smallest > sst.largest or not 0 <= sst.deletes <= sst.rows:
             yield f"table {name!r}: SST {sst.id} has impossible bounds or counts"
+    for sst in state.levels.live_ssts():
         # Only within L0: a commit is younger than all below it, and merges there take neighbours whole. Files of
         # levels mix rows of several runs, so their epochs may interleave with those above, though no key's do.
         if where[sst.id] < len(state.levels.l0):

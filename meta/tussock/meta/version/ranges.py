@@ -2,7 +2,7 @@
 
 Ranges include both ends, so two SSTs that touch in one key overlap. The *rank* of an SST says how old its run is:
 run `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`. For one key, a smaller rank always
-holds the newer row; compaction must never turn that around.
+holds the newer row; compaction must never turn that around. All of this is about the live tree; history has no ranks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def total_bytes(ssts: Iterable[SstInfo]) -> int:
 
 
 def ranks(levels: TableLevels) -> dict[str, int]:
-    """SST id -> rank, for all SSTs of a table."""
+    """SST id -> rank, for all SSTs of a table's live tree."""
     found = {sst.id: rank for rank, run in enumerate(levels.l0) for sst in run.ssts}
     for number, level in enumerate(levels.levels, start=1):
         found.update((sst.id, len(levels.l0) + number) for sst in level)

@@ -25,7 +25,7 @@ from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 
-CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
+CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move", "history"]
 
 
 _dropped_ids: "tuple[tuple[DroppedSst, ...], frozenset[str]]" = ((), frozenset())
@@ -40,7 +40,7 @@ class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[SstInfo, ...], ...]
     """Sorted runs, newest first. They are found again by SST id: a run's position moves with every commit."""
     target_level: int
-    """Where the outputs go: a level from 1, or 0 for one run in place of the inputs."""
+    """Where the outputs go: a level from 1, or 0 for one run in place of the inputs, in L0 or in history."""
     bottom: bool
     """No SST outside the task can hold an older row of the inputs' keys, so deletes may vanish."""
     watermark: int
@@ -49,6 +49,8 @@ class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
     claimed_ms: int
     expires_ms: int
     """After this, by anyone's wall clock, the task may be taken back."""
+    parted: bool = False
+    """What the merge supersedes goes to history. Else all that a reader may ask for stays in the live tree."""
 
     def ssts(self) -> list[SstInfo]:
         """All inputs, newest run first."""
@@ -189,7 +191,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return find_batch(writer, batch_id, batches, self.writers.get(writer), source, named)
 
     def ssts(self) -> list[SstInfo]:
-        """All SSTs in the trees of tables that are there."""
+        """All SSTs of tables that are there, in their trees and in history."""
         return [sst for state in self.tables.values() for sst in state.levels.ssts()]
 
     def kept_ssts(self) -> list[SstInfo]:
@@ -220,11 +222,15 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, dropped=self.dropped + fresh) if fresh else self
 
     def with_ssts_changed(self, change: Callable[[SstInfo], SstInfo]) -> "Version":
-        """The version with each SST in its trees as the function makes it."""
+        """The version with each SST of its tables as the function makes it."""
+
+        def run(old: Run) -> Run:
+            return Run(ssts=tuple(map(change, old.ssts)))
 
         def table(state: TableState) -> TableState:
-            l0 = tuple(Run(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
-            levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
-            return msgspec.structs.replace(state, levels=TableLevels(l0=l0, levels=levels))
+            tree = state.levels
+            levels = tuple(tuple(map(change, level)) for level in tree.levels)
+            changed = TableLevels(l0=tuple(map(run, tree.l0)), levels=levels, history=tuple(map(run, tree.history)))
+            return msgspec.structs.replace(state, levels=changed)
 
         return msgspec.structs.replace(self, tables={key: table(state) for key, state in self.tables.items()})

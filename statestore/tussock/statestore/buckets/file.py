@@ -45,12 +45,13 @@ T = TypeVar("T")
 class FileBucket:
     """A bucket in a folder of a local file system; safe for many threads and processes at once."""
 
-    def __init__(self, root: Path, system: System, *, make_folder: bool = True) -> None:
-        """`system` names the temporary files.
+    def __init__(self, root: Path, system: System, *, make_folder: bool = True, any_names: bool = False) -> None:
+        """`system` names the temporary files; `any_names`: those of others are read.
 
         If `root` is not there it is created, with its parents: now, or at the first write unless `make_folder`.
         """
         self._root = root
+        self._any_names = any_names
         self._system = system
         self._synced_folders: set[Path] = set()
         if make_folder:
@@ -71,17 +72,17 @@ class FileBucket:
 
     def get(self, path: str, bytes_max: int | None = None) -> bytes:
         """The whole object; `CorruptObject` if it has more than `bytes_max` bytes."""
-        return self._run("get", path, _read, self._root / check_path(path), 0, None, bytes_max)
+        return self._run("get", path, _read, self._readable(path), 0, None, bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         """`length` bytes from `start`; fewer if the object ends before."""
         if start < 0 or length < 0:
             raise InvalidOption(f"cannot read {length} bytes from {start} of {path}: neither may be negative")
-        return memoryview(self._run("get_range", path, _read, self._root / check_path(path), start, length))
+        return memoryview(self._run("get_range", path, _read, self._readable(path), start, length))
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """Objects whose path starts with `prefix`, by path ascending, those after `after`; unfinished files never."""
-        folder, slash, _ = check_prefix(prefix).rpartition("/")
+        folder, slash, _ = check_prefix(prefix, any_names=self._any_names).rpartition("/")
         return self._walk(folder + slash, prefix, after)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -105,6 +106,9 @@ class FileBucket:
 
     def close(self) -> None:
         """Nothing to release: no file stays open between calls."""
+
+    def _readable(self, path: str) -> Path:
+        return self._root / check_path(path, any_names=self._any_names)
 
     def _put(self, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
         temporary = self._write_temporary(target.parent, data)
@@ -176,7 +180,7 @@ class FileBucket:
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Objects below `folder` (empty, or ending in `/`), by path, without looking into folders ruled out."""
-        for name in self._run("list", folder, _sorted_names, self._root / folder):
+        for name in self._run("list", folder, _sorted_names, self._root / folder, self._any_names):
             path = folder + name
             # The second half lets a folder on the way to the prefix be entered.
             if not (path.startswith(prefix) or prefix.startswith(path)):
@@ -236,11 +240,12 @@ def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
 
 
 def _read(file: Path, start: int, length: int | None, bytes_max: int | None = None) -> bytes:
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    # A pipe, which nobody may write to, is not waited for.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        if not stat.S_ISREG(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is no file", str(file))
         check_size(str(file), found.st_size, bytes_max)
         # `pread` reserves as much as it is asked for, so an absurd length is cut to what is there.
         size = found.st_size
@@ -270,20 +275,35 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _sorted_names(folder: Path) -> list[str]:
+def _sorted_names(folder: Path, any_names: bool) -> list[str]:
     """Names of objects and, with a `/` behind, of folders: so they sort as the paths that begin with them do."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(e.name + "/" * e.is_dir() for e in entries if is_path(e.name))
+            return sorted(e.name + "/" * _is_folder(e) for e in entries if is_path(e.name, any_names=any_names))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _stat_if_there(file: Path) -> os.stat_result | None:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return file.stat()
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself
+            return False
+        raise
+
+
+def _stat_if_there(file: Path) -> os.stat_result | None:
+    """Of a file; `None` for what is none, such as a pipe, or a link that leads nowhere."""
+    try:
+        found = file.stat()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
 def _unlink_if_there(file: Path) -> None:

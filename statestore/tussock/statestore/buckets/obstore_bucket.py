@@ -37,11 +37,21 @@ T = TypeVar("T")
 class ObstoreBucket:
     """A bucket, or a prefix in one, behind obstore; safe for many threads."""
 
-    def __init__(self, current: Callable[[], LibraryStore], url: str, system: System, *, endpoint: str = "") -> None:
+    def __init__(
+        self,
+        current: Callable[[], LibraryStore],
+        url: str,
+        system: System,
+        *,
+        endpoint: str = "",
+        any_names: bool = False,
+    ) -> None:
         """`current` is called for each request, and returns another store when credentials were replaced.
 
-        `url` names the bucket, and `endpoint` the server where it is not implied, in messages.
+        `url` names the bucket, and `endpoint` the server where it is not implied, in messages. `any_names`: objects of
+        others are read.
         """
+        self._any_names = any_names
         self._current = current
         self._url = url
         self._where = f"{url} at {endpoint}" if endpoint else url
@@ -67,17 +77,17 @@ class ObstoreBucket:
 
     def get(self, path: str, bytes_max: int | None = None) -> bytes:
         """The whole object; `CorruptObject` if it has more than `bytes_max` bytes."""
-        return self._run("get", path, self._get, check_path(path), bytes_max)
+        return self._run("get", path, self._get, self._readable(path), bytes_max)
 
     def get_range(self, path: str, start: int, length: int) -> memoryview:
         """`length` bytes from `start`; fewer if the object ends before."""
         if start < 0 or length < 0:
             raise InvalidOption(f"cannot read {length} bytes from {start} of {path}: neither may be negative")
-        return self._run("get_range", path, self._get_range, check_path(path), start, length)
+        return self._run("get_range", path, self._get_range, self._readable(path), start, length)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """Objects whose path starts with `prefix`, by path ascending, those after `after`; a request per 1,000."""
-        folder = check_prefix(prefix).rpartition("/")[0]
+        folder = check_prefix(prefix, any_names=self._any_names).rpartition("/")[0]
         return self._list(folder, prefix, after)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -93,6 +103,9 @@ class ObstoreBucket:
 
     def close(self) -> None:
         """Nothing to do: connections end when the last reference to this bucket does."""
+
+    def _readable(self, path: str) -> str:
+        return check_path(path, any_names=self._any_names)
 
     def _put(self, path: str, parts: Sequence[memoryview]) -> None:
         if sum(map(len, parts)) > MULTIPART_BYTES:
@@ -148,7 +161,7 @@ class ObstoreBucket:
         chunks = obstore.list(self._store, folder or None, offset=after or None, chunk_size=_LIST_CHUNK)
         while chunk := self._run("list", prefix, next, chunks, None):
             for found in chunk:
-                if found["path"].startswith(prefix) and is_path(found["path"]):
+                if found["path"].startswith(prefix) and is_path(found["path"], any_names=self._any_names):
                     modified_ms = int(found["last_modified"].timestamp() * 1000)
                     yield ObjectInfo(found["path"], found["size"], modified_ms)
 

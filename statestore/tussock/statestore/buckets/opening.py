@@ -20,7 +20,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.base.arguments import check_seconds
-from tussock.statestore.base.forks import ForkGuard
+from tussock.statestore.base.process.forks import ForkGuard
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.buckets.credentials import (
@@ -72,10 +72,12 @@ def open_bucket(
     options: Mapping[str, str] | None = None,
     credentials: CredentialSource | None = None,
     make_folder: bool = True,
+    any_names: bool = False,
 ) -> ObjectStore:
     """The bucket that `url` names; a folder is created if absent, a remote bucket must be there (and is not asked).
 
     Without `make_folder` a folder is created at the first write, so that reading a wrong URL leaves nothing behind.
+    With `any_names` objects are read whose names the store would not give; none with a dot in front.
     `memory://` is a fresh store, `memory://NAME` one that the process shares by name; then
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
@@ -90,13 +92,13 @@ def open_bucket(
     if credentials is not None and where.scheme != "s3":
         raise InvalidOption(f"{where} cannot be opened with credentials that are handed out; an s3:// bucket can")
     if where.scheme == "file":
-        return FileBucket(Path(where.prefix), system, make_folder=make_folder)
+        return FileBucket(Path(where.prefix), system, make_folder=make_folder, any_names=any_names)
     if where.scheme == "memory":
         # The library keeps one set of threads for all kinds. Memory needs none of them, a request over a network does.
         _forks.note()
         store = _memory(where.bucket)
-        return ObstoreBucket(lambda: store, str(where), system)
-    return _remote(where, deadline_seconds, system, options or {}, credentials)
+        return ObstoreBucket(lambda: store, str(where), system, any_names=any_names)
+    return _remote(where, deadline_seconds, system, options or {}, credentials, any_names=any_names)
 
 
 open_source = functools.partial(open_bucket, make_folder=False)
@@ -154,6 +156,8 @@ def _remote(
     system: System,
     options: Mapping[str, str],
     credentials: CredentialSource | None,
+    *,
+    any_names: bool,
 ) -> ObstoreBucket:
     _forks.use(str(where))
     # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
@@ -195,7 +199,7 @@ def _remote(
     current = _current(open_library_store, options, None if credentials else os.environ.get(FOLDER_VARIABLE), system)
     told = {**os.environ, **options}
     endpoint = next((told[name] for name in endpoint_variables if told.get(name)), "")
-    return ObstoreBucket(current, str(where), system, endpoint=without_secrets(endpoint))
+    return ObstoreBucket(current, str(where), system, endpoint=without_secrets(endpoint), any_names=any_names)
 
 
 def _current(

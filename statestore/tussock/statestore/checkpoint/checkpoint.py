@@ -116,8 +116,12 @@ class Checkpoint:
         event.
         """
         with self._own_lock():
-            self._changed.wait_for(lambda: not is_held(self._state) or self._parts.lifetime.closed)
-            epoch = self._usable_epoch()
+            while True:
+                self._changed.wait_for(lambda: not is_held(self._state) or self._parts.lifetime.closed)
+                # Asking lets a barrier come that has waited for the worker's state: then this one waits for it.
+                epoch = self._usable_epoch()
+                if not is_held(self._state):
+                    break
             self._apply(begin_step)
         try:
             yield epoch

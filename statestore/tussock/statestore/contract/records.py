@@ -64,6 +64,8 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sequence of the log entry whose object holds the SST, blocks and meta; 0: it is a separate object."""
     offset: int = 0
     """Where it begins in the object of that entry."""
+    until: int = 0
+    """Of an SST of history: no reader at this epoch or a later one sees a row of it. 0: it is in the live tree."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,12 +123,18 @@ def shown_schema(schema: pa.Schema) -> pa.Schema:
 
 
 class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """The sorted runs of one table, from new to old: for one key a newer run always has the larger epochs."""
+    """The sorted runs of one table: the live tree, and history.
+
+    The runs of the live tree come from new to old: for one key a newer run always has the larger epochs. A reader of
+    the present needs no others. Each row of history says for which epochs it is, whatever run it is in.
+    """
 
     l0: tuple[Run, ...] = ()
     """Newest first."""
     levels: tuple[Sequence[SstInfo], ...] = ()
     """L1 first, then deeper and older; each level one sorted run, `Chunked` since a compaction changes a bit of it."""
+    history: tuple[Run, ...] = ()
+    """What compaction took out of the live tree, and a reader at an older epoch may ask for; last taken first."""
 
     def __post_init__(self) -> None:
         if not all(type(level) is Chunked for level in self.levels):
@@ -134,12 +142,20 @@ class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "levels", tuple(map(Chunked.of, self.levels)))
 
     def runs(self) -> list[Sequence[SstInfo]]:
-        """All sorted runs that are not empty, newest first."""
+        """All sorted runs of the live tree that are not empty, newest first."""
         return [*(run.ssts for run in self.l0), *(level for level in self.levels if level)]
 
-    def ssts(self) -> list[SstInfo]:
-        """All SSTs, newest run first."""
+    def live_ssts(self) -> list[SstInfo]:
+        """The SSTs of the live tree, newest run first."""
         return [sst for run in self.runs() for sst in run]
+
+    def history_ssts(self) -> list[SstInfo]:
+        """The SSTs of history."""
+        return [sst for run in self.history for sst in run.ssts]
+
+    def ssts(self) -> list[SstInfo]:
+        """All SSTs: those of the live tree, newest run first, then those of history."""
+        return [*self.live_ssts(), *self.history_ssts()]
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):

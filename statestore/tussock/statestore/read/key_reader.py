@@ -3,7 +3,7 @@
 Each takes one `ReadView` and stays on it; `TableViews` says what that shows, and what follows when vacuum was faster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,11 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, shown_key
 from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.sst.history import EpochMerge, changed_rows, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import FoundRow, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
-from tussock.statestore.sst.merge import distinct_versions
+from tussock.statestore.sst.merge import distinct_versions, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.shared_buffer import BufferedRun
@@ -86,7 +87,9 @@ class KeyReader:
             found = self._find_buffered(run, key)
             if found is not None:
                 return found
-        return find(self._sstables, view.runs, key, MAX_EPOCH if view.epoch is None else view.epoch)
+        if view.epoch is None:
+            return find(self._sstables, view.runs, key, MAX_EPOCH)
+        return find_at(self._sstables, view.runs, view.history, key, view.epoch)
 
     def _find_buffered(self, run: BufferedRun, key: bytes) -> FoundRow | None:
         if run.index is not None:
@@ -102,7 +105,7 @@ class KeyReader:
     def _find_many(self, keys: Keys, view: ReadView) -> Hits:
         until = MAX_EPOCH if view.epoch is None else view.epoch
         if not view.own:
-            return find_many(self._sstables, view.runs, keys, until)
+            return find_many_at(self._sstables, view.runs, view.history, keys, until)
         return self._find_many_also_in_own(as_array(keys), view, until)
 
     def _find_many_also_in_own(self, keys: pa.BinaryArray, view: ReadView, until: int) -> Hits:
@@ -117,13 +120,13 @@ class KeyReader:
             for block, at, slot in found.points:
                 hits.points.append((block, at, int(left[slot])))
                 missing[slot] = False
-            for rows, rows_at, into in found.pieces:
-                hits.pieces.append((rows, rows_at, left[into]))
+            for rows, places, into in found.pieces:
+                hits.pieces.append((rows, places, left[into]))
                 missing[into] = False
             left = left[missing]
-        rest = find_many(self._sstables, view.runs, keys.take(pa.array(left)), until)
+        rest = find_many_at(self._sstables, view.runs, view.history, keys.take(pa.array(left)), until)
         hits.points.extend((block, at, int(left[slot])) for block, at, slot in rest.points)
-        hits.pieces.extend((rows, rows_at, left[into]) for rows, rows_at, into in rest.pieces)
+        hits.pieces.extend((rows, places, left[into]) for rows, places, into in rest.pieces)
         return hits
 
     def _search_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
@@ -209,11 +212,13 @@ class KeyReader:
                 f"cannot hold: {error}; read it again"
             ) from error
 
-    def _merge(self, want: ReadRange, view: ReadView) -> MergeIterator:
-        """All versions in the range that the view may show, from the own rows and the committed runs."""
+    def _merge(self, want: ReadRange, view: ReadView) -> Iterable[Rows]:
+        """All versions in the range that the view may show, from the own rows, the committed runs and history."""
         indexes = [index for index in view.runs if view.epoch is None or index.min_epoch <= view.epoch]
-        want = want.shared_by(len(view.own) + len(indexes))
-        sources: list[ConcatIterator | list[Rows]] = []
+        opened = [] if view.epoch is None else open_at(view.history, view.epoch)
+        want = want.shared_by(len(view.own) + len(indexes) + len(opened))
+        limits = self._sstables.limits
+        sources: list[Iterable[Rows]] = []
         for run in view.own:
             if run.index is not None:
                 sources.append(ConcatIterator(self._sstables, run.index.ssts, want))
@@ -221,11 +226,15 @@ class KeyReader:
                 rows = run.block.rows.between(want.start, want.end)
                 if len(rows):
                     sources.append([_pick_columns(rows, want)])
-        for index in indexes:
-            source = ConcatIterator(self._sstables, index.ssts, want)
-            if source.ssts:
-                sources.append(source)
-        return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=self._sstables.limits)
+        live = [source for index in indexes if (source := ConcatIterator(self._sstables, index.ssts, want)).ssts]
+        if not opened or view.epoch is None:
+            return MergeIterator([*sources, *live], reverse=want.reverse, newest_at=want.newest_at, limits=limits)
+        merged = MergeIterator(live, reverse=want.reverse, newest_at=want.newest_at, limits=limits)
+        seen = newest_versions(merged, view.epoch, reverse=want.reverse)
+        past = [rows_at(self._sstables, run, want, view.epoch) for run in opened]
+        sources.append(newest_versions(EpochMerge(seen, past, reverse=want.reverse), view.epoch, reverse=want.reverse))
+        # Own rows are above all that is committed, whatever their epoch.
+        return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=limits)
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
@@ -235,7 +244,7 @@ class KeyReader:
             picked = []
             left = self._sstables.limits.column_bytes
             want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
-            for rows in distinct_versions(self._merge(want, view._replace(epoch=until))):
+            for rows in distinct_versions(changed_rows(self._sstables, view.runs, view.history, want)):
                 epochs = rows.epoch_array()
                 versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
                 if len(versions):

@@ -58,18 +58,18 @@ class TableViews:
         reader in another thread meets them at least once, and meeting them twice does no harm.
         """
         if self._pin is not None:
-            version, state, runs, _, _ = self._pinned_view(self._pin)
-            return ReadView(version, state, runs, () if self._own is None else self._own.runs(self._table), epoch)
+            own = () if self._own is None else self._own.runs(self._table)
+            return self._pinned_view(self._pin)._replace(own=own, epoch=epoch)
         own = () if self._own is None else self._own.runs(self._table, epoch)
         view = self._views.committed(self._table, self.name)
         if epoch is None:
-            return ReadView(view.version, view.state, view.runs, own) if own else view
+            return view._replace(own=own) if own else view
         check_unpinned(view.version, epoch)
         if own and epoch <= view.version.max_committed_epoch:
             own = ()
         at = self._at
         if own or at is None or at.epoch != epoch or at.runs is not view.runs or at.version is not view.version:
-            at = self._at = ReadView(view.version, view.state, view.runs, own, epoch)
+            at = self._at = view._replace(own=own, epoch=epoch)
         return at
 
     def since(self, epoch: int) -> ReadView:

@@ -3,11 +3,11 @@
 `TableViews` takes from here what the reads of one table see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from tussock.statestore.base.lifetime import Lifetime
 from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.process.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend, VersionView
 from tussock.statestore.contract.readable import expiry_error
@@ -50,6 +50,8 @@ class ReadView(NamedTuple):
     """The client's own uncommitted runs that are visible, newest first."""
     epoch: int | None = None
     """Rows up to this one are visible; `None`: all of the version, and all own ones."""
+    history: tuple[RunIndex, ...] = ()
+    """The runs of history, the one that was parted last first; a read at `None` needs none of them."""
 
 
 class Views:
@@ -84,14 +86,13 @@ class Views:
                 dropped = version.gone.get(table) if gone else None
                 if dropped is None:
                     raise TableNotFound(f"table {name!r} was dropped from the store at {self._url}", name)
-                return ReadView(version, dropped.state, [RunIndex(run) for run in dropped.state.levels.runs()])
+                return _indexed(version, dropped.state, {})
             if view is not None and view.state.levels is state.levels:
-                view = ReadView(version, state, view.runs)
+                view = view._replace(version=version, state=state)
             else:
-                known = {id(index.source): index for index in view.runs} if view is not None else {}
                 # A run that a commit or a compaction left alone is the very same object.
-                runs = [known.get(id(run)) or RunIndex(run) for run in state.levels.runs()]
-                view = ReadView(version, state, runs)
+                known = () if view is None else (*view.runs, *view.history)
+                view = _indexed(version, state, {id(index.source): index for index in known})
             self._by_table[table] = view
         return view
 
@@ -172,3 +173,11 @@ class Views:
         if any((data_object(sst) if sst.entry else sst.id) in str(error) for sst in ssts):
             return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
         return None
+
+
+def _indexed(version: VersionView, state: TableState, known: Mapping[int, RunIndex]) -> ReadView:
+    """The table in that version, each run as it is known by the id of what it was made of, or prepared now."""
+    tree = state.levels
+    runs = [known.get(id(run)) or RunIndex(run) for run in tree.runs()]
+    history = tuple(known.get(id(run.ssts)) or RunIndex(run.ssts) for run in tree.history)
+    return ReadView(version, state, runs, history=history)

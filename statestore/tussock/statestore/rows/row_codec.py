@@ -8,6 +8,7 @@ that its column reads back needs no conversion. Whatever else is given goes thro
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
@@ -56,8 +57,41 @@ def _is_key_float(value: Any) -> bool:
     return type(value) is float and (value != 0.0 or math.copysign(1.0, value) > 0)
 
 
-def _is_moment(value: Any) -> bool:
-    return type(value) is dt.datetime and value.tzinfo is None and value.fold == 0
+def _moments(kind: Any) -> Fits | None:
+    """Of timestamps without a zone, and in UTC, which is an object of one class or another, by what is installed."""
+    step = _STEPS.get(kind.unit)
+    if step is None or kind.tz not in (None, "UTC"):
+        return None
+    zone = pa.scalar(0, kind).as_py().tzinfo
+    return lambda value: (
+        type(value) is dt.datetime and value.tzinfo is zone and value.fold == 0 and value.microsecond % step == 0
+    )
+
+
+def _times(kind: Any) -> Fits | None:
+    step = _STEPS.get(kind.unit)
+    if step is None:
+        return None
+    return lambda value: (
+        type(value) is dt.time and value.tzinfo is None and value.fold == 0 and value.microsecond % step == 0
+    )
+
+
+def _decimals(kind: Any) -> Fits:
+    """Those that have all digits of the scale already, and no negative zero, which is read back as the other."""
+    precision, scale = kind.precision, kind.scale
+
+    def fits(value: Any) -> bool:
+        if type(value) is not Decimal:
+            return False
+        is_negative, digits, exponent = value.as_tuple()
+        return exponent == -scale and len(digits) <= precision and (not is_negative or bool(value))
+
+    return fits
+
+
+_STEPS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds, which Python's classes count. Nanoseconds are of other classes, if of any."""
 
 
 def _fits(kind: Any) -> Fits | None:
@@ -76,7 +110,11 @@ def _fits(kind: Any) -> Fits | None:
     for is_kind, its_class in classes:
         if is_kind(kind):
             return lambda value: type(value) is its_class
-    return _is_moment if pt.is_timestamp(kind) and kind.unit == "us" and kind.tz is None else None
+    if pt.is_timestamp(kind):
+        return _moments(kind)
+    if pt.is_time(kind):
+        return _times(kind)
+    return _decimals(kind) if pt.is_decimal128(kind) else None
 
 
 class RowCodec:

@@ -33,7 +33,7 @@ class FoundRow(NamedTuple):
 class RunIndex:
     """One sorted run, prepared for bisection; made once for a run, however many versions have it."""
 
-    __slots__ = ("largest", "min_epoch", "smallest", "source", "ssts")
+    __slots__ = ("largest", "max_epoch", "min_epoch", "smallest", "source", "ssts", "until")
 
     def __init__(self, ssts: Sequence[SstInfo]) -> None:
         self.source = ssts
@@ -42,12 +42,20 @@ class RunIndex:
         self.smallest = [sst.smallest for sst in ssts]
         self.largest = [sst.largest for sst in ssts]
         self.min_epoch = min(sst.min_epoch for sst in ssts)
+        self.max_epoch = max(sst.max_epoch for sst in ssts)
+        self.until = max(sst.until for sst in ssts)
+        """Of a run of history: readers at this epoch or later see nothing of it."""
 
 
-def find(sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, epoch: int) -> FoundRow | None:
-    """The newest version of `key` with an epoch <= `epoch` over `runs` (newest first), or `None`."""
+def find(
+    sstables: Sstables | CachedOnly, runs: Sequence[RunIndex], key: bytes, epoch: int, *, sparse: bool = False
+) -> FoundRow | None:
+    """The newest version of `key` with an epoch <= `epoch` over `runs` (newest first), or `None`.
+
+    `sparse`: most keys are in none of the runs.
+    """
     key_hash = -1
-    last = len(runs) - 1
+    last = len(runs) if sparse else len(runs) - 1
     for position, run in enumerate(runs):
         at = bisect_right(run.smallest, key) - 1
         if at < 0 or key > run.largest[at]:

@@ -131,18 +131,21 @@ def _names(keys: Keys) -> list[bytes]:
     return keys if isinstance(keys, list) else keys.to_pylist()
 
 
-def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: int) -> Hits:
-    """The newest version with an epoch <= `epoch` of each of `keys` (no nulls, any order, repeats allowed)."""
+def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: int, *, sparse: bool = False) -> Hits:
+    """The newest version with an epoch <= `epoch` of each of `keys` (no nulls, any order, repeats allowed).
+
+    `sparse`: most of the keys are in none of the runs.
+    """
     hits = Hits([], [])
     if len(keys) < _AS_SINGLE_GETS:
         names = _names(keys)
-        left = _find_cached(sstables, runs, names, epoch, hits)
+        left = _find_cached(sstables, runs, names, epoch, hits, sparse=sparse)
         if not left:
             return hits
         wanted = _WantedKeys.sorted(left, names)
     else:
         wanted = _WantedKeys.of(keys)
-    last = len(runs) - 1
+    last = len(runs) if sparse else len(runs) - 1
     for position, run in enumerate(runs):
         if run.min_epoch > epoch:
             continue
@@ -162,13 +165,15 @@ def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: i
     return hits
 
 
-def _find_cached(sstables: Sstables, runs: Sequence[RunIndex], names: list[bytes], epoch: int, hits: Hits) -> list[int]:
+def _find_cached(
+    sstables: Sstables, runs: Sequence[RunIndex], names: list[bytes], epoch: int, hits: Hits, *, sparse: bool
+) -> list[int]:
     """Look for keys one by one; the places of those for which that would take a request."""
     cached = CachedOnly(sstables)
     left = []
     for place, name in enumerate(names):
         try:
-            found = find(cached, runs, name, epoch)
+            found = find(cached, runs, name, epoch, sparse=sparse)
         except NotCached:
             left.append(place)
         else:

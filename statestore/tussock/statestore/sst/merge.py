@@ -33,7 +33,7 @@ __all__ = [
 _KEPT_SHARE = 8
 """What is left in hand of a batch is copied once it is less than one part in this many, so that the batch can go."""
 
-_NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
+_NOTHING = Rows(pa.nulls(0, pa.binary()), 0, None, ())
 
 
 class MergeSource:

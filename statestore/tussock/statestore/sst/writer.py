@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
@@ -20,7 +21,10 @@ from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
 from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
 
-__all__ = ["BITS_PER_KEY", "EncodedSst", "SstWriter", "value_schema"]
+__all__ = ["BITS_PER_KEY", "UNTIL", "EncodedSst", "SstWriter", "history_schema", "value_schema"]
+
+UNTIL = pa.field("until", pa.uint64(), nullable=False, metadata={"tussock": "history"})
+"""The first column of an SST of history: no reader at this epoch or a later one sees the row."""
 
 BITS_PER_KEY = 10
 """Bloom filter bits per row: about 1 % false positives."""
@@ -31,6 +35,11 @@ def value_schema(spec: TableSpec) -> pa.Schema:
     """The columns that the table's SSTs store besides the key, with the types in which they are stored."""
     fields = [field for field in spec.arrow_schema() if field.name not in (spec.primary_key or ("key",))]
     return pa.schema([pa.field(field.name, storage_type(field.type, field.name)) for field in fields])
+
+
+def history_schema(spec: TableSpec) -> pa.Schema:
+    """The columns that the table's SSTs of history store besides the key."""
+    return pa.schema([UNTIL, *value_schema(spec)])
 
 
 class EncodedSst:
@@ -69,6 +78,7 @@ class _Accumulator:
         self.first_keys: list[bytes] = []
         self.hashes: list[npt.NDArray[np.uint64]] = []
         self.largest = b""
+        self.until = 0
 
 
 def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
@@ -93,7 +103,8 @@ class SstWriter:
 
     `sst_bytes` bounds an SST before compression; a user key's versions never part over two SSTs. With
     `epoch_inherited` the rows are of one epoch which the version will give (a commit); otherwise every block says
-    its epochs. SSTs with up to `one_object_bytes` of data are one object; with 0 none is.
+    its epochs. With `history` the first column of the rows is `UNTIL`. SSTs with up to `one_object_bytes` of data are
+    one object; with 0 none is.
     """
 
     def __init__(
@@ -103,6 +114,7 @@ class SstWriter:
         sst_bytes: int,
         epoch_inherited: bool,
         one_object_bytes: int = DEFAULT_LIMITS.one_object_bytes,
+        history: bool = False,
     ) -> None:
         self._codec = CODECS[spec.compression]
         self._block_bytes = spec.block_bytes
@@ -110,22 +122,33 @@ class SstWriter:
         self._inherited = epoch_inherited
         self._one_object_bytes = one_object_bytes
         self._vnodes = spec.vnodes
-        self._schema = value_schema(spec)
+        self._history = history
+        self._schema = history_schema(spec) if history else value_schema(spec)
         self._open = _Accumulator()
 
     def write(self, batches: Iterable[Rows]) -> Iterator[EncodedSst]:
         """The SSTs of one sorted run; consume it to the end."""
         for rows in batches:
-            hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
-            for end in self._cuts(rows, again):
-                border = self._vnode_border(rows, start, end)
-                for stop in (border, end) if start < border < end else (end,):
-                    block = rows.slice(start, stop)
-                    if start == border or self._is_full(block.key(0)):
-                        yield self._finish()
-                    self._add(block)
-                    self._open.hashes.append(hashes[start:stop][~again[start:stop]])
-                    start = stop
+            yield from self.add(rows)
+        yield from self.end()
+
+    def add(self, rows: Rows) -> Iterator[EncodedSst]:
+        """Take the next batch of the run; the SSTs that are full, to be consumed to the end."""
+        if not len(rows):
+            return
+        hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
+        for end in self._cuts(rows, again):
+            border = self._vnode_border(rows, start, end)
+            for stop in (border, end) if start < border < end else (end,):
+                block = rows.slice(start, stop)
+                if start == border or self._is_full(block.key(0)):
+                    yield self._finish()
+                self._add(block)
+                self._open.hashes.append(hashes[start:stop][~again[start:stop]])
+                start = stop
+
+    def end(self) -> Iterator[EncodedSst]:
+        """The run has ended: its last SST, if there is one."""
         if self._open.rows:
             yield self._finish()
 
@@ -177,6 +200,8 @@ class SstWriter:
                 low, high = int(block.epochs.min()), int(block.epochs.max())
             if low == high:
                 block = block.with_epochs(low)
+        if self._history:
+            sst.until = max(sst.until, pc.max(block.columns[0]).as_py())
         data, raw_length, crc = encode_block(block, self._codec)
         sst.parts.append(data)
         sst.offset.append(sst.size)
@@ -242,6 +267,7 @@ class SstWriter:
                 min_epoch=low,
                 max_epoch=high,
                 meta_in_data=in_data,
+                until=sst.until,
             )
             return info, encoded
 

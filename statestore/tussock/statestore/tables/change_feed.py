@@ -6,11 +6,12 @@ step, at the epoch where the range begins. All of a walk is of one version, or o
 epoch.
 
 The feed is exact while the epoch where it begins is kept: compaction keeps every version above the low watermark, and
-the newest one at or below it, which is the image before the first change. So a pin at that epoch keeps the feed, too.
+the newest one at or below it, which is the image before the first change, in the live tree or in history. So a pin at
+that epoch keeps the feed, too.
 (The four operations and their names are those of the change data feeds of Delta Lake and Spark.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +22,15 @@ from tussock.statestore.errors import ObjectNotFound, SchemaMismatch
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, repeats
+from tussock.statestore.sst.history import changed_rows, find_many_at, in_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
-from tussock.statestore.sst.lookup_many import find_many
 from tussock.statestore.sst.merge import whole_keys
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.sorted_runs import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 
-OPERATIONS = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+OPERATIONS = ("insert", "update_preimage", "update_postimage", "delete")
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
 
 
@@ -126,6 +127,16 @@ class ChangeFeed:
         merged, _ = self._merge(view, from_epoch, until, only._replace(columns=(), types=()))
         epochs = np.unique(np.concatenate([rows.epoch_array() for rows in merged]))
         epochs = epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]
+        if not len(epochs):
+            return
+        if len(epochs) == 1:
+            # The other versions are in the same blocks, so a smaller range would have them, too.
+            merged, _ = self._merge(view, from_epoch, until, only)
+            changed = next(in_range(merged, from_epoch, until))
+            changes = self._changes(view, changed.slice(0, 1), from_epoch, until, want, at_hand=False)
+            if changes is not None:
+                yield changes
+            return
         ends = epochs[max(len(some) // 2, 1) - 1 :: max(len(some) // 2, 1)].tolist()
         low = from_epoch
         for high in [*ends, until]:
@@ -133,11 +144,11 @@ class ChangeFeed:
                 yield from self._walk(view, low, high, only)
                 low = high
 
-    def _merge(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
-        """All versions in blocks that may have some of the range.
+    def _merge(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> tuple[Iterable[Rows], bool]:
+        """All versions that are in the range, and others of the same blocks.
 
         And whether the version after a change, in this order, is the one that it replaced. It is not where a run
-        between the two has versions that are so old that they were not read.
+        between the two has versions that are so old that they were not read, nor where history may have it.
         """
         wanted = ReadRange(
             want.start,
@@ -146,7 +157,10 @@ class ChangeFeed:
             types=want.types,
             after_epoch=from_epoch,
             until_epoch=until,
-        ).shared_by(len(view.runs))
+        )
+        if any(run.until > from_epoch for run in view.history):
+            return changed_rows(self._sstables, view.runs, view.history, wanted), False
+        wanted = wanted.shared_by(len(view.runs))
         runs = [ConcatIterator(self._sstables, run.ssts, wanted) for run in view.runs]
         read = [at for at, run in enumerate(runs) if run.ssts]
         at_hand = all(run.min_epoch > from_epoch for run in view.runs[: max(read, default=0)])
@@ -175,7 +189,8 @@ class ChangeFeed:
         columns = list(known.columns)
         first = np.flatnonzero(fresh & ~has_before)
         if len(first) and from_epoch:
-            hits = find_many(self._sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
+            asked = known.keys.take(pa.array(first))
+            hits = find_many_at(self._sstables, view.runs, view.history, asked, from_epoch)
             image_columns = len(want.columns) if want.before_images else 0
             existed[first], values = take_hits(
                 hits, len(first), want.columns[:image_columns], want.types[:image_columns], self._views.name
@@ -206,7 +221,7 @@ class ChangeFeed:
     def _epochs(self, view: ReadView, from_epoch: int, until: int) -> npt.NDArray[np.uint64]:
         found = [np.zeros(0, np.uint64)]
         want = ReadRange(columns=(), after_epoch=from_epoch, fill=False)
-        for sst in (sst for run in view.runs for sst in run.ssts):
+        for sst in (sst for run in (*view.runs, *view.history) for sst in run.ssts):
             if sst.max_epoch <= from_epoch or sst.min_epoch > until:
                 continue
             if sst.min_epoch == sst.max_epoch:

@@ -53,4 +53,6 @@ def _batch(
         by_name.update(zip(spec.primary_key, encoder.decode(part.keys, check_text=False), strict=True))
     fields = list(target)[: -len(_ADDED)]
     arrays = [as_type(by_name[field.name], field.type) for field in fields]
-    return pa.record_batch([*arrays, OPERATIONS.take(pa.array(part.operations)), pa.array(part.epochs)], schema=target)
+    return pa.record_batch(
+        [*arrays, pa.array(OPERATIONS).take(pa.array(part.operations)), pa.array(part.epochs)], schema=target
+    )

@@ -3,7 +3,7 @@
 Only SSTs that hold something newer than the snapshot are looked at. Keys go through their block index and bloom
 filters, as lookups do; ranges skip the blocks without news. So the cost follows the SSTs that came since, and not the
 table. Nothing newer than the snapshot can be missing from them: what compaction drops, a newer version of the same key
-has replaced, and deletes stay while a reader at the snapshot is served.
+has replaced, and deletes stay, in history at least, while a reader at the snapshot is served.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,8 @@ def overlap(
     SSTs whose keys are among the `recent` ones are not read.
     """
     runs: list[list[SstInfo]] = []
-    for run in state.levels.runs():
+    # A delete that has vanished from the live tree is in history.
+    for run in (*state.levels.runs(), *(one.ssts for one in state.levels.history)):
         news = []
         for sst in run:
             if sst.max_epoch <= since:

@@ -5,7 +5,8 @@ beside it, as one epoch, what is written goes into a fresh one on top. Reads see
 store, in this order. So a program commits once for thousands of its steps, and reads its newest state in memory.
 `Styx` calls this a delta map (SIGMOD 2025, section 7.1).
 
-The tables of a delta belong to it while it lives: a commit of somebody else to one of them is a `Conflict`.
+The tables that a delta has opened belong to it while it lives, since what it writes to one may rest on what it has read
+in another: a commit of somebody else to one of them is a `Conflict`.
 """
 
 import struct
@@ -21,7 +22,7 @@ from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableSpec
-from tussock.statestore.errors import InvalidOption, StoreClosed, TableNotFound
+from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
@@ -155,13 +156,42 @@ class Delta:
         self._writes = self._parts.writes.beside()
         return self._frozen
 
+    @property
+    def opened(self) -> dict[int, str]:
+        """By id the tables that were opened, but for shared ones."""
+        return {table: self._accesses[table].name for table in self._since}
+
+    @property
+    def written(self) -> dict[int, str]:
+        """Of these, those that the next part has rows of."""
+        for access in self._accesses.values():
+            access.flush()
+        written = self._writes.buffer.tables_of(UNCOMMITTED_EPOCH)
+        return {table: self._accesses[table].name for table in written if table in self._since}
+
+    def check_tables(self) -> None:
+        """Raise `Conflict` if somebody else has committed to its tables, as far as is known here; not beside a commit.
+
+        What is known here is at most about a quarter of a second old.
+        """
+        version = self._parts.backend.recent()
+        for table, since in self._since.items():
+            state, name = version.tables.get(table), self._accesses[table].name
+            if state is None:
+                raise Conflict(f"table {name!r} was dropped after epoch {since}, which this delta has read")
+            if state.last_epoch > since:
+                raise Conflict(
+                    f"table {name!r} was read at epoch {since}, and epoch {state.last_epoch} has been committed to it "
+                    "since"
+                )
+
     def close(self) -> None:
         """Give up what was not committed; a second call is no error."""
         self._is_over = True
         self._writes.end_beside()
 
-    def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest, tables: list[int]) -> int:
-        expect = {table: since for table, since in self._since.items() if table in tables}
+    def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest) -> int:
+        expect = dict(self._since)
         try:
             epoch = self._commit(commit, replace(request, expect=expect))
         except TableNotFound as error:
@@ -173,7 +203,8 @@ class Delta:
                 "else it has written since its last commit is not, either",
                 gone[0],
             ) from error
-        self._since.update(dict.fromkeys(expect, epoch))
+        # Nobody else had committed to them when this epoch was; a repeated commit has the epoch of the first one.
+        self._since.update({table: max(since, epoch) for table, since in expect.items()})
         return epoch
 
     def _join(self, access: BufferedAccess) -> None:
@@ -205,13 +236,12 @@ class Frozen:
         parts: StoreParts,
         writes: Writes,
         request: CommitRequest,
-        commit: Callable[[Callable[[CommitRequest], int], CommitRequest, list[int]], int],
+        commit: Callable[[Callable[[CommitRequest], int], CommitRequest], int],
     ) -> None:
         self._parts = parts
         self._writes = writes
         self._request = request
         self._commit = commit
-        self._tables = writes.buffer.tables_of(UNCOMMITTED_EPOCH)
         self._sealed = writes.buffer.seal(UNCOMMITTED_EPOCH)
         self.is_committed = False
 
@@ -235,7 +265,6 @@ class Frozen:
                 self._parts, self._writes, self._sealed, request, self._parts.backend.payload_bytes_max
             ),
             self._request,
-            self._tables,
         )
         self.is_committed = True
         self._writes.buffer.drop(UNCOMMITTED_EPOCH)
@@ -262,4 +291,4 @@ class _DeltaViews(TableViews):
         """The own rows first: a commit adds them to the version before they go from here."""
         own = self._runs(self._spec.id)
         view = self._store_views.committed(self._spec.id, self._spec.name)
-        return ReadView(view.version, view.state, view.runs, own)
+        return view._replace(own=own)

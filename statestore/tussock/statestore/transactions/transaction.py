@@ -388,4 +388,4 @@ class _TransactionViews(TableViews):
         view = self._store_views.committed(self._spec.id, self._spec.name, gone=True)
         if not self._snapshot.is_pinned and self._snapshot.epoch:
             check_unpinned(view.version, self._snapshot.epoch)
-        return ReadView(view.version, view.state, view.runs, self._buffer.runs(self._spec.id), epoch)
+        return view._replace(own=self._buffer.runs(self._spec.id), epoch=epoch)

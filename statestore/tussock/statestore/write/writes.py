@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
-from tussock.statestore.base.lifetime import Lifetime
+from tussock.statestore.base.process.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend
 from tussock.statestore.contract.records import Run, TableSpec, UploadedRun

@@ -1,12 +1,15 @@
 """Which connections the HTTP port takes, for how long they may ask nothing, and what the log says of bad requests.
 
 Nobody needs a token to connect, so connections are counted for each host: one that holds many leaves room for the
-kubelet's probes. A connection that has asked nothing for a while, or never ends its question, is closed.
+kubelet's probes. A connection that has asked nothing for a while, or never ends its question, is closed. Where
+there is no place left, the one that has been silent for longest makes room for a new one, of the same host or of the
+host that has most: so a probe is answered beside any number of silent connections.
 """
 
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -34,8 +37,8 @@ class HttpConnections:
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS_MAX, logger=logger)
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._hosts: dict[asyncio.BaseProtocol, str] = {}
-        self._asked: dict[asyncio.BaseProtocol, float] = {}
+        self._hosts: dict[web.RequestHandler, str] = {}
+        self._asked: dict[web.RequestHandler, float] = {}
         self._busy: set[asyncio.BaseProtocol] = set()
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
@@ -57,16 +60,33 @@ class HttpConnections:
         await self._runner.cleanup()
 
     def admit(self, transport: asyncio.Transport) -> asyncio.BaseProtocol | None:
-        """What serves a new connection; `None` if its host, or all together, have as many as they may."""
+        """What serves a new connection; `None` if its host, or all together, have as many as they may, all at work."""
         self._forget()
+        if self._runner.server is None:
+            return None
         host = (transport.get_extra_info("peername") or ("",))[0]
-        held = sum(other == host for other in self._hosts.values())
-        if held >= HOST_CONNECTIONS_MAX or len(self._hosts) >= CONNECTIONS_MAX or self._runner.server is None:
+        held = Counter(self._hosts.values())
+        if held[host] >= HOST_CONNECTIONS_MAX:
+            if not self._make_place(host):
+                return None
+        elif len(self._hosts) >= CONNECTIONS_MAX and not self._make_place(held.most_common(1)[0][0]):
             return None
         handler = self._runner.server()
         self._hosts[handler] = host
         self._asked[handler] = asyncio.get_running_loop().time()
         return handler
+
+    def _make_place(self, host: str) -> bool:
+        """Close the connection of the host that has asked nothing for longest; `False` if all of them are at work."""
+        idle = [handler for handler, other in self._hosts.items() if other == host and handler not in self._busy]
+        if not idle:
+            return False
+        oldest = min(idle, key=self._asked.__getitem__)
+        del self._hosts[oldest], self._asked[oldest]
+        # Not a close, which over TLS waits for the other side: many of those could be open at once.
+        if oldest.transport is not None:
+            oldest.transport.abort()
+        return True
 
     @web.middleware
     async def _watch_request(

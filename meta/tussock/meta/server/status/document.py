@@ -123,6 +123,11 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """With this many runs writers wait."""
     stall: str
     """Why writers wait; empty if they do not."""
+    history_runs: int = 0
+    """Runs of rows that only readers of older epochs need; not among the levels, nor in the sums above."""
+    history_ssts: int = 0
+    history_rows: int = 0
+    history_bytes: int = 0
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

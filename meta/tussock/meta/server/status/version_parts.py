@@ -113,6 +113,7 @@ def _table_status(state: TableState, config: PickerConfig, stall: str, sums: Lev
         for number, run in enumerate(tree.levels, start=1)
         if run
     ]
+    past = tree.history_ssts()
     return TableStatus(
         id=spec.id,
         name=spec.name,
@@ -128,6 +129,10 @@ def _table_status(state: TableState, config: PickerConfig, stall: str, sums: Lev
         l0_runs=len(tree.l0),
         l0_stall_runs=config.l0_stall_runs,
         stall=stall,
+        history_runs=len(tree.history),
+        history_ssts=len(past),
+        history_rows=sum(sst.rows for sst in past),
+        history_bytes=total_bytes(past),
     )
 
 

@@ -81,7 +81,7 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
                         f"{[sst.id for sst in run.ssts]}; nothing was committed"
                     )
                 for sst in run.ssts:
-                    if (sst.epoch, sst.min_epoch, sst.max_epoch) != (self.epoch,) * 3 or sst.id in named:
+                    if (sst.epoch, sst.min_epoch, sst.max_epoch) != (self.epoch,) * 3 or sst.until or sst.id in named:
                         raise InvalidBatch(
                             f"SST {sst.id} is named twice or not of epoch {self.epoch}; nothing was committed"
                         )
@@ -110,7 +110,7 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
         tables = dict(version.tables)
         for table_id, runs in self.tables.items():
             state = tables[table_id]
-            levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
+            levels = replace(state.levels, l0=runs + state.levels.l0)
             tables[table_id] = replace(state, levels=levels, last_epoch=self.epoch)
         ledger, writers = version.ledger, version.writers
         if self.writer is not None and self.batch_id is not None:
@@ -338,7 +338,7 @@ def _all_ssts(delta: CommitEpoch) -> Iterator[SstInfo]:
 def _find(levels: TableLevels, sst: SstInfo) -> SstInfo | None:
     """The SST of that id as the tree has it; found by its smallest key, so that a commit does not scan all SSTs."""
     key = sst.smallest
-    for run in levels.runs():
+    for run in (*levels.runs(), *(one.ssts for one in levels.history)):
         # Compared first: most SSTs that are looked for are new.
         if run[0].smallest <= key <= run[-1].smallest:
             found = find_in_run(run, sst)

@@ -24,6 +24,7 @@ from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     Configure,
+    ExpireHistory,
     ForgetDropped,
     ForgetWriters,
 )
@@ -56,10 +57,20 @@ Delta: TypeAlias = (
     | AlterTable
     | RepairClock
     | ForgetWriters
+    | ExpireHistory
 )
 
 
-TIMED = (CommitEpoch, DropTable, ClaimCompaction, ReportCompaction, ReleaseCompaction, BeginBackup, RepairClock)
+TIMED = (
+    CommitEpoch,
+    DropTable,
+    ClaimCompaction,
+    ReportCompaction,
+    ReleaseCompaction,
+    BeginBackup,
+    RepairClock,
+    ExpireHistory,
+)
 """Deltas in which times of their writer's clock ride that others go by."""
 
 

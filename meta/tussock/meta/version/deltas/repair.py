@@ -78,7 +78,9 @@ class RepairClock(msgspec.Struct, frozen=True, kw_only=True, tag="repair_clock",
         for sst_id, sst in self.rewritten.items():
             was = replaced[sst_id]
             low, high = known.get(was.min_epoch, was.min_epoch), known.get(was.max_epoch, was.max_epoch)
-            if _rows_of(sst) != _rows_of(was) or (sst.epoch, sst.min_epoch, sst.max_epoch) != (0, low, high):
+            until = known.get(was.until, was.until)
+            numbers = (sst.epoch, sst.min_epoch, sst.max_epoch, sst.until)
+            if _rows_of(sst) != _rows_of(was) or numbers != (0, low, high, until):
                 raise InvalidBatch(f"repair of the clock: SST {sst.id} has not the rows of {sst_id}; nothing changed")
             if sst.id in taken or sst.source or sst.entry:
                 raise InvalidBatch(f"repair of the clock: SST {sst.id} is no new object; nothing changed")
@@ -91,9 +93,10 @@ class RepairClock(msgspec.Struct, frozen=True, kw_only=True, tag="repair_clock",
             return known.get(epoch, epoch)
 
         def sst_now(sst: SstInfo) -> SstInfo:
-            if sst.max_epoch <= self.limit:
+            if max(sst.max_epoch, sst.until) <= self.limit:
                 return sst
             stamped = replace(sst, epoch=now(sst.epoch), min_epoch=now(sst.min_epoch), max_epoch=now(sst.max_epoch))
+            # One of history is always written anew: each row says until when it is for.
             return self.rewritten.get(sst.id, stamped)
 
         gone, before = version.gone, {sst.id: sst for sst in version.ssts()}
@@ -166,6 +169,8 @@ def named_epochs(version: Version) -> Iterator[int]:
         yield from (state.last_epoch, state.created_epoch)
         for sst in state.levels.ssts():
             yield from (sst.min_epoch, sst.max_epoch)
+            if sst.until:
+                yield sst.until
 
 
 def has_times_ahead(version: Version, limit_ms: int) -> bool:
@@ -179,12 +184,12 @@ def has_times_ahead(version: Version, limit_ms: int) -> bool:
 
 
 def to_rewrite(version: Version, limit: int) -> list[tuple[TableState, SstInfo]]:
-    """The SSTs whose rows carry epochs above the limit, with their tables."""
+    """The SSTs whose rows carry epochs above the limit, those of history also with `until`, with their tables."""
     return [
         (state, sst)
         for state in version.tables.values()
         for sst in state.levels.ssts()
-        if sst.epoch == 0 and sst.max_epoch > limit
+        if sst.epoch == 0 and max(sst.max_epoch, sst.until) > limit
     ]
 
 

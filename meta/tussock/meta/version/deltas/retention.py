@@ -6,11 +6,12 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.version.history import claimed_history, without_expired
 from tussock.meta.version.names import WriterNames
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ForgetDropped", "ForgetWriters"]
+__all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ExpireHistory", "ForgetDropped", "ForgetWriters"]
 
 T = TypeVar("T")
 
@@ -31,6 +32,32 @@ class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_s
     def apply(self, version: Version) -> Version:
         """The version with that safe epoch."""
         return replace(version, safe_epoch=self.epoch)
+
+
+class ExpireHistory(msgspec.Struct, frozen=True, kw_only=True, tag="expire_history", tag_field="type"):
+    """SSTs of history that no reader at `epoch` or a later one needs become dropped, but those that a task claims."""
+
+    epoch: int
+    at_ms: int
+
+    def validate(self, version: Version) -> None:
+        """Raise `InvalidOption` if a reader may still ask for an epoch below it."""
+        if self.epoch > version.safe_epoch:
+            raise InvalidOption(
+                f"history cannot expire up to epoch {self.epoch}, above the safe epoch {version.safe_epoch}"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version without those SSTs."""
+        claimed = claimed_history(version.tasks.values())
+        tables, expired = dict(version.tables), []
+        for table_id, state in version.tables.items():
+            levels, gone = without_expired(state.levels, self.epoch, claimed)
+            if gone:
+                tables[table_id] = replace(state, levels=levels)
+                expired += gone
+        after = replace(version, tables=tables, compacted_epoch=max(version.compacted_epoch, self.epoch))
+        return after.with_ssts_dropped(expired, self.at_ms)
 
 
 class AdvanceHorizon(msgspec.Struct, frozen=True, kw_only=True, tag="advance_horizon", tag_field="type"):

@@ -18,6 +18,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.version.deltas.commits import check_uploads
+from tussock.meta.version.history import (
+    claimed_history,
+    find_neighbours,
+    history_problem,
+    with_parted,
+    without_expired,
+    without_merged,
+)
 from tussock.meta.version.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.chunked import Chunked, lower_bound, upper_bound
@@ -79,6 +87,10 @@ class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_comp
                 f"from 0 to {LEVELS_MAX}, has {len(inputs)} inputs and target level {task.target_level}"
             )
         _check_free(version, task)
+        if task.kind == "history":
+            if task.target_level or find_neighbours(state.levels, task.inputs) is None:
+                raise _refusal(task, "a merge of history takes whole runs of it that follow each other")
+            return
         where = locate(state.levels, task.inputs)
         if where is None:
             raise _refusal(task, _why_not_there(state.levels, inputs))
@@ -96,14 +108,20 @@ class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_comp
 
 
 class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_compaction", tag_field="type"):
-    """A compaction is done: the outputs replace the inputs, the inputs become dropped."""
+    """A compaction is done: the outputs replace the inputs, the inputs become dropped.
+
+    So does what of the table's history no reader needs at the watermark or later.
+    """
 
     task_id: str
     owner: str
     outputs: tuple[SstInfo, ...]
+    """Of the live tree; none of a merge of history."""
     watermark: int
     """The watermark that the merge really used; at most the task's."""
     at_ms: int
+    history: tuple[SstInfo, ...] = ()
+    """What the merge took out of the live tree, or made of runs of history; a sorted run."""
 
     def validate(self, version: Version) -> None:
         """Raise `Fenced` if the task is not its owner's, `StaleUpload` or `InvalidBatch` if outputs do not fit."""
@@ -116,13 +134,14 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
             )
         old_ids = {sst.id for sst in task.ssts()}
         if task.kind == "trivial-move":
-            if {sst.id for sst in self.outputs} != old_ids:
+            if {sst.id for sst in self.outputs} != old_ids or self.history:
                 raise InvalidBatch(f"compaction task {task.id}: a trivial move must put out exactly its inputs")
             return
-        check_uploads(version, [sst.id for sst in self.outputs])
+        every = (*self.outputs, *self.history)
+        check_uploads(version, [sst.id for sst in every])
         low, high = hull(task.ssts())
         newest = max(sst.max_epoch for sst in task.ssts())
-        for sst in self.outputs:
+        for sst in every:
             if sst.source or sst.entry:
                 raise InvalidBatch(
                     f"compaction task {task.id}: output SST {sst.id} is said to lie in "
@@ -132,14 +151,27 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
                 raise InvalidBatch(
                     f"compaction task {task.id}: output SST {sst.id} holds keys or epochs that no input had"
                 )
-        if not is_sorted_run(self.outputs) or len({sst.id for sst in self.outputs}) != len(self.outputs):
+        if not is_sorted_run(self.outputs) or len({sst.id for sst in every}) != len(every):
             raise InvalidBatch(
                 f"compaction task {task.id}: outputs are not one sorted run: {[s.id for s in self.outputs]}"
             )
+        self._check_parted(task, newest)
         if self.watermark > task.watermark:
             raise InvalidBatch(
                 f"compaction task {task.id}: used watermark {self.watermark}, but was given {task.watermark}"
             )
+
+    def _check_parted(self, task: CompactionTask, newest: int) -> None:
+        """Raise `InvalidBatch` if what is said to be history is not, or the other way round."""
+        is_history = task.kind == "history"
+        if any(sst.until for sst in self.outputs) or (self.outputs and is_history):
+            # Also where an older release has merged history as if it were live.
+            raise InvalidBatch(f"compaction task {task.id}: puts history into the live tree; it would hide rows there")
+        if self.history and not (task.parted or is_history):
+            raise InvalidBatch(f"compaction task {task.id}: puts out history, which it was not asked for")
+        until_max = max(sst.until for sst in task.ssts()) if is_history else newest
+        if problem := history_problem(self.history, until_max):
+            raise InvalidBatch(f"compaction task {task.id}: {problem}")
 
     def apply(self, version: Version) -> Version:
         """The version with the outputs in place of the inputs."""
@@ -147,16 +179,24 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
         state = version.tables[task.table_id]
         new_ids = {sst.id for sst in self.outputs}
         gone = [sst for sst in task.ssts() if sst.id not in new_ids]
+        # Beside pins and retention the watermark is what a vacuum would let history expire by.
+        claimed = claimed_history(other for key, other in version.tasks.items() if key != task.id)
+        levels, expired = without_expired(self._levels(state.levels, task), self.watermark, claimed)
         after = replace(
             version,
-            tables={
-                **version.tables,
-                task.table_id: replace(state, levels=_replace_inputs(state.levels, task, self.outputs)),
-            },
+            tables={**version.tables, task.table_id: replace(state, levels=levels)},
             tasks={key: other for key, other in version.tasks.items() if key != task.id},
             compacted_epoch=max(version.compacted_epoch, self.watermark),
         )
-        return after.with_ssts_dropped(gone, self.at_ms)
+        return after.with_ssts_dropped([*gone, *expired], self.at_ms)
+
+    def _levels(self, levels: TableLevels, task: CompactionTask) -> TableLevels:
+        if task.kind != "history":
+            return with_parted(_replace_inputs(levels, task, self.outputs), self.history)
+        where = find_neighbours(levels, task.inputs)
+        if where is None:
+            raise _refusal(task, "its inputs are not where they were claimed")
+        return without_merged(levels, where, self.history)
 
 
 class ReleaseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="release_compaction", tag_field="type"):
@@ -304,7 +344,7 @@ def _replace_inputs(levels: TableLevels, task: CompactionTask, outputs: tuple[Ss
         below.append(_splice(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
     while below and not below[-1]:
         below.pop()
-    return TableLevels(l0=tuple(l0), levels=tuple(below))
+    return TableLevels(l0=tuple(l0), levels=tuple(below), history=levels.history)
 
 
 def _splice(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:

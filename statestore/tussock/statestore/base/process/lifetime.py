@@ -2,7 +2,7 @@
 
 import os
 
-from tussock.statestore.base.forks import close_in_child
+from tussock.statestore.base.process.forks import close_in_child
 from tussock.statestore.errors import StoreClosed
 
 __all__ = ["Lifetime"]

@@ -1,8 +1,8 @@
-"""Write the golden files of log format version 5: `python tests/golden/write_log_v5.py FOLDER`.
+"""Write the golden files of log format version 6: `python tests/golden/write_log_v6.py FOLDER`.
 
-Run when the format is frozen, by the release that brings it; from then on the files in `log/v5` are what stores out
+Run when the format is frozen, by the release that brings it; from then on the files in `log/v6` are what stores out
 there hold, and readers must go on reading them. `tests/meta/log/test_log_format.py` fails if this script no longer
-writes them byte for byte. The files in `log/v1` to `log/v4` were written by the versions before; nothing writes
+writes them byte for byte. The files in `log/v1` to `log/v5` were written by the versions before; nothing writes
 such any more.
 """
 
@@ -32,6 +32,7 @@ from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     Configure,
+    ExpireHistory,
     ForgetDropped,
     ForgetWriters,
 )
@@ -161,7 +162,59 @@ def history() -> list[tuple[Delta, ...]]:
                 rewritten={sst(3, 0, b"", b"m").id: sst(9, 0, b"", b"m")},
             ),
         ),
+        *parting(),
     ]
+
+
+def parting() -> list[tuple[Delta, ...]]:
+    """Two merges that part what they supersede, one of what they parted, and the end of that."""
+    commits = [sst(8, 7, b"e", b"f"), sst(10, 9, b"e", b"f"), sst(11, 10, b"e", b"f")]
+    live = [replace(sst(12, 0, b"e", b"f"), min_epoch=9, max_epoch=9)]
+    live += [replace(sst(13, 0, b"e", b"f"), min_epoch=10, max_epoch=10)]
+    parted = [replace(sst(14, 0, b"e", b"f"), min_epoch=7, max_epoch=7, until=9)]
+    parted += [replace(sst(15, 0, b"e", b"f"), min_epoch=9, max_epoch=9, until=10)]
+    merged = replace(sst(16, 0, b"e", b"f"), min_epoch=7, max_epoch=9, until=10)
+    tasks = [parting_task(2, (commits[1],), (commits[0],)), parting_task(3, (commits[2],), (live[0],))]
+    of_history = replace(parting_task(4, (parted[1],), (parted[0],)), kind="history", watermark=2)
+    reports = [
+        ReportCompaction(
+            task_id=task.id, owner=OWNER, outputs=(output,), history=(history,), watermark=0, at_ms=AT_MS + 13
+        )
+        for task, output, history in zip(tasks, live, parted, strict=True)
+    ]
+    last = ReportCompaction(
+        task_id=of_history.id, owner=OWNER, outputs=(), history=(merged,), watermark=2, at_ms=AT_MS + 14
+    )
+    return [
+        (commit(commits[1]), ClaimCompaction(task=tasks[0])),
+        (reports[0],),
+        (commit(commits[2]), ClaimCompaction(task=tasks[1]), reports[1]),
+        (ClaimCompaction(task=of_history),),
+        (last,),
+        (commit(sst(17, 11, b"a", b"b")), AdvanceSafeEpoch(epoch=10), ExpireHistory(epoch=10, at_ms=AT_MS + 15)),
+    ]
+
+
+def commit(one: SstInfo) -> CommitEpoch:
+    """A commit of one SST to the first table."""
+    return CommitEpoch(epoch=one.epoch, at_ms=AT_MS + 12 + one.epoch, tables={1: (Run(ssts=(one,)),)})
+
+
+def parting_task(number: int, *inputs: tuple[SstInfo, ...]) -> CompactionTask:
+    """A task of that number that parts rows."""
+    return CompactionTask(
+        id=f"{number:032x}",
+        table_id=1,
+        kind="intra-l0",
+        inputs=inputs,
+        target_level=0,
+        bottom=False,
+        watermark=0,
+        owner=OWNER,
+        claimed_ms=AT_MS,
+        expires_ms=AT_MS + 20_000,
+        parted=True,
+    )
 
 
 def schema(columns: dict[str, str]) -> bytes:

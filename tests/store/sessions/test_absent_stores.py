@@ -1,0 +1,50 @@
+"""A store that is to be there already: a mistyped URL is told, and leaves nothing behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.buckets.minio import MinioServer
+from tussock.statestore import InvalidOption, StoreNotFound, connect
+
+
+def test_a_folder_without_a_store_is_left_as_it_is(tmp_path: Path) -> None:
+    """Be it there or not; with a store it is opened."""
+    absent, empty = tmp_path / "absent" / "below", tmp_path / "empty"
+    empty.mkdir()
+    (empty / "note.txt").write_text("not ours")
+    with pytest.raises(StoreNotFound, match=r"no store here: file://.*absent/below is not a folder"):
+        connect(absent.as_uri(), create=False)
+    with pytest.raises(StoreNotFound, match=r"no store here: file://.*empty holds neither a log nor SSTs"):
+        connect(empty.as_uri(), create=False)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "note.txt"]
+    with connect((tmp_path / "there").as_uri()) as store:
+        store.create_table("kv")
+    with connect((tmp_path / "there").as_uri(), create=False) as store:
+        assert store.tables() == ["kv"]
+
+
+def test_a_named_memory_store_is_there_once_it_was_opened() -> None:
+    with pytest.raises(StoreNotFound, match="memory://absent-store holds neither"):
+        connect("memory://absent-store", create=False)
+    with connect("memory://absent-store") as store:
+        store.create_table("kv")
+        with connect("memory://absent-store", create=False) as again:
+            assert again.tables() == ["kv"]
+
+
+@pytest.mark.minio
+def test_a_prefix_of_a_bucket_without_a_store_is_told(minio: MinioServer) -> None:
+    url = minio.fresh_url()
+    with pytest.raises(StoreNotFound, match="holds neither a log nor SSTs"):
+        connect(url, create=False)
+    with connect(url) as store:
+        store.create_table("kv")
+    connect(url, create=False).close()
+
+
+@pytest.mark.parametrize("create", [None, 0, 1, "yes"])
+def test_what_is_no_flag_is_refused(create: Any) -> None:
+    with pytest.raises(InvalidOption, match="create"):
+        connect("memory://", create=create)
