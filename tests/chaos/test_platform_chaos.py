@@ -6,85 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from support.buckets.minio import MinioServer, free_port
+from support.buckets.minio import MinioServer
 from support.chaos.child import FENCED, TABLE
-from support.chaos.processes import COMMAND, Actor, Stage, problems_in_bucket
+from support.chaos.platform import KilledPlatform
+from support.chaos.processes import Actor, Stage, problems_in_bucket
 from support.chaos.verdict import is_telling, judge, longest_pause
-from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.statestore import StateStore, connect
-from tussock.statestore.buckets import open_bucket
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SECONDS = 12.0
 REST = (0.3, 1.2)
-ELECTION_SECONDS_MAX = 120
 
 
 class PlatformStage:
-    """Two replicas of the meta service, a compactor, two writers and a reader, on one bucket."""
+    """A platform, two writers and a reader, on one bucket."""
 
     def __init__(self, stage: Stage, minio: MinioServer) -> None:
         self.stage = stage
         self.minio = minio
-        self.store_url = minio.fresh_url()
-        self._bucket = open_bucket(self.store_url)
-        self.replicas = {port: self._replica(port) for port in (free_port(), free_port())}
-        addresses = ",".join(f"127.0.0.1:{port}" for port in self.replicas)
-        self.url = f"tussock://{addresses}"
+        self.service = KilledPlatform(stage, minio.fresh_url())
         with self.connect() as store:
             store.create_table(TABLE)
-        self.compactor = stage.add(
-            "compactor", *COMMAND, "compactor", "--meta", addresses, begun='"event": "compacting"'
-        )
-        self.writers = [stage.client("write", self.url, f"writer-{number}") for number in range(2)]
-        self.reader = stage.client("read", self.url, "reader-0")
+        self.writers = [stage.client("write", self.service.url, f"writer-{number}") for number in range(2)]
+        self.reader = stage.client("read", self.service.url, "reader-0")
         for actor in (*self.writers, self.reader):
             actor.wait_until_begun()
 
-    def _replica(self, port: int) -> Actor:
-        settings = {
-            "store": self.store_url,
-            "listen": f"127.0.0.1:{port}",
-            "http-listen": "",
-            "session.lease-seconds": "6",
-            "vacuum.interval-seconds": "4",
-            "compaction.l0-merge-min": "4",
-        }
-        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        return self.stage.add(f"meta-{port}", *COMMAND, "meta", "serve", *flags, begun='"event": "serving"')
-
     def connect(self) -> StateStore:
-        return connect(self.url, retention=3600, gc_grace=8, deadline=30.0)
-
-    @property
-    def leader(self) -> Actor:
-        """The process that holds the newest lease in the bucket; waits while no lease is valid."""
-        deadline = time.monotonic() + ELECTION_SECONDS_MAX
-        while True:
-            # Beside the leases there are the marks of standbys.
-            terms = {sequence_of(info.path): info.path for info in self._bucket.list("leader/")}
-            term = max(term for term in terms if term is not None)
-            newest = terms[term]
-            lease = decode_lease(newest, term, self._bucket.get(newest))
-            actor = self.replicas[int(lease.address.rpartition(":")[2])]
-            if f":{actor.pid}:" in lease.holder and not lease.resigned:
-                return actor
-            assert time.monotonic() < deadline, f"no new leader after {ELECTION_SECONDS_MAX} s: {lease}"
-            time.sleep(0.05)
-
-    @property
-    def follower(self) -> Actor:
-        """The replica that does not lead."""
-        leader = self.leader
-        return next(replica for replica in self.replicas.values() if replica is not leader)
-
-    def kill(self, actor: Actor, role: str = "") -> None:
-        """Send `kill -9`, and start another process in its place after a while."""
-        self.stage.say(f"kill -9 {f'{role} {actor.name}'.strip()}")
-        actor.kill()
-        time.sleep(self.stage.chance.uniform(0.1, 2.0))
-        actor.start()
+        return connect(self.service.url, retention=3600, gc_grace=8, deadline=30.0)
 
     def terminate(self, actor: Actor, role: str = "") -> None:
         """Send SIGTERM, and start another process in its place."""
@@ -107,20 +57,21 @@ class PlatformStage:
 
     def actions(self, role: str) -> list[Callable[[], None]]:
         """What is done to a role. A leader that stands still for longer than its lease is replaced meanwhile."""
+        service = self.service
         return {
             "leader": [
-                lambda: self.kill(self.leader, "leader"),
-                lambda: self.stage.pause(self.leader, 0.5, 6.0, "leader"),
-                lambda: self.terminate(self.leader, "leader"),
+                lambda: service.kill(service.leader, "leader"),
+                lambda: self.stage.pause(service.leader, 0.5, 6.0, "leader"),
+                lambda: self.terminate(service.leader, "leader"),
             ],
             "follower": [
-                lambda: self.kill(self.follower, "follower"),
-                lambda: self.stage.pause(self.follower, 0.5, 4.0, "follower"),
+                lambda: service.kill(service.follower, "follower"),
+                lambda: self.stage.pause(service.follower, 0.5, 4.0, "follower"),
             ],
             "compactor": [
-                lambda: self.kill(self.compactor),
-                lambda: self.stage.pause(self.compactor, 0.5, 4.0),
-                lambda: self.terminate(self.compactor),
+                lambda: service.kill(service.compactor),
+                lambda: self.stage.pause(service.compactor, 0.5, 4.0),
+                lambda: self.terminate(service.compactor),
             ],
             "writer": [
                 lambda: self.stage.kill_client(self.writer()),
@@ -180,7 +131,5 @@ def run(
         assert verdict.snapshots > 10
         assert state is not None
         assert all(sst.epoch == 0 for sst in state.levels.ssts()), "all rows have gone through a compaction"
-        assert platform.compactor.stop() == 0
-        for replica in platform.replicas.values():
-            assert replica.stop() == 0
-        assert problems_in_bucket(platform.store_url) == []
+        platform.service.stop()
+        assert problems_in_bucket(platform.service.store_url) == []

@@ -11,9 +11,11 @@ import yaml
 from cluster.binaries import KUBERNETES_VERSION
 from support.kubernetes.helm import Helm
 from support.operator.resources import store_with
+from support.operator.services.service_cases import SERVICE_CASES, children_of
 from support.operator.store_cases import pod_templates
 from tussock.operator.manifests.meta import web_port
-from tussock.operator.manifests.transport_security import server_name, tls_secret
+from tussock.operator.manifests.service.names import service_server_name
+from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
 from tussock.operator.settings import PREFIX, OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +59,7 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
         ({"log": {"level": "loud"}}, "level"),
         ({"metrics": {"interval": "often"}}, "interval"),
         ({"metrics": {"tlsStores": [{"name": "shop"}]}}, "namespace"),
+        ({"metrics": {"tlsServices": [{"namespace": "data", "name": "bank"}]}}, "store"),
         ({"image": {"registry": "https://x/"}}, "registry"),
     ],
 )
@@ -134,6 +137,30 @@ def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(render: Rendere
     }
     [endpoint] = objects["PodMonitor", "own-meta"]["spec"]["podMetricsEndpoints"]
     assert endpoint["tlsConfig"]["keySecret"]["name"] == "mine"
+
+
+@pytest.mark.parametrize("case", ["suspended", "procedures", "identity"])
+def test_each_node_of_a_service_has_a_monitor_and_no_worker_has(render: Rendered, case: str) -> None:
+    """By port `http` without TLS; with it a named service has its monitor, which knows the name in the certificate."""
+    store, compute = SERVICE_CASES[case]
+    with_tls = has_tls(store)
+    named = {"namespace": "data", "name": compute.name, "store": store.name}
+    if store.spec.tls.mode == "secret":
+        named["secretName"] = "for-prometheus"
+    objects = render(metrics={"podMonitors": True, "tlsServices": [named]})
+    monitor = objects["PodMonitor", "bank-service" if with_tls else "r-operator-services"]["spec"]
+    chosen = monitor["selector"]["matchLabels"].items()
+    found = children_of(case)
+    template = found.node["spec"]["template"]
+    assert chosen <= template["metadata"]["labels"].items()
+    if found.workers:
+        assert not chosen <= found.workers["spec"]["template"]["metadata"]["labels"].items()
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    if with_tls:
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["serverName"] == service_server_name(compute, store)
+        assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == named.get("secretName", "shop-client-reader-tls")
 
 
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:

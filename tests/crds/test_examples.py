@@ -72,6 +72,9 @@ def test_every_reference_has_its_object(path: Path) -> None:
         if config_map := spec.get("application", {}).get("configMap"):
             program = program_of(path, config_map, there)
             compile(program, config_map["key"], "exec")
+        if folder := spec.get("service", {}).get("configMap"):
+            key = f"{spec['service']['module'].partition(':')[0]}.py"
+            compile(there["ConfigMap", folder["name"]]["data"][key], key, "exec")
         if target := spec.get("scaleTargetRef"):
             # A Compactor that the StateStore of its name makes.
             assert ("StateStore", target["name"]) in there

@@ -29,7 +29,8 @@ def manifest(case: dict[str, Any], spec: Any) -> dict[str, Any]:
 def problems(answer: Answer) -> list[str]:
     """The problems that kubectl printed about a refusal, one a line, without the type before a rule's message."""
     return [
-        re.sub(r'Invalid value: "(object|string)": ', "Invalid value: ", line) for line in answer.error.splitlines()
+        re.sub(r'Invalid value: "(object|string|integer)": ', "Invalid value: ", line)
+        for line in answer.error.splitlines()
     ]
 
 

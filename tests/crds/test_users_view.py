@@ -1,6 +1,7 @@
 """The kinds as users see them through kubectl: explanations, columns, scale, and the objects of a store."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,8 +54,9 @@ def set_status(kubectl: Kubectl, kind: str, status: dict[str, Any]) -> None:
 def table(kubectl: Kubectl, *arguments: str) -> tuple[list[str], list[str]]:
     """Headings and the one row that `kubectl get` prints; columns are two spaces apart at least."""
     heading, row = kubectl.run_well("get", *arguments).splitlines()
-    names = [part.strip() for part in heading.split("  ") if part.strip()]
-    starts = [heading.index(name) for name in names]
+    # By place, as one heading may be a part of another one.
+    found = list(re.finditer(r"\S+(?: \S+)*", heading))
+    names, starts = [one[0] for one in found], [one.start() for one in found]
     ends = [*starts[1:], len(row) + 1]
     return names, [row[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
@@ -95,9 +97,10 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             "restarts": 4,
             "committedEpoch": 7042,
             "committedTime": ago(86400 * 10),
+            "service": {"waiting": 3},
         },
-        ["NAME", "READY", "REASON", "MODE", "REPLICAS", "RESTARTS", "LAG", "AGE"],
-        ["shop", "False", "BackingOff", "Streaming", "1", "4", "10d"],
+        ["NAME", "READY", "REASON", "MODE", "REPLICAS", "RESTARTS", "LAG", "WAITING", "AGE"],
+        ["shop", "False", "BackingOff", "Streaming", "1", "4", "10d", "3"],
     ),
     "tsb": (
         {

@@ -5,6 +5,7 @@ of this machine, such as the node of another clone.
 """
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def end(name: str) -> None:
     for folder in _folders(name):
         for setting, value in (("cgroup.kill", "1"), ("freezer.state", "THAWED")):  # of version 2, and of version 1
             if (folder / setting).exists():
-                (folder / setting).write_text(value)
+                with contextlib.suppress(FileNotFoundError):
+                    (folder / setting).write_text(value)
     end_all(f"cgroup {name}", lambda: processes(name))
 
 
@@ -59,7 +61,8 @@ def remove(name: str) -> None:
     """Remove the cgroup and those below, after the end of all processes in them."""
     end(name)
     for folder in _folders(name):
-        folder.rmdir()
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
 
 
 def _folders(name: str) -> list[Path]:
@@ -67,8 +70,9 @@ def _folders(name: str) -> list[Path]:
     if not re.fullmatch(r"tussock-[0-9a-z]+", name):
         raise ValueError(f"{name!r} is no cgroup of a node, which is called tussock-..., so it stays as it is")
     tops = [hierarchy / name for hierarchy in _hierarchies() if (hierarchy / name).exists()]
-    below = [path for top in tops for path in top.rglob("*") if path.is_dir()]
-    return sorted([*tops, *below], key=lambda path: -len(path.parts))
+    # `rglob` raises when the kubelet removes a folder under it; `walk` leaves it out.
+    found = [Path(folder) for top in tops for folder, _, _ in os.walk(top)]
+    return sorted(found, key=lambda path: -len(path.parts))
 
 
 def _hierarchies() -> list[Path]:

@@ -5,7 +5,7 @@ from string import ascii_lowercase
 
 import pytest
 
-from support.operator.cluster_in_memory import NAMESPACE, ClusterInMemory
+from support.operator.cluster_in_memory import NAMESPACE, ClusterInMemory, cluster_of
 from support.operator.resources import DEFAULTS
 from tussock.operator.cluster.seen import Key
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
@@ -13,22 +13,6 @@ from tussock.operator.manifests.labels import SPEC_ANNOTATION
 NEXT = DEFAULTS._replace(node_image="registry.example/tussock-node:next")
 NAMES = ascii_lowercase[:20]
 STALLED = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
-
-
-def cluster_of(names: str, parallel: int, meta_image: str = "registry.example/pinned:1") -> ClusterInMemory:
-    """Stores whose nodes serve; the image of their meta nodes is in their specs, so an upgrade leaves those alone."""
-    cluster = ClusterInMemory(parallel)
-    for name in names:
-        ref = {"storeRef": {"name": name}}
-        cluster.make("StateStore", name, {"objectStore": {"managed": {}}, "tls": {"mode": "none"}})
-        cluster.make("Meta", name, {**ref, "image": meta_image})
-        cluster.make("Compactor", name, {**ref, "replicas": 2})
-    for _ in range(4):
-        cluster.look(cluster.keys())
-        for found in list(cluster.seen.all_of("Deployment")):
-            cluster.advance("Deployment", found["metadata"]["name"])
-    assert all("2 compactors serve" in cluster.message("Compactor", name) for name in names)
-    return cluster
 
 
 def image(cluster: ClusterInMemory, name: str) -> str:

@@ -9,6 +9,7 @@ from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
 from tussock.operator.manifests.restore import restore_manifests
 from tussock.operator.manifests.store import store_manifests
+from tussock.operator.planning.words.model import workload_in
 
 STORE = store_with({"managed": {}})
 
@@ -16,7 +17,7 @@ STORE = store_with({"managed": {}})
 def render(template: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The pod template of a `Meta` merged with the user's, and the overruled paths."""
     found = meta_manifests(meta_with(podTemplate=template), STORE, DEFAULTS)
-    return found.manifests[-1]["spec"]["template"], found.kept
+    return workload_in(found.manifests)["spec"]["template"], found.kept
 
 
 OURS, _ = render({})

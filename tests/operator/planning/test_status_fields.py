@@ -13,12 +13,14 @@ import yaml
 
 from support.operator.computes import DEFAULTS, NOW, World, at, body, compute, conditions, store
 from support.operator.process import Objects, with_api
+from support.operator.services.service_world import ServiceWorld, service
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiRefused
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.planning.backup import BackupFacts, backup_id, backup_name, plan_backup
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
-from tussock.operator.planning.compute.plan import ComputeFacts, plan_compute
+from tussock.operator.planning.compute.facts import ComputeFacts
+from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.meta import MetaFacts, plan_meta
 from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.facts import BackupsFact, BucketFact, DriverFact, HeldBackup, PlatformFact
@@ -94,7 +96,7 @@ def statuses_of_compactors() -> Iterator[Status]:
 
 
 def statuses_of_computes() -> Iterator[Status]:
-    """Statuses of a stream that runs, has committed and fails; and of a batch by schedule."""
+    """Statuses of a stream that runs, has committed and fails; of a batch by schedule; and of a service in trouble."""
     stream = World(compute())
     yield stream.settle().status
     stream.run()
@@ -103,6 +105,9 @@ def statuses_of_computes() -> Iterator[Status]:
     stream.after(10).end(1, message="Boom\n\nTraceback")
     yield stream.settle().status
     yield World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)})).settle().status
+    served = ServiceWorld(service(workers=1)).serve(1)
+    served.say(trouble="no broker")
+    yield served.settle().status
 
 
 def statuses_of_backups() -> Iterator[Status]:

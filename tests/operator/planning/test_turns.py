@@ -12,7 +12,8 @@ from tussock.operator.cluster.seen import Seen
 from tussock.operator.handlers.turns import stores_before_server
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import managed_name
-from tussock.operator.manifests.labels import STORE_LABEL
+from tussock.operator.manifests.compactor import compactor_manifests
+from tussock.operator.manifests.labels import STORE_GENERATION, STORE_LABEL
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.turns import (
@@ -25,6 +26,7 @@ from tussock.operator.planning.turns import (
 )
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.model import Manifest, Ref, ref_of
+from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.meta import parse_meta
 
 
@@ -142,8 +144,33 @@ def test_only_changes_by_the_upgrade_wait() -> None:
     assert not is_asked_by_operator(wanted, make_nodes(DEFAULTS.node_image, generation, spec={"replicas": 0}))
     assert not is_asked_by_operator(wanted, {})
     earlier = make_nodes("former", generation)
-    earlier[Ref("ConfigMap", "shop-meta")]["metadata"].pop("annotations")
+    earlier[Ref("PodDisruptionBudget", "shop-meta")]["metadata"].pop("annotations")
     assert is_asked_by_operator(wanted, earlier)
+
+
+@pytest.mark.parametrize("kind", ["Meta", "Compactor"])
+def test_nodes_wait_until_the_store_has_told_what_is_new_of_them(kind: str) -> None:
+    """A new spec of a store is no reason to change them before: their part of it comes next, and they roll once."""
+
+    def made(image: str, store: int, told: int) -> tuple[Manifest, ...]:
+        of_store = replace(STORE, metadata=replace(STORE.metadata, generation=store))
+        defaults = DEFAULTS._replace(node_image=image)
+        body = {
+            "metadata": {
+                "name": "shop",
+                "namespace": "data",
+                "generation": told,
+                "annotations": {STORE_GENERATION: str(told)},
+            },
+            "spec": {"storeRef": {"name": "shop"}},
+        }
+        if kind == "Meta":
+            return meta_manifests(parse_meta(body), of_store, defaults).manifests
+        return compactor_manifests(parse_compactor(body), of_store, ["shop-meta.data.svc:7370"], defaults, "").manifests
+
+    there = {ref_of(one): mark(one) for one in made("former", store=1, told=1)}
+    assert is_asked_by_operator(made("new", store=2, told=1), there)
+    assert not is_asked_by_operator(made("new", store=2, told=2), there)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tussock.operator.handlers.compute import COMPUTE, DRIVER_SECONDS
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.words.facts import DriverFact
-from tussock.operator.probes.driver import ask_driver
+from tussock.operator.probes.computes.driver import ask_driver
 from tussock.operator.resources.compute import parse_compute
 from tussock.statestore.base.system import RealSystem
 

@@ -13,7 +13,7 @@ from tussock.operator.cluster.seen import Key
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.probes.bucket import S3Target, check
 from tussock.operator.probes.cache import NAMESPACE_PROBES_MAX, Probes
-from tussock.operator.probes.driver import ANSWER_BYTES_MAX, ask_driver
+from tussock.operator.probes.computes.driver import ANSWER_BYTES_MAX, ask_driver
 from tussock.operator.probes.marker import Owner
 
 STATUS = b'{"committedEpoch": 7}'

@@ -15,6 +15,9 @@ WATCHED_SECONDS = 8.0
 WRITES_MAX = 12
 """Within the time watched: ever rarer tries of what is refused, and no write that follows from them."""
 
+CHANGING_SECONDS = 5.0
+"""Several passes over a refused change: the first pauses are of 2 and 4 seconds."""
+
 
 @pytest.fixture
 def own(objects: Objects, tmp_path: Path) -> Objects:
@@ -122,6 +125,39 @@ def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: 
     eventually("the Deployment", lambda: own.get("Deployment", "s-meta"))
     own.delete(kind, own.namespace)
     eventually("the Service", lambda: own.get("Service", "s-meta"))
+
+
+@pytest.mark.parametrize("kind", ["Meta", "Compactor"])
+def test_a_refused_change_is_told_while_another_store_changes(own: Objects, minio: MinioServer, kind: str) -> None:
+    """The corrected one is made at once.
+
+    Story: a pass later the change counted as an upgrade's; store and nodes were `Ready`, and it waited for its turn.
+    """
+    for name in "ab":
+        serving(own, store_on(minio, own, name))
+    own.patch("StateStore", "a", {"spec": {"meta": {"replicas": 3}}})
+    eventually("a store that changes", lambda: (own.get("Deployment", "a-meta") or {})["spec"]["replicas"] == 3)
+
+    def select(disk: str | int) -> None:
+        pods = {"podTemplate": {"spec": {"nodeSelector": {"disk": disk}}}}
+        own.patch("StateStore", "b", {"spec": {kind.lower(): pods}})
+
+    select(5)
+    own.await_reason(kind, "b", "ApplyRefused")
+    until = time.monotonic() + CHANGING_SECONDS
+    while time.monotonic() < until:
+        assert own.ready(kind, "b")["reason"] == "ApplyRefused"
+        time.sleep(0.1)
+    select("5")
+    workload = f"b-{kind.lower()}"
+
+    def disk() -> str | None:
+        pods = (own.get("Deployment", workload) or {})["spec"]["template"]["spec"]
+        return (pods.get("nodeSelector") or {}).get("disk")
+
+    eventually("the corrected change", lambda: disk() == "5")
+    own.serve("Deployment", workload)
+    own.await_reason(kind, "b", "Ready")
 
 
 def on_volume(objects: Objects, name: str, storage_class: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.buckets.minio import MinioServer
-from support.operator.process import Objects, eventually, kept_operator
+from support.operator.process import NeverHappened, Objects, eventually, kept_operator
 from support.operator.stores_in_cluster import serving, store_on
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow]
@@ -32,6 +32,14 @@ def restarting(objects: Objects) -> set[str]:
         if status.get("observedGeneration") != metadata["generation"]:
             found.add(metadata["name"].removesuffix("-compactor"))
     return found
+
+
+def await_restarting(objects: Objects, what: str, names: set[str]) -> None:
+    """Wait until just these stores are to change; fails with those that are."""
+    try:
+        eventually(what, lambda: restarting(objects) == names)
+    except NeverHappened as error:
+        raise NeverHappened(f"{error}; to change: {sorted(restarting(objects))}, expected {sorted(names)}") from None
 
 
 def stall(objects: Objects, name: str) -> None:
@@ -85,16 +93,16 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
         objects.await_reason("StateStore", name, "Ready")
     assert first.stop() == 0
     second = kept_operator(objects, tmp_path, "two", **upgraded(PARALLEL))
-    eventually("the first turns", lambda: restarting(objects) == set(names[:PARALLEL]))
+    await_restarting(objects, "the first turns", set(names[:PARALLEL]))
     told = "All 1 compactors serve. An upgrade of the operator changes them after those of other stores."
     eventually("what the last one waits for", lambda: objects.ready("Compactor", names[-1])["message"] == told)
     assert objects.ready("StateStore", names[-1])["reason"] == "Ready"
 
     objects.patch("StateStore", edited, {"spec": {"compactor": {"slots": 3}}})
-    eventually("what its user asks for", lambda: restarting(objects) == {edited, *names[:PARALLEL]})
+    await_restarting(objects, "what its user asks for", {edited, *names[:PARALLEL]})
     objects.serve("Deployment", f"{edited}-compactor")
     stall(objects, failing)
-    eventually("the next turn", lambda: restarting(objects) == set(names[: PARALLEL + 1]) - {failing})
+    await_restarting(objects, "the next turn", set(names[: PARALLEL + 1]) - {failing})
     second.kill()
     third = kept_operator(objects, tmp_path, "three", **upgraded(PARALLEL))
 

@@ -18,10 +18,10 @@ from tussock.operator.handlers.world import World
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import spark_secret
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Manifest, Plan
+from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Manifest, Plan, stamp
 from tussock.operator.resources.compute import parse_compute
 
-__all__ = ["NAMESPACE", "ClusterInMemory", "Program"]
+__all__ = ["NAMESPACE", "ClusterInMemory", "Program", "cluster_of"]
 
 NAMESPACE = "data"
 Program = tuple[str, str]
@@ -76,13 +76,21 @@ class ClusterInMemory:
         """The time; it moves with `after` alone."""
         return int(self.now.timestamp() * 1000)
 
+    def monotonic(self) -> float:
+        """The same in seconds."""
+        return self.now.timestamp()
+
+    def random_bytes(self, count: int) -> bytes:
+        """Always the same."""
+        return bytes(count)
+
     def after(self, seconds: float) -> None:
         """Let some time pass."""
         self.now += timedelta(seconds=seconds)
 
     def stamp(self) -> str:
         """The time as the API writes it."""
-        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return stamp(self.now)
 
     def make(self, kind: str, name: str, spec: Mapping[str, Any]) -> None:
         """Create one of Tussock's resources; a store is ready at once, a job has its secret."""
@@ -134,7 +142,7 @@ class ClusterInMemory:
         plans = [(body, self._plan(body)) for key in keys if (body := self.seen.get(*key)) is not None]
         for body, plan in plans:
             for action in plan.actions:
-                self._act(action)
+                self.act(action)
             now = self.get(body["kind"], body["metadata"]["name"])
             self.put(body["kind"], {**now, "status": plan.status})
 
@@ -152,7 +160,8 @@ class ClusterInMemory:
         plan: Plan = controller.plan(resource, controller.observe(self.world, resource, body), self.now)
         return plan
 
-    def _act(self, action: Action) -> None:
+    def act(self, action: Action) -> None:
+        """Carry out an action of a plan; events go nowhere."""
         match action:
             case Apply(manifest):
                 known = self.find(manifest["kind"], manifest["metadata"]["name"]) or {"metadata": {}}
@@ -202,3 +211,19 @@ class ClusterInMemory:
 
 def _condition(type_: str, value: bool) -> dict[str, Any]:
     return {"type": type_, "status": str(value), "reason": "Ready", "message": ""}
+
+
+def cluster_of(names: str, parallel: int, meta_image: str = "registry.example/pinned:1") -> ClusterInMemory:
+    """Stores whose nodes serve; the image of their meta nodes is in their specs, so an upgrade leaves those alone."""
+    cluster = ClusterInMemory(parallel)
+    for name in names:
+        ref = {"storeRef": {"name": name}}
+        cluster.make("StateStore", name, {"objectStore": {"managed": {}}, "tls": {"mode": "none"}})
+        cluster.make("Meta", name, {**ref, "image": meta_image})
+        cluster.make("Compactor", name, {**ref, "replicas": 2})
+    for _ in range(4):
+        cluster.look(cluster.keys())
+        for found in list(cluster.seen.all_of("Deployment")):
+            cluster.advance("Deployment", found["metadata"]["name"])
+    assert all("2 compactors serve" in cluster.message("Compactor", name) for name in names)
+    return cluster

@@ -8,7 +8,8 @@ from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION, compute_
 from tussock.operator.manifests.compute.spark_security import spark_secret
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.compute.plan import ComputeFacts, plan_compute
+from tussock.operator.planning.compute.facts import ComputeFacts
+from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.compute.runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
 from tussock.operator.planning.words.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.resources.compute import parse_compute

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support.operator.process import Body, Objects, eventually
+from tussock.operator.planning.words.model import stamp
 
 __all__ = ["Kubelet", "job"]
 
@@ -72,5 +73,5 @@ class Kubelet:
 
 
 def _stamp(seconds_ago: float = 0) -> str:
-    """A time as the API writes it."""
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A time that is past."""
+    return stamp(datetime.now(UTC) - timedelta(seconds=seconds_ago))

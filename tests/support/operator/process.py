@@ -104,13 +104,16 @@ class Objects:
         return next((condition for condition in found if condition["type"] == type_), {})
 
     def await_reason(self, kind: str, name: str, reason: str, seconds: float = WAIT_SECONDS_MAX) -> Body:
-        """Wait until the condition `Ready` has this reason."""
-        eventually(
-            f"{kind} {name} {reason}, but {self.ready(kind, name)}",
-            lambda: self.ready(kind, name).get("reason") == reason,
-            seconds,
-        )
-        return self.ready(kind, name)
+        """Wait until the condition `Ready` has this reason; returns it as it was then."""
+
+        def found() -> Body:
+            condition = self.ready(kind, name)
+            return condition if condition.get("reason") == reason else {}
+
+        try:
+            return eventually(f"{kind} {name} {reason}", found, seconds)
+        except NeverHappened as error:
+            raise NeverHappened(f"{error}; now: {self.ready(kind, name)}") from None
 
     def events(self, name: str) -> "list[Body]":
         """The events about one of Tussock's custom resources, oldest first."""

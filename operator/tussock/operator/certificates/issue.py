@@ -44,14 +44,15 @@ def issue(authority: Pair, wanted: Certificate, now: datetime) -> Pair:
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey), "our own authorities have such keys"
     key = ec.generate_private_key(ec.SECP256R1())
     seconds = min(wanted.seconds, int((issuer.not_valid_after_utc - now).total_seconds()))
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH if wanted.is_server else ExtendedKeyUsageOID.CLIENT_AUTH
+    uses = {ExtendedKeyUsageOID.SERVER_AUTH: wanted.is_server, ExtendedKeyUsageOID.CLIENT_AUTH: not wanted.is_server}
+    purposes = [purpose for purpose, is_wanted in uses.items() if is_wanted or wanted.is_both]
     names = issuer.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
         _builder(wanted.common_name, str(names[0].value), key.public_key(), now, seconds)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in wanted.dns_names]

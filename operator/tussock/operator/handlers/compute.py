@@ -10,17 +10,19 @@ from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import is_job_certificate_due, issue_job_certificate
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
 from tussock.operator.handlers.rollouts import settled_parts, store_of
+from tussock.operator.handlers.service import node_fact, services_before
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
-from tussock.operator.planning.compute.plan import PROGRAM_SECONDS, ComputeFacts, plan_compute
+from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
+from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
-from tussock.operator.probes.driver import ask_driver
+from tussock.operator.probes.computes.driver import ask_driver
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
 from tussock.operator.resources.store import StoreResource
 
@@ -37,16 +39,23 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
     children = world.seen.children(key)
     application, missing = _application(world, key, compute)
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    settled = settled_parts(world, store) if store is not None else {}
+    before: tuple[str, ...] = ()
+    # Without the digest of its program the plan changes nothing.
+    if application is not None and compute.is_service:
+        before = services_before(world, compute, application, settled, children)
+    elif application is not None:
+        before = jobs_before(world, compute, application, settled)
     facts = ComputeFacts(
         defaults=world.defaults,
         application=application,
         missing=missing,
-        driver=_driver(world, key, children),
-        settled=settled_parts(world, store) if store is not None else {},
+        driver=None if compute.is_service else _driver(world, key, children),
+        node=node_fact(world, key, compute, store, children) if compute.is_service else None,
+        settled=settled,
         certificate_due=_is_certificate_due(world, compute, store),
         has_cert_manager=world.has_cert_manager,
-        # Without the digest of its program the plan changes nothing.
-        before=jobs_before(world, compute, application) if application is not None else (),
+        before=before,
     )
     return Observed(facts, children, others)
 
@@ -57,22 +66,31 @@ def _is_certificate_due(world: World, compute: Compute, store: StoreResource | N
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
     """The digest of the program's ConfigMap, `None` until it was read, and a message if something is missing."""
-    source = compute.spec.application.config_map
+    source, field = _source(compute)
     if source is None:
         return "", ""
-    run = partial(_read_application, world.api, compute.namespace, source)
-    found = world.probes.fact(key, program_subject(source), run, PROGRAM_SECONDS)
+    run = partial(_read_application, world.api, compute.namespace, source, field)
+    found = world.probes.fact(key, program_subject(source.name, source.key), run, PROGRAM_SECONDS)
     return (None, "") if found is None else found
 
 
-async def _read_application(api: Api, namespace: str, source: ConfigMapKey) -> tuple[str, str]:
+def _source(compute: Compute) -> tuple[ConfigMapKey | None, str]:
+    """The key of a ConfigMap that has the program, or a service's module; and the field that names it."""
+    if not compute.is_service:
+        return compute.program.config_map, "spec.application"
+    folder = compute.service.config_map
+    key = None if folder is None else ConfigMapKey(name=folder.name, key=compute.service.module_file)
+    return key, "spec.service"
+
+
+async def _read_application(api: Api, namespace: str, source: ConfigMapKey, field: str) -> tuple[str, str]:
     try:
         body = await api.get("ConfigMap", namespace, source.name)
     except ApiNotFound:
-        return "", f"There is no ConfigMap {source.name}, which spec.application names; create it."
+        return "", f"There is no ConfigMap {source.name}, which {field} names; create it."
     data = {**(body.get("data") or {}), **(body.get("binaryData") or {})}
     if source.key not in data:
-        return "", f"ConfigMap {source.name} has no key {source.key}, which spec.application names; add it."
+        return "", f"ConfigMap {source.name} has no key {source.key}, which {field} names; add it."
     return digest(data), ""
 
 

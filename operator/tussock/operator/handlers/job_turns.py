@@ -1,6 +1,6 @@
 """How far all jobs are with an upgrade of the operator, judged by their pods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.rollouts import settled_parts, store_of
@@ -26,7 +26,7 @@ from tussock.operator.planning.words.conditions import is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.common import InvalidResource
-from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
+from tussock.operator.resources.compute import Compute, parse_compute
 from tussock.operator.resources.store import StoreResource
 
 __all__ = ["jobs_before", "program_subject"]
@@ -35,17 +35,18 @@ TEMPLATES_MAX = 4096
 """Templates that are kept, of jobs and of states of their specs; then all are made anew."""
 
 
-def program_subject(source: ConfigMapKey) -> tuple[str, str, str]:
-    """The subject under which probes keep a digest of a program in a ConfigMap."""
-    return ("application", source.name, source.key)
+def program_subject(config_map: str, key: str) -> tuple[str, str, str]:
+    """The subject under which probes keep a digest of a program in a key of a ConfigMap."""
+    return ("application", config_map, key)
 
 
-def jobs_before(world: World, compute: Compute, application: str) -> tuple[str, ...]:
+def jobs_before(world: World, compute: Compute, application: str, settled: Mapping[Ref, bool]) -> tuple[str, ...]:
     """The jobs that an upgrade changes before `compute`; none if it changes nothing, or may begin.
 
-    `application` is the digest of its present program: another one than before is a user's change.
+    `application` is the digest of its present program: another one than before is a user's change. `settled` are the
+    parts of its store, as `settled_parts` returns them.
     """
-    if not _has_to_change(world, compute, application, _secret(world, compute)):
+    if not _has_to_change(world, compute, application, _secret(world, compute), settled):
         return ()
     jobs, standings = _all_jobs(world)
     return predecessors(
@@ -69,15 +70,22 @@ def _has_to_change_too(world: World, compute: Compute) -> bool:
     run = running_driver(compute, _runs(world, compute))
     if run is None or is_held_back(compute):
         return False
-    held, source = inputs_of(run), compute.spec.application.config_map
+    held, source = inputs_of(run), compute.program.config_map
     if held is not None:
         return _has_to_change(world, compute, held.application, held.secret)
-    known = ("", "") if source is None else world.probes.latest_fact(_key(compute), program_subject(source))
+    known = ("", "")
+    if source is not None:
+        known = world.probes.latest_fact(_key(compute), program_subject(source.name, source.key))
     return known is not None and _has_to_change(world, compute, known[0], _secret(world, compute))
 
 
-def _has_to_change(world: World, compute: Compute, application: str, secret: str) -> bool:
-    """Whether a change of a job's driver is due by the upgrade alone, could begin, and has not begun."""
+def _has_to_change(
+    world: World, compute: Compute, application: str, secret: str, settled: Mapping[Ref, bool] | None = None
+) -> bool:
+    """Whether a change of a job's driver is due by the upgrade alone, could begin, and has not begun.
+
+    `settled` are the parts of its store, if the caller knows them: to find out is costly.
+    """
     run = running_driver(compute, _runs(world, compute))
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     if run is None or store is None or store.spec.paused or store.is_being_deleted:
@@ -89,7 +97,8 @@ def _has_to_change(world: World, compute: Compute, application: str, secret: str
     template = _template(world, compute, store, addresses, application, secret)
     if template is None or not is_due(run, template):
         return False
-    return gates_of(compute, others, settled_parts(world, store)).first is None
+    known = settled if settled is not None else settled_parts(world, store)
+    return gates_of(compute, others, known).first is None
 
 
 def _template(
@@ -119,9 +128,10 @@ def _standing(world: World, name: str, compute: Compute) -> Standing:
 
 def _parsed(body: Manifest) -> Compute | None:
     try:
-        return parse_compute(body)
+        found = parse_compute(body)
     except InvalidResource:
         return None  # its own status says so, and nothing of it is changed
+    return None if found.is_service else found
 
 
 def _runs(world: World, compute: Compute) -> list[JobRun]:

@@ -8,7 +8,7 @@ from tussock.operator.manifests.compactor import compactor_manifests, compactor_
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.components import is_settled
-from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.model import Manifest, Ref, workload_in
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.meta import parse_meta
@@ -33,11 +33,13 @@ class StoreMetas(NamedTuple):
     """Their names, and whether each has rolled out its current spec."""
     templates: str
     """A digest of all that their pods are to be made from."""
+    workloads: tuple[Manifest, ...] = ()
+    """The Deployments that they ask for."""
 
 
 def metas_of(world: World, store: StoreResource) -> StoreMetas:
     """The `Meta` objects of a store; those that are invalid have no nodes, and their own status says so."""
-    settled, templates = {}, {}
+    settled, workloads = {}, {}
     for body in world.seen.all_of("Meta", store.namespace):
         try:
             meta = parse_meta(body)
@@ -47,10 +49,10 @@ def metas_of(world: World, store: StoreResource) -> StoreMetas:
         except InvalidResource:
             continue
         name = meta_name(meta.name)
-        workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
+        workload = workloads[meta.name] = workload_in(wanted)
         settled[meta.name] = is_settled(workload, world.seen.get("Deployment", store.namespace, name), world.now())
-        templates[meta.name] = workload["spec"]["template"]
-    return StoreMetas(settled, digest(templates))
+    templates = digest({name: workload["spec"]["template"] for name, workload in workloads.items()})
+    return StoreMetas(settled, templates, tuple(workloads.values()))
 
 
 def settled_parts(world: World, store: StoreResource) -> dict[Ref, bool]:
@@ -73,7 +75,7 @@ def wanted_compactors(world: World, store: StoreResource, metas: StoreMetas) -> 
             wanted = wanted_by(world, compactor, store, metas)
         except InvalidResource:
             continue  # its own status says so, and it compacts nothing
-        yield compactor, next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
+        yield compactor, workload_in(wanted)
 
 
 def wanted_by(world: World, compactor: Compactor, store: StoreResource, metas: StoreMetas) -> tuple[Manifest, ...]:

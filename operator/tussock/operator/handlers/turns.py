@@ -1,6 +1,5 @@
 """How far all stores are with an upgrade of the operator, judged by their workloads."""
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from tussock.operator.handlers.rollouts import StoreMetas, metas_of, wanted_by, wanted_compactors
@@ -18,10 +17,10 @@ from tussock.operator.planning.turns import (
     predecessors,
 )
 from tussock.operator.planning.words.conditions import is_degraded
-from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.planning.words.model import Manifest, Ref, workload_in
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor
-from tussock.operator.resources.meta import Meta, parse_meta
+from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource, parse_store
 
@@ -82,10 +81,9 @@ def _server(world: World, store: StoreResource) -> Manifest | None:
         return None
     version = str(secret["metadata"].get("resourceVersion", ""))
     try:
-        made = minio_manifests(store, managed, world.defaults, version).manifests
+        return workload_in(minio_manifests(store, managed, world.defaults, version).manifests)
     except InvalidResource:
         return None
-    return next(one for one in made if one["kind"] == "StatefulSet")
 
 
 def _stores(world: World) -> Iterator[StoreResource]:
@@ -112,8 +110,8 @@ def _has_to_change(world: World, store: StoreResource, workloads: Sequence[Manif
     if server is not None and is_pending(server, _running_server(world, store)):
         return True
     by_name = {found["metadata"]["name"]: found for found in workloads}
-    wanted = [*_wanted_metas(world, store)]
     metas = metas_of(world, store)
+    wanted = [*metas.workloads]
     if _have_rolled(metas):
         wanted += [
             workload for compactor, workload in wanted_compactors(world, store, metas) if not compactor.is_being_deleted
@@ -123,14 +121,6 @@ def _has_to_change(world: World, store: StoreResource, workloads: Sequence[Manif
 
 def _have_rolled(metas: StoreMetas) -> bool:
     return bool(metas.settled) and all(metas.settled.values())
-
-
-def _wanted_metas(world: World, store: StoreResource) -> Iterator[Manifest]:
-    for body in world.seen.all_of("Meta", store.namespace):
-        if _is_of(body, store):
-            with contextlib.suppress(InvalidResource):  # its own status says so
-                made = meta_manifests(parse_meta(body), store, world.defaults).manifests
-                yield next(one for one in made if one["kind"] == "Deployment")
 
 
 def _running_server(world: World, store: StoreResource) -> Manifest | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tussock.operator.manifests.labels import Component, Manifest, labels, metadata, secret_data
 from tussock.operator.manifests.meta import meta_name
+from tussock.operator.manifests.service.names import service_host, service_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import (
     Identity,
@@ -18,6 +19,7 @@ from tussock.operator.manifests.transport_security import (
     job_uri,
     role_uri,
     server_name,
+    service_secret,
     tls_secret,
 )
 from tussock.operator.resources.common import Resource
@@ -62,6 +64,8 @@ class Certificate(NamedTuple):
     """A certificate of the service; otherwise of a client."""
     seconds: int
     """Its lifetime; it is renewed when two thirds of that are over."""
+    is_both: bool = False
+    """A server's that is shown to other servers, too."""
 
 
 def ca_secret(store: StoreResource) -> str:
@@ -75,7 +79,19 @@ def issues_certificates(store: StoreResource) -> bool:
 
 
 def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
-    """The certificate of a job of `store`, if certificates are issued. By its URI the service tells jobs apart."""
+    """The certificate of a job of `store`, if certificates are issued. By its URI the meta service tells jobs apart.
+
+    A service shows it to its clients, too.
+    """
+    if compute.is_service:
+        name, uris = service_name(compute.name), (job_uri(store, compute.name),)
+        hosts = (name, f"{name}.{compute.namespace}", service_host(compute), "localhost")
+        return Certificate(
+            *(service_secret(store, compute.name), "compute", job_common_name(compute.name), hosts, uris),
+            is_server=True,
+            seconds=LEAF_SECONDS,
+            is_both=True,
+        )
     return Certificate(
         *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
         *((), (job_uri(store, compute.name),)),
@@ -134,6 +150,12 @@ def cert_manager_manifests(
     return tuple(_request(owner or store, store.name, certificate, reference) for certificate in wanted)
 
 
+def _uses(wanted: Certificate) -> list[str]:
+    if wanted.is_both:
+        return ["server auth", "client auth"]
+    return ["server auth" if wanted.is_server else "client auth"]
+
+
 def _request(owner: Resource, store: str, wanted: Certificate, issuer: dict[str, str]) -> Manifest:
     spec: dict[str, Any] = {
         "secretName": wanted.secret,
@@ -144,7 +166,7 @@ def _request(owner: Resource, store: str, wanted: Certificate, issuer: dict[str,
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
         # Its labels tell the operator that a change of the secret concerns the store.
         "secretTemplate": {"labels": labels(owner, store, wanted.component)},
-        "usages": ["digital signature", "server auth" if wanted.is_server else "client auth"],
+        "usages": ["digital signature", *_uses(wanted)],
         "issuerRef": issuer,
     }
     return {

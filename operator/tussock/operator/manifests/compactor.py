@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import client_access
-from tussock.operator.manifests.labels import SPEC_ANNOTATION
+from tussock.operator.manifests.labels import SPEC_ANNOTATION, generations
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
@@ -64,7 +64,7 @@ def compactor_manifests(
     budget = disruption_budget(compactor, name, store.name, "compactor")
     # Not on the Deployment, whose generation grows with each change of an annotation. It is applied after that, so
     # that a Deployment never seems made from a spec that came later.
-    made_from = f"{store.metadata.generation}.{compactor.metadata.generation}/{metas}"
+    made_from = f"{generations(store, compactor)}/{metas}"
     budget["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
     nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
     found = [nodes, budget]

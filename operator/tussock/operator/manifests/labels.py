@@ -20,10 +20,12 @@ __all__ = [
     "OWNER_KIND_LABEL",
     "OWNER_LABEL",
     "SPEC_ANNOTATION",
+    "STORE_GENERATION",
     "STORE_LABEL",
     "Component",
     "Manifest",
     "digest",
+    "generations",
     "labels",
     "metadata",
     "owner_reference",
@@ -44,6 +46,8 @@ OWNER_KIND_LABEL = "tussock.dev/owner-kind"
 SPEC_ANNOTATION = "tussock.dev/spec"
 """On a workload, or on what is applied with it: the generations of the resources from which it was made, and what else
 users change, so that a change by an upgrade can be told from theirs (`planning/turns.py`)."""
+STORE_GENERATION = "tussock.dev/store-generation"
+"""On a `Meta` or a `Compactor` that a store's spec asks for: the generation of the store that it was applied for."""
 CONFIG_HASH = "tussock.dev/config-hash"
 """Annotation of a pod template: another configuration makes other pods."""
 
@@ -94,6 +98,16 @@ def metadata(
     if owned:
         meta["ownerReferences"] = [owner_reference(owner)]
     return meta
+
+
+def generations(store: Resource, component: Resource) -> str:
+    """The generations of a store and of one of its components, for `SPEC_ANNOTATION`.
+
+    That of the store is the one for which the component was applied. A component sees a new spec of the store before it
+    gets what that says of itself; pods made from it in between would be made anew right afterwards.
+    """
+    of_store = component.metadata.annotations.get(STORE_GENERATION, str(store.metadata.generation))
+    return f"{of_store}.{component.metadata.generation}"
 
 
 def secret_data(texts: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,15 @@
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import meta_access, reader_volume
-from tussock.operator.manifests.labels import CONFIG_HASH, SPEC_ANNOTATION, Manifest, digest, metadata, selector
+from tussock.operator.manifests.labels import (
+    CONFIG_HASH,
+    SPEC_ANNOTATION,
+    Manifest,
+    digest,
+    generations,
+    metadata,
+    selector,
+)
 from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_config, to_toml
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
@@ -57,19 +65,21 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
         service_account=access.service_account or name,
     )
     template, kept = node_template(meta, store, main, meta.spec.pod_template)
-    generations = f"{store.metadata.generation}.{meta.metadata.generation}"
+    budget = disruption_budget(meta, name, store.name, "meta")
+    # After the Deployment, as for compactors, so that this never seems made from a spec that came later.
+    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: generations(store, meta)}
     found: list[Manifest] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {**metadata(meta, name, store.name, "meta"), "annotations": {SPEC_ANNOTATION: generations}},
+            "metadata": metadata(meta, name, store.name, "meta"),
             "data": {_CONFIG_FILE: text},
         },
         _service(meta, store, name, {"type": "ClusterIP"}),
         # For clients that have to reach a certain replica, even one that does not serve yet.
         _service(meta, store, f"{name}-peers", {"clusterIP": "None", "publishNotReadyAddresses": True}),
-        disruption_budget(meta, name, store.name, "meta"),
         deployment(meta, name, store.name, "meta", image, meta.spec.replicas, template),
+        budget,
     ]
     if not access.service_account:
         found.insert(0, service_account(meta, name, store.name, "meta"))

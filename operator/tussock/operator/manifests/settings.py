@@ -9,7 +9,7 @@ from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["Defaults", "minio_image", "node_image", "restore_image", "spark_image"]
+__all__ = ["Defaults", "minio_image", "node_image", "restore_image", "served_image", "spark_image"]
 
 
 class Defaults(NamedTuple):
@@ -35,6 +35,12 @@ def spark_image(compute: Compute, store: StoreResource, defaults: Defaults) -> s
     """The image of a job's driver and executors; `InvalidResource` if no image is configured."""
     image = compute.spec.image or store.spec.images.spark or defaults.spark_image
     return image or _refuse_missing_image(compute, "spec.image, or spec.images.spark of its StateStore", "spark")
+
+
+def served_image(compute: Compute, store: StoreResource, defaults: Defaults) -> str:
+    """The image of a service and its workers; `InvalidResource` if no image is configured."""
+    image = compute.spec.image or store.spec.images.node or defaults.node_image
+    return image or _refuse_missing_image(compute, "spec.image, or spec.images.node of its StateStore", "node")
 
 
 def minio_image(managed: ManagedStore, store: StoreResource, defaults: Defaults) -> str:

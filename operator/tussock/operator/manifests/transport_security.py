@@ -20,6 +20,8 @@ __all__ = [
     "role_patterns",
     "role_uri",
     "server_name",
+    "service_identity",
+    "service_secret",
     "tls_secret",
 ]
 
@@ -61,6 +63,13 @@ def job_secret(store: StoreResource, compute: str) -> str:
     return f"{compute}-driver-tls"
 
 
+def service_secret(store: StoreResource, compute: str) -> str:
+    """The same for one service, which shows its certificate as a client and as a server."""
+    if store.spec.tls.mode == "secret":
+        return store.spec.tls.secret_name
+    return f"{compute}-service-tls"
+
+
 def server_name(store: StoreResource) -> str:
     """The name in every meta node's certificate, independent of the address that clients use."""
     return f"{store.name}-meta.{store.namespace}.svc"
@@ -95,7 +104,7 @@ def job_uri(store: StoreResource, compute: str) -> str:
 
 
 def job_common_name(compute: str) -> str:
-    """For people. No pattern fits it, whatever the job is called, so it makes no client a job or an admin."""
+    """For people, of services too. No pattern fits it, whatever the job is called, so it makes no client an admin."""
     return f"tussock-job-{compute}"
 
 
@@ -117,6 +126,11 @@ def client_identity(store: StoreResource, identity: Identity) -> Mounted:
 def job_identity(store: StoreResource, compute: str) -> Mounted:
     """The same for the job of that name, for its driver and its executors."""
     return _client_mount(store, job_secret(store, compute))
+
+
+def service_identity(store: StoreResource, compute: str) -> Mounted:
+    """The same for the service of that name, for its node and its workers."""
+    return _client_mount(store, service_secret(store, compute))
 
 
 def _secret_mount(name: str) -> Mounted:

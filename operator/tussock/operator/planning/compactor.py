@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message
+from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -28,7 +28,7 @@ from tussock.operator.planning.words.components import (
 )
 from tussock.operator.planning.words.conditions import Reason, Verdict, progress_verdict
 from tussock.operator.planning.words.facts import PlatformFact
-from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref
+from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref, workload_in
 from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.compactor import Compactor
@@ -91,7 +91,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     if facts.before:
-        wanted = _without_nodes(wanted)
+        wanted = without_nodes(wanted)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, holder_of(compactor))]
@@ -127,14 +127,8 @@ def _hold_back(
     """Hold back a new pod template until the meta nodes have rolled; returns what to apply, and whether it waits."""
     if settled or workload is None:
         return wanted, False
-    template = next(one for one in wanted if one["kind"] == "Deployment")["spec"]["template"]
-    held = bool(differences(template, workload["spec"]["template"]))
-    return (_without_nodes(wanted) if held else wanted), held
-
-
-def _without_nodes(wanted: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
-    """Without the Deployment, and without the budget, which says what the Deployment was made from."""
-    return tuple(manifest for manifest in wanted if manifest["kind"] not in ("Deployment", "PodDisruptionBudget"))
+    held = bool(differences(workload_in(wanted)["spec"]["template"], workload["spec"]["template"]))
+    return (without_nodes(wanted) if held else wanted), held
 
 
 def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:

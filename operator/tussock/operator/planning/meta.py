@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message
+from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -92,9 +92,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         )
         return Plan((), _status(meta, store, observed, workload, verdict, now))
     rendered = meta_manifests(meta, store, observed.facts.defaults)
-    applied = applies(rendered.manifests, observed.children)
-    if observed.facts.before:
-        applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
+    wanted = without_nodes(rendered.manifests) if observed.facts.before else rendered.manifests
+    applied = applies(wanted, observed.children)
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     actions += stamps(observed.pods(), _secrets(store), observed.others)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
-from tussock.operator.manifests.labels import Component, metadata
+from tussock.operator.manifests.labels import STORE_GENERATION, Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
@@ -284,7 +284,10 @@ def _sections(store: StoreResource, facts: StoreFacts) -> list[Manifest]:
         {
             "apiVersion": API_VERSION,
             "kind": kind,
-            "metadata": metadata(store, store.name, store.name, component),
+            "metadata": {
+                **metadata(store, store.name, store.name, component),
+                "annotations": {STORE_GENERATION: str(store.metadata.generation)},
+            },
             "spec": {**section, "storeRef": {"name": store.name}},
         }
         for kind, component in components.items()

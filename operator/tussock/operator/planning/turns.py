@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.minio import SECRET_VERSION
 from tussock.operator.planning.words.comparison import APPLIED, mark
-from tussock.operator.planning.words.model import Manifest, Ref, ref_of, seconds_since
+from tussock.operator.planning.words.model import Manifest, Ref, ref_of, seconds_since, workload_in
 
 __all__ = [
     "PROGRESS_SECONDS",
@@ -31,6 +31,7 @@ __all__ = [
     "is_restarting",
     "predecessors",
     "turn_message",
+    "without_nodes",
 ]
 
 TURN_SECONDS = 3.0
@@ -96,7 +97,7 @@ def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Mani
     it. Not if a client has edited the workload: the operator repairs that at once.
     """
     [dated] = [one for one in wanted if SPEC_ANNOTATION in one["metadata"].get("annotations", ())]
-    [workload] = [one for one in wanted if one["kind"] in ("Deployment", "StatefulSet")]
+    workload = workload_in(wanted)
     held, found = children.get(ref_of(dated)), children.get(ref_of(workload))
     if held is None or found is None or not is_pending(workload, found):
         return False
@@ -105,6 +106,11 @@ def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Mani
     spec = dated["metadata"]["annotations"][SPEC_ANNOTATION]
     # Without the annotation it is from an earlier operator, so the change comes with an upgrade.
     return (held["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION, spec) == spec
+
+
+def without_nodes(wanted: Sequence[Manifest]) -> tuple[Manifest, ...]:
+    """What is applied while nodes wait: all but their Deployment, its configuration, and what it was made from."""
+    return tuple(one for one in wanted if one["kind"] not in ("ConfigMap", "Deployment", "PodDisruptionBudget"))
 
 
 def _secret_version(workload: Manifest) -> str:

@@ -26,13 +26,14 @@ __all__ = [
     "owner_marker",
 ]
 
-FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
+FOLDERS = ("leader", "log", "applications", "snapshot", "pins", "backup", "tmp", "sst")
 """All folders of a store (`docs/formats.md`), the log first: what an interrupted deletion leaves is garbage to the next
 store there, and not a store whose rows are missing."""
 
 _OF_STORE = re.compile(
     r"leader/[0-9]{20}|leader/standby-[0-9a-f]{16}"
     r"|log/[0-9]{20}\.delta|log/boundary/[0-9]{20}"
+    r"|applications/[A-Za-z_][A-Za-z0-9_-]{0,99}/input/[0-9]{20}"
     r"|snapshot/[0-9]{20}"
     r"|pins/[0-9]{20}-[0-9a-f]{16}"
     r"|backup/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9a-f]{32}"

@@ -1,11 +1,20 @@
-"""`Compute`: a Spark job that keeps its state in a store."""
+"""`Compute`: a Spark job that keeps its state in a store, or an application that `tussock serve` runs."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
-from tussock.operator.resources.common import CamelStruct, PodTemplate, Resource, ResourceRequirements, StoreRef, parse
+from tussock.operator.resources.common import (
+    CamelStruct,
+    InvalidResource,
+    PodTemplate,
+    Resource,
+    ResourceRequirements,
+    StoreRef,
+    parse,
+)
+from tussock.operator.resources.service import ServiceSpec, check_service
 
 __all__ = [
     "Application",
@@ -81,13 +90,14 @@ class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
 
 
 class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
-    """The job."""
+    """The job, or the service: exactly one of `application` and `service`."""
 
     store_ref: StoreRef
-    application: Application
+    application: Application | None = None
+    service: ServiceSpec | None = None
     mode: Literal["Streaming", "Batch"] = "Streaming"
     image: str = ""
-    """Empty: the store's for Spark, or the operator's."""
+    """Empty: the store's for Spark, of a service that for nodes; or the operator's."""
     arguments: tuple[str, ...] = ()
     spark_conf: dict[str, str] = field(default_factory=dict)
     env: tuple[dict[str, Any], ...] = ()
@@ -109,11 +119,28 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
 
 
 class Compute(Resource, frozen=True, kw_only=True):
-    """A Spark job."""
+    """A Spark job, or a service."""
 
     kind: ClassVar[str] = "Compute"
 
     spec: ComputeSpec
+
+    @property
+    def program(self) -> Application:
+        """The program of a job."""
+        assert self.spec.application is not None, "a service has none"
+        return self.spec.application
+
+    @property
+    def service(self) -> ServiceSpec:
+        """What a service serves."""
+        assert self.spec.service is not None, "a job serves nothing"
+        return self.spec.service
+
+    @property
+    def is_service(self) -> bool:
+        """Whether it is a service, and not a job."""
+        return self.spec.service is not None
 
     @property
     def writer_id(self) -> str:
@@ -123,4 +150,13 @@ class Compute(Resource, frozen=True, kw_only=True):
 
 def parse_compute(body: Mapping[str, Any]) -> Compute:
     """The body of a `Compute`; `InvalidResource` if it does not fit."""
-    return parse(body, Compute)
+    found = parse(body, Compute)
+    about = f"Compute {found.namespace}/{found.name}"
+    if (found.spec.application is None) == (found.spec.service is None):
+        given = "neither" if found.spec.service is None else "both"
+        raise InvalidResource(
+            f"{about} has {given} of spec.application (a Spark job) and spec.service; apply it again with one of them"
+        )
+    if found.spec.service is not None:
+        check_service(about, found.spec.service)
+    return found

@@ -54,8 +54,12 @@ OF_META = {
         "policy/v1", "PodDisruptionBudget", name, spec={"minAvailable": 1, "selector": WEB}
     ),
 }
-HELD_BY = {"ConfigMap": {"Deployment"}, "ServiceAccount": {"Deployment"}}
-"""The children that would use the foreign object, and are therefore not made."""
+HELD_BY = {
+    "ConfigMap": {"Deployment", "PodDisruptionBudget"},
+    "ServiceAccount": {"Deployment", "PodDisruptionBudget"},
+    "Deployment": {"PodDisruptionBudget"},
+}
+"""The children that would use the foreign object, and are therefore not made, and what says how these were made."""
 
 
 @pytest.mark.parametrize("kind", OF_META)

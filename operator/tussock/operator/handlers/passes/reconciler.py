@@ -9,12 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tussock.operator.cluster.actions import Actor
-from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, NameInUse
+from tussock.operator.cluster.errors import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    NameInUse,
+    TemplateFieldsUnknown,
+)
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.passes.queue import backoff_seconds
 from tussock.operator.handlers.passes.refusals import Refusals, refusal_summary
 from tussock.operator.handlers.world import Controller, World
+from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.planning.words.comparison import APPLIED
 from tussock.operator.planning.words.conditions import (
     Reason,
@@ -169,19 +177,25 @@ class Reconciler:
 
         A refusal stops only what depends on it: without our finalizer nothing is made; while a ConfigMap is refused,
         workloads stay as they are, since they would run with the old one and count as changed; and children that would
-        use a foreign object with the name of a child are not made either.
+        use a foreign object with the name of a child are not made either. While a workload stays as it was made, so
+        does the object that says from which specs: a user's change would count as an upgrade's (`planning/turns.py`).
         """
         key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
         refused: list[tuple[Action, ApiRefused]] = []
         kinds: set[str] = set()
         foreign: list[Ref] = []
         restored: list[str] = []
+        is_stale = False
         for action in plan.actions:
+            runs_pods = _kind_of(action) in RUN_PODS
             if isinstance(action, Emit) and refused:
                 continue  # its event reports an action that was not possible
-            if "ConfigMap" in kinds and _kind_of(action) in RUN_PODS:
+            if ("ConfigMap" in kinds and runs_pods) or (
+                isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign)
+            ):
+                is_stale |= runs_pods
                 continue
-            if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
+            if is_stale and not runs_pods and _dates_workload(action):
                 continue
             error, told = self._refusals.refusal_of(key, action, self._now()), self._repair(body, action)
             try:
@@ -195,6 +209,8 @@ class Reconciler:
                 continue
             refused.append((action, error))
             kinds.add(_kind_of(action))
+            # With a field that the server does not know all else of the workload is as wanted.
+            is_stale |= runs_pods and not isinstance(error, TemplateFieldsUnknown)
             foreign += [error.ref] if isinstance(error, NameInUse) else []
             if isinstance(action, Hold):
                 break
@@ -256,6 +272,11 @@ def _kind_of(action: Action) -> str:
         case Delete(ref) | Annotate(ref, _):
             return ref.kind
     return ""
+
+
+def _dates_workload(action: Action) -> bool:
+    """Whether an action writes from which specs a workload was made."""
+    return isinstance(action, Apply) and SPEC_ANNOTATION in (action.manifest["metadata"].get("annotations") or {})
 
 
 def _digest(body: Manifest) -> str | None:

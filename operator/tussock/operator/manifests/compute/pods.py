@@ -34,14 +34,16 @@ __all__ = [
     "checkpoint_claim",
     "driver_name",
     "driver_template",
+    "environment",
     "executor_template",
     "image_trial",
     "template_text",
     "trial_name",
+    "users_template",
 ]
 
 ROLE_LABEL = "tussock.dev/role"
-"""`driver` or `executor`."""
+"""`driver` or `executor`; of a service `node` or `worker`; `image` of a pod that tries one."""
 DRAIN_SECONDS = 50.0
 """Half of it for a batch to end, the rest for the application and for Spark."""
 _EXECUTOR_DRAIN_SECONDS = 60.0
@@ -95,7 +97,7 @@ def driver_template(
         image=image,
         # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM itself.
         args=("python", "-m", "tussock.compute.driver", application, *compute.spec.arguments),
-        env=_environment(compute, [*fields, *_variables(values)]),
+        env=environment(compute, values, fields),
         ports={"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT},
         probes=_probes(),
         resources=requirements(compute.spec.driver.resources, _driver_resources(compute)),
@@ -116,7 +118,7 @@ def driver_template(
         # Spark in the driver makes executors, so only this pod has a token.
         has_token=True,
     )
-    user = _users_template(compute, compute.spec.driver.pod_template)
+    user = users_template(compute, compute.spec.driver.pod_template)
     return node_template(compute, store, main, user)
 
 
@@ -131,7 +133,7 @@ def executor_template(
         image=image,
         # Spark adds `executor` to these arguments.
         args=(),
-        env=_environment(compute, _variables({**_store_values(compute, addresses), **start_options(MASTER)})),
+        env=environment(compute, {**_store_values(compute, addresses), **start_options(MASTER)}),
         ports={},
         probes={},
         resources={},
@@ -145,13 +147,13 @@ def executor_template(
         container=_CONTAINER,
         restart="Never",
     )
-    user = _users_template(compute, compute.spec.executor.pod_template)
+    user = users_template(compute, compute.spec.executor.pod_template)
     template, kept = node_template(compute, store, main, user)
     return {"apiVersion": "v1", "kind": "Pod", **template}, kept
 
 
-def _users_template(compute: Compute, part: PodTemplate) -> Manifest:
-    """The template for all pods of a job, with that for one part of them merged over it."""
+def users_template(compute: Compute, part: PodTemplate) -> Manifest:
+    """The user's template for all pods of a `Compute`, with that for one part of them merged over it."""
     check_shape(compute.spec.pod_template)
     check_shape(part)
     return strategic_merge(compute.spec.pod_template, part)
@@ -161,21 +163,23 @@ def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:
     return {"TUSSOCK_STORE": f"tussock://{','.join(addresses)}", "TUSSOCK_WRITER_ID": compute.writer_id}
 
 
-def _variables(values: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in values.items()]
+def environment(
+    compute: Compute, values: Mapping[str, str], fields: Sequence[dict[str, Any]] = ()
+) -> tuple[dict[str, Any], ...]:
+    """The environment of a container: the user's variables, then `fields` of the pod and our `values`.
 
-
-def _environment(compute: Compute, ours: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The user's variables first, so that none of them can refer to ours, and ours win if names are the same."""
+    The user's are first, so that none of them can refer to ours, and ours win if names are the same.
+    """
+    ours = [*fields, *({"name": name, "value": value} for name, value in values.items())]
     names = {entry["name"] for entry in ours}
     return (*(entry for entry in compute.spec.env if entry["name"] not in names), *ours)
 
 
 def _application(compute: Compute) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...], str]:
     """Volumes, mounts and the path of the program."""
-    source = compute.spec.application.config_map
+    source = compute.program.config_map
     if source is None:
-        return (), (), compute.spec.application.file
+        return (), (), compute.program.file
     volume = {"name": "application", "configMap": {"name": source.name}}
     mount = {"name": "application", "mountPath": _APPLICATION_FOLDER, "readOnly": True}
     return (volume,), (mount,), f"{_APPLICATION_FOLDER}/{source.key}"

@@ -24,7 +24,19 @@ _VARIABLES = {
     "minio": ("MINIO_",),
 }
 """Beginnings of the names of the operator's variables, by the container."""
-_FREE = {"TUSSOCK_COMPACTOR_DEADLINE", "TUSSOCK_COMPACTOR_LOG_FORMAT", "TUSSOCK_COMPACTOR_LOG_LEVEL"}
+_FREE = {
+    "TUSSOCK_COMPACTOR_DEADLINE",
+    "TUSSOCK_COMPACTOR_LOG_FORMAT",
+    "TUSSOCK_COMPACTOR_LOG_LEVEL",
+    "TUSSOCK_SERVE_LIMITS__CONVERSATIONS",
+    "TUSSOCK_SERVE_LIMITS__CONVERSATION_OUTSTANDING",
+    "TUSSOCK_SERVE_LIMITS__IDENTITY_OUTSTANDING",
+    "TUSSOCK_SERVE_LIMITS__MESSAGE_BYTES",
+    "TUSSOCK_SERVE_LIMITS__OUTSTANDING",
+    "TUSSOCK_SERVE_LIMITS__OUTSTANDING_BYTES",
+    "TUSSOCK_SERVE_LOG__FORMAT",
+    "TUSSOCK_SERVE_LOG__LEVEL",
+}
 """Settings of nodes for which no spec has a field, and which cannot do harm."""
 _SCRATCH = "/tmp"  # noqa: S108 - the pod's own
 """Our only volume in which users may mount theirs: it holds nothing that lasts."""
@@ -103,12 +115,12 @@ def _node_container(container: Mapping[str, Any], ours: Mapping[str, Any]) -> tu
     keys = {"env": "name", "ports": "containerPort", "volumeMounts": "mountPath"}
     for name, is_allowed in rules.items():
         entries = result.get(name) or []
-        allowed = [entry for entry in entries if is_allowed(entry)]
-        if len(allowed) < len(entries):
-            result[name] = allowed
-            if not allowed and name not in ours:
+        verdicts = [is_allowed(entry) for entry in entries]
+        if not all(verdicts):
+            result[name] = [entry for entry, allowed in zip(entries, verdicts, strict=True) if allowed]
+            if not result[name] and name not in ours:
                 del result[name]
-            places = [place for place, entry in enumerate(entries) if not is_allowed(entry)]
+            places = [place for place, allowed in enumerate(verdicts) if not allowed]
             kept += [f"{path}.{name}[{entries[place].get(keys.get(name, ''), place)}]" for place in places]
     return result, kept
 

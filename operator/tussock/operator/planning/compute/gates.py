@@ -1,4 +1,4 @@
-"""What a job waits for: its store, the store's meta nodes and compactors, and a writer id that no other job has."""
+"""What jobs and services wait for: the store, its meta nodes and compactors; and a job for its own writer id."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -65,6 +65,8 @@ def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict
     for ref, body in sorted(others.items()):
         if ref.kind != "Compute" or ref.name == compute.name or _store_of(body) != compute.spec.store_ref.name:
             continue
+        if body["spec"].get("service") is not None:
+            continue  # its application commits under its own name
         theirs = (body["metadata"].get("creationTimestamp") or "", ref.name)
         if (body["spec"].get("writerId") or ref.name) == compute.writer_id and theirs < mine:
             return problem_verdict(

@@ -6,7 +6,7 @@ for another template the plan stops it and, when it has gone, makes the next one
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,21 +21,21 @@ from tussock.operator.manifests.compute.pods import DRAIN_SECONDS, ROLE_LABEL, c
 from tussock.operator.manifests.compute.spark_security import spark_secret_name
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.meta import meta_address
-from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, job_secret
 from tussock.operator.planning.compute.certificates import JobCertificate, certificate_deletes, plan_certificate
 from tussock.operator.planning.compute.drivers import Driving, drive, stop
+from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
 from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
+from tussock.operator.planning.service.plan import plan_service
 from tussock.operator.planning.turns import turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import stamps, status_conditions
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
-from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import (
     Action,
     Annotate,
@@ -57,36 +57,16 @@ from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource, parse_store
 
-__all__ = ["PROGRAM_SECONDS", "ComputeFacts", "plan_compute"]
+__all__ = ["plan_compute"]
 
-PROGRAM_SECONDS = 10.0
-"""The interval of looks at a program in a ConfigMap. Users' ConfigMaps are not watched: few of them are programs."""
 _DELETION_SECONDS = 120.0
 """If the store, which has the deadline, is gone: seconds until a deletion gives up on a driver that does not end."""
 
 
-@dataclass(frozen=True)
-class ComputeFacts:
-    """What is known of a job beyond the objects of the API."""
-
-    defaults: Defaults = field(default_factory=Defaults)
-    application: str | None = ""
-    """Digest of the ConfigMap with the program; empty: a file of the image; `None`: not read yet."""
-    missing: str = ""
-    """A message if the program is missing; empty if nothing is missing."""
-    driver: DriverFact | None = None
-    settled: Mapping[Ref, bool] = field(default_factory=dict)
-    """The store's Metas and Compactors, and whether each has rolled out its current spec."""
-    certificate_due: bool = False
-    """The operator issues the job's certificate, and has to make or renew it."""
-    has_cert_manager: bool = False
-    """Whether cert-manager is in the cluster."""
-    before: Sequence[str] = ()
-    """The jobs that an upgrade of the operator changes before this one (`turns.py`)."""
-
-
 def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
-    """The plan for a job. Raises `InvalidResource` if its spec is invalid."""
+    """The plan for a job, or for a service. Raises `InvalidResource` if its spec is invalid."""
+    if compute.is_service:
+        return plan_service(compute, observed, now)
     runs = runs_of(observed.pods(), holder_of(compute))
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
@@ -287,7 +267,7 @@ def _plan(
         else:
             status[name] = value
     again = driving.again_seconds
-    if compute.spec.application.config_map is not None and not compute.is_being_deleted:
+    if compute.program.config_map is not None and not compute.is_being_deleted:
         again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
     return Plan(actions, status, again)
 

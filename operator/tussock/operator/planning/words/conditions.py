@@ -89,6 +89,8 @@ class Reason(StrEnum):
     NAME_IN_USE = "NameInUse"
     # The platform.
     WRITER_ID_IN_USE = "WriterIdInUse"
+    APPLICATION_IN_USE = "ApplicationInUse"
+    FEED_STALLED = "FeedStalled"
     INVALID_SPEC = "InvalidSpec"
     DRIVER_FAILED = "DriverFailed"
     CHECKPOINT_LOST = "CheckpointLost"

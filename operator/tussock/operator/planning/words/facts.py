@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tussock.operator.planning.words.conditions import Reason
 
-__all__ = ["LASTING_TIMES", "BackupsFact", "BucketFact", "DriverFact", "HeldBackup", "PlatformFact"]
+__all__ = ["LASTING_TIMES", "BackupsFact", "BucketFact", "DriverFact", "HeldBackup", "NodeFact", "PlatformFact"]
 
 
 class BucketFact(NamedTuple):
@@ -58,6 +58,32 @@ class DriverFact(NamedTuple):
     committed_batch: int
     committed_ms: int
     """When, as Unix time in milliseconds."""
+
+
+class NodeFact(NamedTuple):
+    """What the node of a service says of its application."""
+
+    problem: str = ""
+    """Why it could not be asked; empty if it could, and then all else is known."""
+    is_blind: bool = False
+    """Only the operator cannot reach it, as outside of the cluster."""
+    application: str = ""
+    layer: str = ""
+    """`procedures`, `functions`, or what else it is made of."""
+    version: str = ""
+    state: str = ""
+    """`starting`, `running`, `paused`, `draining` or `failed`."""
+    workers: int = 0
+    """How many the program wants, where they join; 0 without workers."""
+    workers_joined: int = 0
+    waiting: int = 0
+    """Requests that have not begun."""
+    outstanding: int = 0
+    """Requests whose replies are not out."""
+    uncommitted: int = 0
+    """Records that no committed epoch holds."""
+    trouble: str = ""
+    """Of the first feed that gives nothing, or output that is not sent."""
 
 
 class HeldBackup(NamedTuple):

@@ -6,7 +6,7 @@ plan that was carried out half way is simply made again. A resource that matches
 and costs no request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ __all__ = [
     "ref_of",
     "seconds_since",
     "stamp",
+    "workload_in",
 ]
 
 Manifest: TypeAlias = dict[str, Any]
@@ -130,6 +131,11 @@ class Observed(Generic[Facts]):
 def ref_of(manifest: Mapping[str, Any]) -> Ref:
     """The kind and the name of an object."""
     return Ref(manifest["kind"], manifest["metadata"]["name"])
+
+
+def workload_in(manifests: Iterable[Manifest]) -> Manifest:
+    """The one of these objects that runs pods; there has to be one."""
+    return next(one for one in manifests if one["kind"] in RUN_PODS)
 
 
 def moment_of(text: Any) -> datetime | None:

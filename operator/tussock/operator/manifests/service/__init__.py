@@ -1,0 +1,1 @@
+"""The manifests of a `Compute` that is a service."""
