@@ -45,6 +45,22 @@ def test_the_release_is_printed(sample: Sample) -> None:
     assert ran.stdout == f"tussock {metadata.version('tussock')}\n"
 
 
+WHO_LOADS_PANDAS = """
+import sys
+import tussock.cli.main, tussock.compute.functions, tussock.compute.procedures, tussock.meta.server
+print("pandas" in sys.modules)
+from tussock.statestore import connect
+connect("memory://")
+print("pandas" in sys.modules)
+"""
+
+
+def test_pandas_is_loaded_where_a_store_is_opened() -> None:
+    """Not before: it is nearly half of the start of a command or a service. Not later, in somebody's first read."""
+    ran = subprocess.run([sys.executable, "-c", WHO_LOADS_PANDAS], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
 def test_a_closed_pipe_is_quiet(sample: Sample) -> None:
     """`tussock scan ... | head` ends without a word on stderr."""
     for arguments in (["--json"], ["--limit", "120"]):

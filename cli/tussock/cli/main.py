@@ -15,9 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from tussock.cli.check.command import check
-from tussock.cli.commands.application import ANY_OPTION, call, drain, serve, submit, trace
+from tussock.cli.commands.application import (
+    ANY_OPTION,
+    call,
+    call_graph,
+    drain,
+    query,
+    serve,
+    submit,
+    trace,
+    work,
+)
 from tussock.cli.commands.backup import backup, clone
 from tussock.cli.commands.compactor import compactor
+from tussock.cli.commands.flow.steps import break_on, breakpoints, step
+from tussock.cli.commands.flow.transactions import bad_rows, history, push, subscribe
 from tussock.cli.commands.log import log
 from tussock.cli.commands.meta import meta
 from tussock.cli.commands.pause import pause, resume
@@ -29,9 +41,8 @@ from tussock.cli.commands.tree import pins, ssts, version
 from tussock.cli.commands.upkeep import compact, vacuum
 from tussock.cli.options import TLS_VARIABLES
 from tussock.cli.output import show
-from tussock.cli.places import NoStore
 from tussock.cli.values import safe
-from tussock.statestore.errors import TussockError
+from tussock.statestore.errors import StoreNotFound, TussockError
 
 __all__ = ["app", "main"]
 
@@ -53,10 +64,12 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum, clone),
     "Run a platform": (compactor,),
-    "Run an application": (submit, call, trace, drain),
+    "Run an application": (work, submit, call, query, call_graph, trace, drain),
+    "Run a flow": (push, subscribe, history, bad_rows, step, breakpoints),
     "Run either": (status, pause, resume),
 }
 app.command(rich_help_panel="Run an application", context_settings=ANY_OPTION)(serve)
+app.command(name="break", rich_help_panel="Run a flow")(break_on)
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
@@ -117,7 +130,7 @@ def main() -> None:
         sys.exit(usage.exit_code)
     except TussockError as error:
         _fail(str(error))
-        sys.exit(2 if isinstance(error, NoStore) else 1)
+        sys.exit(2 if isinstance(error, StoreNotFound) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

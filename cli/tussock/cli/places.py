@@ -7,7 +7,6 @@ bucket directly; rows are read through the client, which is opened without compa
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tussock.meta.log.log import VersionLog
@@ -16,22 +15,18 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.buckets.presence import check_folder, check_store
 from tussock.statestore.contract.backend import VersionView
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
-__all__ = ["NoStore", "StorePlace", "ask_service", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
+__all__ = ["StorePlace", "ask_service", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
 
 
 PLATFORM = "tussock://"
 SERVICE_SECONDS = 10.0
 """For which a meta service is looked for."""
-
-
-class NoStore(InvalidOption):
-    """Nothing of a store is at the URL."""
 
 
 class StorePlace(NamedTuple):
@@ -43,7 +38,7 @@ class StorePlace(NamedTuple):
 
 @contextmanager
 def bucket_at(url: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectStore]:
-    """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created.
+    """The bucket at `url`, which holds at least part of a store; `StoreNotFound` if not, and nothing was created.
 
     `options` are settings of the bucket that overrule the environment's.
     """
@@ -52,13 +47,10 @@ def bucket_at(url: str, options: Mapping[str, str] | None = None) -> Iterator[Ob
             f"{url} is a meta service, and this command reads the bucket itself; give the URL of its bucket, which "
             "`tussock status` shows"
         )
-    where = parse_bucket_url(url)
-    if where.scheme == "file" and not Path(where.prefix).is_dir():
-        raise NoStore(f"no store here: {where} is not a folder")
+    check_folder(url)
     bucket = open_bucket(url, options=options)
     try:
-        if not any(next(iter(bucket.list(prefix)), None) for prefix in ("log/", "snapshot/", "sst/")):
-            raise NoStore(f"no store here: {bucket.url} holds neither a log nor SSTs")
+        check_store(bucket)
         yield bucket
     finally:
         bucket.close()
@@ -96,10 +88,7 @@ def store_at(url: str, *, retention: float | None = None, gc_grace: float | None
                     f"--{name} {seconds:g} is for a run on a bucket; the meta service at {url} goes by the store's own "
                     "for everybody: leave it out"
                 )
-    else:
-        with bucket_at(url):
-            pass
-    with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:
+    with connect(url, create=False, compaction=False, retention=retention, gc_grace=gc_grace) as store:
         yield store
 
 

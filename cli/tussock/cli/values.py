@@ -19,7 +19,7 @@ import typer
 from tussock.cli.times import time_parser, time_text
 from tussock.statestore.contract.records import TableSpec
 
-__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_key", "parse_moment", "safe"]
+__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_json", "parse_key", "parse_moment", "safe"]
 
 HEX = "hex:"
 TRUE = ("true", "t", "yes", "1")
@@ -159,6 +159,15 @@ def parse_key(spec: TableSpec, texts: Sequence[str], *, whole: bool = True) -> t
     )
 
 
+def parse_json(name: str, kind: pa.DataType, value: Any) -> Any:
+    """A value of a column out of JSON, as `as_json` writes it; `typer.BadParameter` if it is none of the type."""
+    if isinstance(value, dict) and list(value) == ["hex"] and isinstance(value["hex"], str):
+        return _parse_value(name, kind, f"{HEX}{value['hex']}")
+    if isinstance(value, str) and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return _parse_value(name, kind, value)
+    return value
+
+
 def parse_moment(text: str) -> datetime:
     """A point of time in ISO 8601; without a zone it is UTC. `typer.BadParameter` if it is none."""
     try:
@@ -171,12 +180,12 @@ def parse_moment(text: str) -> datetime:
 
 
 def _parse_value(name: str, kind: pa.DataType, text: str) -> Any:
-    """One key value from text."""
+    """One value from text."""
     parse = _parser(kind)
     try:
         return parse(text)
     except (ValueError, ArithmeticError):
-        raise typer.BadParameter(f"key column {name!r} is of type {kind}; {text!r} is no value of it") from None
+        raise typer.BadParameter(f"column {name!r} is of type {kind}; {text!r} is no value of it") from None
 
 
 def _parser(kind: pa.DataType) -> Callable[[str], Any]:

@@ -117,15 +117,17 @@ def test_pins_show_holder_and_epoch(tussock: Tussock, sample: Sample, own: Sampl
 
 
 def test_compact_merges_and_keeps_history(tussock: Tussock, own: Sample) -> None:
-    """Within the retention nothing is dropped; the table becomes one sorted run."""
+    """Within the retention nothing is dropped; the table becomes one sorted run, and what it superseded history."""
     done = tussock("compact", "kv", "--json").json()["tables"]
     assert done == [
         {
             "name": "kv",
             "before": {"ssts": 3, "runs": 3, "rows": 360, "bytes": done[0]["before"]["bytes"]},
-            "after": {"ssts": 1, "runs": 1, "rows": 360, "bytes": done[0]["after"]["bytes"]},
+            "after": {"ssts": 1, "runs": 1, "rows": 120, "bytes": done[0]["after"]["bytes"]},
         }
     ]
+    (past,) = [table["history"] for table in tussock("version", "--json").json()["tables"] if table["name"] == "kv"]
+    assert (past["runs"], past["ssts"], past["rows"]) == (1, 1, 240)
     assert tussock("get", "kv", "k005", "--epoch", str(own.epochs[0]), "--json").json()["value"] == "v0"
 
 

@@ -31,7 +31,8 @@ from tussock.statestore.format.schema_changes import is_earlier
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows.conversion import Misfit, check_text
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.writer import value_schema
+from tussock.statestore.sst.history import until_array
+from tussock.statestore.sst.writer import UNTIL, history_schema, value_schema
 
 __all__ = ["check_alone", "check_sst"]
 
@@ -47,6 +48,7 @@ class _Seen:
     last_epoch: int = 0
     min_epoch: int = 1 << 64
     max_epoch: int = 0
+    until: int = 0
     whole: bool = True
     """No block was unreadable."""
 
@@ -116,7 +118,7 @@ def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findi
         said, found = getattr(sst, name), getattr(meta, name)
         if said != found:
             findings.problem(path, f"{name}: expected {as_text(said)} as the version says, found {as_text(found)}")
-    expected = value_schema(spec)
+    expected = history_schema(spec) if sst.until else value_schema(spec)
     if not is_earlier(meta.schema, expected):
         found = _brief(meta.schema)
         findings.problem(
@@ -204,6 +206,11 @@ def _block_problems(
             problems.append(f"the bloom filter denies {len(absent)} of its keys, the first in row {absent[0]}")
     if encoder is not None:
         problems.extend(_key_problems(rows, encoder))
+    if sst.until and rows.columns[0].type == UNTIL.type:
+        untils = until_array(rows)
+        seen.until = max(seen.until, int(untils.max()))
+        if early := np.flatnonzero(untils < epochs).tolist():
+            problems.append(f"row {early[0]}: it is for readers until epoch {untils[early[0]]}, before its own")
     seen.rows += len(rows)
     seen.deletes += deletes
     seen.first_key = first if seen.first_key is None else seen.first_key
@@ -249,6 +256,7 @@ def _check_totals(sst: SstInfo, seen: _Seen, findings: Findings) -> None:
         ("largest key", sst.largest, seen.last_key),
         ("smallest epoch", sst.min_epoch, seen.min_epoch),
         ("largest epoch", sst.max_epoch, seen.max_epoch),
+        ("until", sst.until, seen.until),
     )
     for name, said, is_so in found:
         if said != is_so:

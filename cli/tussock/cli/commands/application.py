@@ -1,4 +1,4 @@
-"""`tussock serve` runs an application; `tussock submit`, `call`, `trace` and `drain` ask one that runs.
+"""`tussock serve` runs an application; `submit`, `call`, `query`, `call-graph`, `trace` and `drain` ask one that runs.
 
 They need the extra `service`, or `platform` to ask only, so what they are made of is imported when it is asked for.
 """
@@ -6,7 +6,6 @@ They need the extra `service`, or `platform` to ask only, so what they are made 
 import json
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ import typer
 
 from tussock.cli.commands.meta import refuse
 from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
-from tussock.cli.output import emit_json, emit_lines, grid, iso_ms, note, number, plural, show
+from tussock.cli.output import emit_json, emit_lines, grid, note, show
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -23,7 +22,20 @@ if TYPE_CHECKING:
 
     from tussock.compute.procedures import Client
 
-__all__ = ["ANY_OPTION", "Application", "application_parts", "call", "client_of", "drain", "serve", "submit", "trace"]
+__all__ = [
+    "ANY_OPTION",
+    "Application",
+    "call",
+    "call_graph",
+    "client_of",
+    "drain",
+    "json_rows",
+    "query",
+    "serve",
+    "submit",
+    "trace",
+    "work",
+]
 
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROWS_BYTES_MAX = 1 << 30
@@ -66,6 +78,44 @@ def serve(
         raise typer.BadParameter(str(error)) from None
 
 
+def work(
+    app: Annotated[str, typer.Argument(metavar="MODULE:RUNTIME", help="The program, as `tussock serve` has it.")],
+    program: Annotated[
+        str, typer.Option("--program", "-p", metavar="HOST:PORT", help="Where the program takes workers.")
+    ],
+    store: Annotated[
+        str, typer.Option("--store", "-s", envvar="TUSSOCK_STORE", metavar="URL", help="The program's store.")
+    ] = "",
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="The token for the program, if not the store's.")
+    ] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Be a worker of a program that `tussock serve --workers-listen HOST:PORT` runs, until SIGTERM.
+
+    Imports the module and opens the store by itself; joins again whenever the program was gone.
+    Needs the role admin; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from tussock.compute.functions.workers.staff.remote_worker import work as work_for
+    from tussock.compute.service.server.entry import BadApplication
+    from tussock.statestore.base.identity import access_from
+    from tussock.statestore.base.service_logs import start_logging
+
+    environ = dict(os.environ)
+    if token_file is not None:
+        environ = {**environ, "TUSSOCK_TOKEN": "", "TUSSOCK_TOKEN_FILE": token_file}
+    access = access_from(environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    start_logging("info", "json", sys.stderr)
+    try:
+        work_for(app, store, program, access)
+    except BadApplication as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def client_of(
     address: str,
     tls_ca: str | None,
@@ -77,14 +127,8 @@ def client_of(
     """A client of the application there, tried for `timeout` seconds; a token comes from the environment."""
     from tussock.compute.procedures.remote.client import Client
 
-    return Client(
-        address,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_server_name=tls_server_name,
-        deadline=DEADLINE_SECONDS if timeout is None else timeout,
-    )
+    access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
+    return Client(address, **access, deadline=DEADLINE_SECONDS if timeout is None else timeout)
 
 
 def submit(
@@ -104,7 +148,7 @@ def submit(
 
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
-    batch = _rows(rows)
+    batch = json_rows(rows)
     again = "; with --batch-id it may be repeated" if batch_id is None else "; it may be repeated with that --batch-id"
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
         # Asked before the batch, on the same connection: so it says what was there before.
@@ -139,15 +183,63 @@ def call(
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
         status = client.status()
         if status["layer"] == "functions":
-            access: dict[str, Any] = {
-                "tls_ca": tls_ca,
-                "tls_cert": tls_cert,
-                "tls_key": tls_key,
-                "tls_server_name": tls_server_name,
-            }
+            access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
             _print(_send(address, access, status, name, given, timeout))
         else:
             _print(client.call(name, *map(_value, given), timeout=timeout))
+
+
+def query(
+    address: Application,
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="The kind of entity.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Text, a number, or hex:00ff, as the operator's keys are.")],
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Show the newest state of an entity of functions as JSON; ends with 1 if there is none.
+
+    Needs the role reader; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    from tussock.compute.functions.remote.client import FunctionClient
+
+    access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
+    with FunctionClient(address, **access) as client:
+        status = client.status()
+        if status["layer"] != "functions":
+            raise typer.BadParameter(f"{status['application']} is no program of functions, and has no entities")
+        state = client.query(operator, _key(key, status, operator))
+    if state is None:
+        note(f"{operator} has no entity {key}")
+        raise typer.Exit(1)
+    emit_json(state)
+
+
+def call_graph(
+    address: Application,
+    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="The id of a request.")] = None,
+    tid: Annotated[int | None, typer.Option("--tid", min=0, help="Instead: the number of a transaction.")] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
+    """Show what one of the newest transactions of functions called, as JSON; ends with 1 for another one.
+
+    Needs the role reader; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    from tussock.compute.functions.remote.client import FunctionClient
+
+    if (request_id is None) == (tid is None):
+        raise typer.BadParameter("give the id of a request, or --tid with the number of a transaction")
+    access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
+    with FunctionClient(address, **access) as client:
+        found = client.call_graph(request_id, tid=tid)
+    if found is None:
+        note("it is not among the newest transactions")
+        raise typer.Exit(1)
+    emit_json(found)
 
 
 def trace(
@@ -188,90 +280,11 @@ def drain(
     note("the application is ending")
 
 
-def application_parts(status: dict[str, Any]) -> Iterator[Any]:
-    """What `tussock status` shows of an application."""
-    if status["failure"]:
-        yield f"error: {status['failure']}"
-    counts = (status.get(name, 0) for name in ("records", "log_writes", "commits"))
-    records, writes, commits = counts
-    facts = [
-        ("application", status["application"]),
-        ("state", status["state"]),
-        ("store", status["store"]),
-        ("release", status["version"]),
-        ("requests", f"{number(status['waiting'])} wait, {number(status['outstanding'])} without a reply"),
-        ("clients", plural(status["conversations"], "connection")),
-        ("this run", f"{plural(records, 'record')}, {plural(writes, 'log write')}, {plural(commits, 'commit')}"),
-    ]
-    if status["layer"] == "functions":
-        yield from _function_parts(status, facts)
-    else:
-        yield from _procedure_parts(status, facts)
-    if failures := status["failures"]:
-        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
-        yield grid("failed", "request", "error", "", rows=failed)
-
-
-def _procedure_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
-    yield grid("status", "", rows=[*facts, ("calls", ", ".join(status.get("calls", ())) or "none")])
-    if procedures := status.get("procedures"):
-        rows = [
-            (
-                one["name"],
-                number(one["last_batch"]) if one["border"] else "",
-                ", ".join(one["consumes"]) or "clients or a feed",
-                ", ".join(one["emits"]),
-            )
-            for one in procedures
-        ]
-        yield grid("procedure", "last batch", "consumes", "emits", right=("last batch",), rows=rows)
-    if windows := status.get("windows"):
-        shown = [
-            (
-                one["name"],
-                one["stream"],
-                f"{number(one['size'])} {one['of']}",
-                *map(number, (one["visible"], one["staged"])),
-            )
-            for one in windows
-        ]
-        yield grid("window", "of", "size", "visible", "staged", right=("visible", "staged"), rows=shown)
-
-
-def _function_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
-    lock_free, locked, aborted, deferred = (
-        number(status.get(name, 0)) for name in ("lock_free", "locked", "aborted", "deferred")
-    )
-    ended = f"{lock_free} without locks, {locked} with locks, {aborted} aborted; {deferred} wait for the next epoch"
-    epochs = f"{number(status.get('epochs', 0))} of this run, {status.get('conflicts', '')}"
-    yield grid("status", "", rows=[*facts, ("epochs", epochs), ("transactions", ended)])
-    if operators := status.get("operators"):
-        rows = [
-            (one["name"], one["key"], number(one["partitions"]), ", ".join(one["columns"]), ", ".join(one["functions"]))
-            for one in operators
-        ]
-        yield grid("operator", "keys", "partitions", "columns", "functions", right=("partitions",), rows=rows)
-    if hot := status.get("hot"):
-        lost = [(operator, _shown_key(key), number(count)) for operator, key, count in hot]
-        yield grid("hot", "key", "lost", right=("lost",), rows=lost)
-    if transactions := status.get("transactions"):
-        newest = [
-            (
-                str(one["tid"]),
-                one["phase"],
-                f"{one['operator']}.{one['function']}",
-                _shown_key(one["key"]),
-                number(one["calls"]),
-                one["error"],
-            )
-            for one in transactions
-        ]
-        yield grid("transaction", "phase", "function", "key", "calls", "error", right=("calls",), rows=newest)
-
-
-def _shown_key(key: Any) -> str:
-    """A key of an operator, bytes as `call` takes them."""
-    return f"hex:{key.hex()}" if isinstance(key, bytes) else str(key)
+def client_access(
+    tls_ca: str | None, tls_cert: str | None, tls_key: str | None, tls_server_name: str | None
+) -> dict[str, Any]:
+    """The files and the name as clients take them."""
+    return {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key, "tls_server_name": tls_server_name}
 
 
 def _look(client: "Client") -> "Future[Any]":
@@ -296,7 +309,8 @@ def _note_repetition(ticket: "Future[Any]", procedure: str, batch_id: int) -> No
         note(f"batch {batch_id} of {procedure} was given before: this is its first reply, and these rows were not run")
 
 
-def _rows(file: str) -> list[dict[str, Any]]:
+def json_rows(file: str) -> list[dict[str, Any]]:
+    """JSON objects, one a line of a file, or of stdin for `-`; `typer.BadParameter` if it has others."""
     try:
         text = sys.stdin.read(ROWS_BYTES_MAX) if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -307,7 +321,7 @@ def _rows(file: str) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise typer.BadParameter(f"--rows {file}: line {at} is no JSON: {error}") from None
         if not isinstance(row, dict):
             raise typer.BadParameter(f"--rows {file}: line {at} is no JSON object")
@@ -330,17 +344,15 @@ def _send(
         raise typer.BadParameter(
             f"{status['application']} is a program of functions; expected HOST:PORT OPERATOR KEY FUNCTION ARGUMENT..."
         )
-    types = {one["name"]: one["key"] for one in status["operators"]}
-    key = _key(given[0], types.get(operator, "string"))
-    client = FunctionClient(address, **access)
-    value = client.send(operator, key, given[1], *map(_value, given[2:])).result(timeout)
-    # Not after a timeout: that would wait for the very reply.
-    client.close()
-    return value
+    key = _key(given[0], status, operator)
+    with FunctionClient(address, **access) as client:
+        asked = client.send(operator, key, given[1], *map(_value, given[2:]), timeout=timeout)
+        return client.reply(asked, timeout, f"function {operator!r:.100}.{given[1]!r:.100}")
 
 
-def _key(text: str, kind: str) -> str | int | bytes:
-    """A key of an operator whose keys are of that type of Arrow."""
+def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
+    """A key of the type that the operator's keys have."""
+    kind = {one["name"]: one["key"] for one in status["operators"]}.get(operator, "string")
     try:
         if kind == "int64":
             return int(text)
@@ -354,6 +366,8 @@ def _key(text: str, kind: str) -> str | int | bytes:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError:
+        raise typer.BadParameter(f"{text[:40]!r}...: lists and dicts nest too deep to be read") from None
     except ValueError:
         return text
 

@@ -28,6 +28,7 @@ from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     Configure,
+    ExpireHistory,
     ForgetDropped,
     ForgetWriters,
 )
@@ -101,15 +102,18 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
         case ClaimCompaction(task=task) if delta.is_renewal:
             return f"renew {task.kind} compaction of {_table(task.table_id, names)}: task {task.id[:8]}"
         case ClaimCompaction(task=task):
-            what = f"{plural(len(task.ssts()), 'SST')} to L{task.target_level}"
+            what = plural(len(task.ssts()), "SST") + ("" if task.kind == "history" else f" to L{task.target_level}")
             return f"claim {task.kind} compaction of {_table(task.table_id, names)}: {what}, task {task.id[:8]}"
-        case ReportCompaction(outputs=outputs):
+        case ReportCompaction(outputs=outputs, history=history):
             size = bytes_text(total_bytes(outputs))
-            return f"report task {delta.task_id[:8]}: {plural(len(outputs), 'SST')}, {size}"
+            parted = f"; history: {plural(len(history), 'SST')}, {bytes_text(total_bytes(history))}" if history else ""
+            return f"report task {delta.task_id[:8]}: {plural(len(outputs), 'SST')}, {size}{parted}"
         case ReleaseCompaction():
             return f"release task {delta.task_id[:8]}"
         case AdvanceSafeEpoch(epoch=epoch):
             return f"advance safe epoch to {epoch_text(epoch)}"
+        case ExpireHistory(epoch=epoch):
+            return f"expire history up to {epoch_text(epoch)}"
         case AdvanceHorizon(horizon=horizon):
             return f"advance garbage horizon to {horizon}"
         case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):

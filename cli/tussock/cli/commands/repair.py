@@ -1,4 +1,4 @@
-"""The commands `tussock repair clock` and `tussock repair writers`."""
+"""The commands of `tussock repair`: `clock`, `writers`, `application` and `stream`."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
-from tussock.cli.places import PLATFORM, ask_service, bucket_at
+from tussock.cli.places import PLATFORM, ask_service, bucket_at, store_at
+from tussock.compute.applications.durability.given_up import give_up_application
 from tussock.meta.meta_store import MetaStore
 from tussock.statestore import repair_clock
 from tussock.statestore.base.identity import access_from
@@ -103,6 +104,89 @@ def writers(
     show(f"Forgot {plural(len(forgotten), 'writer')}.")
     for name in sorted(set(names) - set(forgotten)):
         note(f"the store has no writer {name!r}")
+
+
+@repair.command()
+def application(
+    store: Store,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a program, an application or a flow.")],
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Go on from the newest commit; keep what the input log has after it.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="The same, and the application is no more; its tables are nobody's.")
+    ] = False,
+    place: Annotated[
+        str | None, typer.Option("--input", metavar="URL", help="Of the input log, if not in the store's bucket.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let an application start again whose input log cannot be run again, or give its tables up.
+
+    Stop the application first. The records of the log that no commit holds, to which callers have had replies, are kept
+    in the table NAME.given_up. A forgotten name is not used again. With --json one document: {"application",
+    "records", "table", "epoch", "forgotten"}, where table is null if there were no records.
+    """
+    if give_up == forget:
+        raise typer.BadParameter("expected one of --give-up and --forget")
+    with store_at(store) as opened:
+        done = give_up_application(opened, name, place=place, forget=forget)
+    table = done.table if done.records else None
+    if as_json:
+        emit_json(
+            {
+                "application": name,
+                "records": done.records,
+                "table": table,
+                "epoch": done.epoch,
+                "forgotten": forget,
+            }
+        )
+        return
+    kept = f"; table {table!r} has them" if table else ""
+    show(f"Gave up {plural(done.records, 'record')} of the input log of {name!r}{kept}.")
+    if forget:
+        show(f"Application {name!r} is no more, and its tables are nobody's. Programs of functions take them over by")
+        show("load(OPERATOR, []), under another name; a flow does not, and begins once they are dropped.")
+
+
+@repair.command()
+def stream(
+    store: Store,
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help="Its name.")],
+    name: Annotated[str, typer.Argument(metavar="STREAM", help="One of the flow, or one that it had.")],
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="The next start makes it anew from the rows of its inputs.")
+    ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Drop its tables; it begins anew, and is empty.")] = False,
+    place: Annotated[
+        str | None, typer.Option("--input", metavar="URL", help="Of the input log, if not in the store's bucket.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let a stream of a flow be made anew, such as after its declaration was changed, or after bad transactions.
+
+    Stop the flow first, in order. What the stream publishes then is the difference to what it had. With --json one
+    document: {"flow", "stream", "rebuilt", "dropped"}, where dropped are the tables that are no more.
+    """
+    if rebuild == forget:
+        raise typer.BadParameter("expected one of --rebuild and --forget")
+    dropped: list[str] = []
+    # Not for all commands, whose start would take half as long again.
+    from tussock.compute.changelog.engine.anew.stream_repairs import forget_stream, rebuild_stream
+
+    with store_at(store) as opened:
+        if forget:
+            dropped = forget_stream(opened, flow, name, place=place)
+        else:
+            rebuild_stream(opened, flow, name, place=place)
+    if as_json:
+        emit_json({"flow": flow, "stream": name, "rebuilt": rebuild, "dropped": dropped})
+        return
+    if forget:
+        show(f"Forgot stream {name!r} of flow {flow!r}, with {plural(len(dropped), 'table')}.")
+    else:
+        show(f"The next start of flow {flow!r} makes stream {name!r} anew.")
 
 
 def _ask_to_forget(addresses: str, names: Sequence[str]) -> list[str]:

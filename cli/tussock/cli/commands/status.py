@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from tussock.cli.commands.application import application_parts, client_of
+from tussock.cli.commands.application import client_of
 from tussock.cli.options import AnyApplication, Json, OrMeta, TlsCa, TlsCert, TlsKey, TlsServerName
-from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, note, number, plural, show
+from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, number, plural, show
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import AccessDenied, MetaUnavailable, TussockError, Unauthenticated
@@ -48,7 +48,7 @@ def status(
         if as_json:
             emit_lines([found])
         else:
-            show(*application_parts(found))
+            show(*_application_parts(found))
         return
     if meta is None:
         raise typer.BadParameter("give the HOST:PORT of an application; or --meta for a platform")
@@ -137,7 +137,8 @@ def _facts(status: "ServiceStatus") -> Iterator[tuple[str, str]]:
         for series in (status.rates.epochs, status.rates.commits, status.rates.bytes)
     )
     yield "rates", f"{epochs:,.1f} epochs/s in {commits:,.1f} commits/s, {bytes_text(int(size))}/s"
-    yield "size", f"{bytes_text(sum(table.bytes for table in status.tables))} in {plural(len(status.tables), 'table')}"
+    stored = sum(table.bytes + table.history_bytes for table in status.tables)
+    yield "size", f"{bytes_text(stored)} in {plural(len(status.tables), 'table')}"
     slots = f"{len(compaction.tasks)} tasks, {plural(compaction.slots, 'slot')}"
     yield "compaction", f"paused ({compaction.reason}), {slots}" if compaction.paused else slots
     yield "pins", number(len(status.pins))
@@ -152,14 +153,17 @@ def _table_rows(table: "TableStatus") -> Iterator[tuple[str, ...]]:
             full = f"{100 * level.runs / table.l0_stall_runs:.0f} %"
         counts = (number(level.runs), number(level.ssts), number(level.rows), bytes_text(level.bytes), full)
         yield (table.name if at == 0 else "", f"L{level.level}", *counts, stall if at == 0 else "")
-    if not table.levels:
+    if table.history_runs:
+        sums = (number(table.history_runs), number(table.history_ssts), number(table.history_rows))
+        yield ("" if table.levels else table.name, "history", *sums, bytes_text(table.history_bytes), "", "")
+    elif not table.levels:
         yield (table.name, "empty", "", "0", "0", "0 B", "", stall)
 
 
 def _task_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
     for task in status.compaction.tasks:
         share = f"{100 * task.rows_read / task.rows:.0f} %" if task.rows else ""
-        merges = f"{plural(task.runs, 'run')} to L{task.target_level}"
+        merges = plural(task.runs, "run") + ("" if task.kind == "history" else f" to L{task.target_level}")
         age = _span(status.now_ms - task.claimed_ms)
         yield task.table, task.kind, merges, bytes_text(task.bytes), share, task.owner, age
 
@@ -185,3 +189,119 @@ def _span(ms: int) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def _application_parts(status: dict[str, Any]) -> Iterator[Any]:
+    """What `tussock status` shows of an application."""
+    if status["failure"]:
+        yield f"error: {status['failure']}"
+    # A node of an earlier release does not tell.
+    for one in status.get("trouble", ()):
+        yield f"warning: {one['what']}, since {iso_ms(one['since_ms'])}: {one['error']}"
+    counts = (status.get(name, 0) for name in ("records", "log_writes", "commits"))
+    records, writes, commits = counts
+    facts = [
+        ("application", status["application"]),
+        ("state", status["state"]),
+        ("store", status["store"]),
+        ("release", status["version"]),
+        ("requests", f"{number(status['waiting'])} wait, {number(status['outstanding'])} without a reply"),
+        ("clients", plural(status["conversations"], "connection")),
+        ("this run", f"{plural(records, 'record')}, {plural(writes, 'log write')}, {plural(commits, 'commit')}"),
+    ]
+    if status["layer"] == "functions":
+        yield from _function_parts(status, facts)
+    elif status["layer"] == "changelog":
+        yield from _flow_parts(status, facts)
+    else:
+        yield from _procedure_parts(status, facts)
+    if failures := status["failures"]:
+        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
+        yield grid("failed", "request", "error", "", rows=failed)
+
+
+def _procedure_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
+    yield grid("status", "", rows=[*facts, ("calls", ", ".join(status.get("calls", ())) or "none")])
+    if procedures := status.get("procedures"):
+        rows = [
+            (
+                one["name"],
+                number(one["last_batch"]) if one["border"] else "",
+                ", ".join(one["consumes"]) or "clients or a feed",
+                ", ".join(one["emits"]),
+            )
+            for one in procedures
+        ]
+        yield grid("procedure", "last batch", "consumes", "emits", right=("last batch",), rows=rows)
+    if windows := status.get("windows"):
+        shown = [
+            (
+                one["name"],
+                one["stream"],
+                f"{number(one['size'])} {one['of']}",
+                *map(number, (one["visible"], one["staged"])),
+            )
+            for one in windows
+        ]
+        yield grid("window", "of", "size", "visible", "staged", right=("visible", "staged"), rows=shown)
+
+
+def _flow_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
+    at = status.get("paused_at")
+    stands = "runs" if at is None else f"{at['stream'] or 'nothing is on its way'} {at['location']}"
+    yield grid("status", "", rows=[*facts, ("stands", stands)])
+    if streams := status.get("streams"):
+        rows = [
+            (
+                one["name"],
+                ", ".join(one["inputs"]) or "pushes or a feed",
+                f"{one['location']}, held" if one["held"] else one["location"],
+                f"{number(one['queued'])} of {number(one['queue'])}",
+                *(number(round(one[name])) for name in ("rows_in_per_second", "rows_out_per_second")),
+                *map(number, (one["published"], one["bad"], one["subscribers"])),
+            )
+            for one in streams
+        ]
+        figures = ("queued", "in/s", "out/s", "published", "bad", "subscribers")
+        yield grid("stream", "reads", "location", *figures, right=figures, rows=rows)
+
+
+def _function_parts(status: dict[str, Any], facts: list[tuple[str, str]]) -> Iterator[Any]:
+    lock_free, locked, aborted, deferred = (
+        number(status.get(name, 0)) for name in ("lock_free", "locked", "aborted", "deferred")
+    )
+    ended = f"{lock_free} without locks, {locked} with locks, {aborted} aborted; {deferred} wait for the next epoch"
+    epochs = f"{number(status.get('epochs', 0))} of this run, {status.get('conflicts', '')}"
+    if status.get("workers"):
+        facts = [
+            *facts,
+            ("workers", f"{number(status['workers_joined'])} have joined, {number(status['workers'])} wanted"),
+        ]
+    yield grid("status", "", rows=[*facts, ("epochs", epochs), ("transactions", ended)])
+    if operators := status.get("operators"):
+        rows = [
+            (one["name"], one["key"], number(one["partitions"]), ", ".join(one["columns"]), ", ".join(one["functions"]))
+            for one in operators
+        ]
+        yield grid("operator", "keys", "partitions", "columns", "functions", right=("partitions",), rows=rows)
+    if hot := status.get("hot"):
+        lost = [(operator, _shown_key(key), number(count)) for operator, key, count in hot]
+        yield grid("hot", "key", "lost", right=("lost",), rows=lost)
+    if transactions := status.get("transactions"):
+        newest = [
+            (
+                str(one["tid"]),
+                one["phase"],
+                f"{one['operator']}.{one['function']}",
+                _shown_key(one["key"]),
+                number(one["calls"]),
+                one["error"],
+            )
+            for one in transactions
+        ]
+        yield grid("transaction", "phase", "function", "key", "calls", "error", right=("calls",), rows=newest)
+
+
+def _shown_key(key: Any) -> str:
+    """A key of an operator, bytes as `call` takes them."""
+    return f"hex:{key.hex()}" if isinstance(key, bytes) else str(key)

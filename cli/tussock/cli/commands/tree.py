@@ -26,7 +26,7 @@ def version(store: Store, as_json: Json = False) -> None:
 
     With --json one document: {"seq", "max_committed_epoch", "committed_at", "safe_epoch", "compacted_epoch",
     "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, runs, levels: [{level,
-    ssts, rows, bytes}]}], "ledger", "tasks", "dropped", "pins"}.
+    ssts, rows, bytes}], history: {runs, ssts, rows, bytes}}], "ledger", "tasks", "dropped", "pins"}.
     """
     with place_at(store) as place:
         found = place.version
@@ -65,8 +65,8 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     """List the SSTs of a table, newest run first.
 
     With --json one document: {"table", "ssts": [{level, run, id, smallest, largest, rows, deletes, data_bytes,
-    meta_bytes, epoch, min_epoch, max_epoch, meta_in_data, source, entry, offset}]}; `run` is the place within
-    level 0, 0 the newest, else null.
+    meta_bytes, epoch, min_epoch, max_epoch, meta_in_data, source, entry, offset, until}]}; `run` is the place within
+    level 0, 0 the newest, or within history, whose `level` is null; else null.
     """
     with version_at(store) as version:
         state = table_state(version, table, store)
@@ -84,7 +84,7 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
         return
     rows = [
         (
-            f"L{level}" if place is None else f"L0.{place}",
+            f"H.{place}" if level is None else f"L{level}" if place is None else f"L0.{place}",
             sst.id,
             number(sst.rows),
             number(sst.deletes),
@@ -131,6 +131,7 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
                     {"level": level, "ssts": len(run), "rows": sum(sst.rows for sst in run), "bytes": total_bytes(run)}
                     for level, run in _levels(state.levels)
                 ],
+                "history": _history_document(state.levels),
             }
             for state in tables
         ],
@@ -155,6 +156,12 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
     }
 
 
+def _history_document(levels: TableLevels) -> dict[str, int]:
+    ssts = levels.history_ssts()
+    rows = sum(sst.rows for sst in ssts)
+    return {"runs": len(levels.history), "ssts": len(ssts), "rows": rows, "bytes": total_bytes(ssts)}
+
+
 def _levels_grid(tables: Iterable[TableState]) -> Any:
     rows = []
     for state in tables:
@@ -163,7 +170,10 @@ def _levels_grid(tables: Iterable[TableState]) -> Any:
             runs = number(len(state.levels.l0)) if level == 0 else ""
             counts = (number(len(run)), number(sum(sst.rows for sst in run)), bytes_text(total_bytes(run)))
             rows.append((state.spec.name if at == 0 else "", f"L{level}", runs, *counts))
-        if not levels:
+        if past := state.levels.history_ssts():
+            counts = (number(len(past)), number(sum(sst.rows for sst in past)), bytes_text(total_bytes(past)))
+            rows.append(("" if levels else state.spec.name, "history", number(len(state.levels.history)), *counts))
+        elif not levels:
             rows.append((state.spec.name, "empty", "", "0", "0", "0 B"))
     columns = ("table", "level", "runs", "SSTs", "row versions", "size")
     return grid(*columns, right=("runs", "SSTs", "row versions", "size"), rows=rows)
@@ -178,12 +188,14 @@ def _levels(levels: TableLevels) -> Iterator[tuple[int, list[SstInfo]]]:
             yield level, list(run)
 
 
-def _runs(levels: TableLevels) -> Iterator[tuple[int, int | None, Sequence[SstInfo]]]:
-    """Every sorted run, newest first, with its level and, in L0, its place there."""
+def _runs(levels: TableLevels) -> Iterator[tuple[int | None, int | None, Sequence[SstInfo]]]:
+    """Every sorted run, newest first, with its level and, in L0, its place there; then those of history."""
     for at, run in enumerate(levels.l0):
         yield 0, at, run.ssts
     for at, ssts in enumerate(levels.levels, start=1):
         yield at, None, ssts
+    for at, run in enumerate(levels.history):
+        yield None, at, run.ssts
 
 
 def _task_rows(found: Version) -> Iterator[tuple[str, ...]]:

@@ -100,7 +100,7 @@ def _state(opened: StateStore, name: str) -> TableState:
 
 
 def _shape(state: TableState) -> dict[str, Any]:
-    ssts = state.levels.ssts()
+    ssts = state.levels.live_ssts()
     return {
         "ssts": len(ssts),
         "runs": len(state.levels.runs()),

@@ -124,6 +124,7 @@ def test_errors_are_one_line_and_end_with_1(node: ServeProcess, tussock: Tussock
         ('{"n": 1', "line 2 is no JSON: "),
         ("[1, 2]", "line 2 is no JSON object"),
         ("n=1", "line 2 is no JSON: "),
+        ('{"n": ' + "[" * 5000 + "]" * 5000 + "}", "line 2 is no JSON: "),
     ],
 )
 def test_rows_that_are_no_json_are_wrong_usage(tussock: Tussock, tmp_path: Path, line: str, said: str) -> None:

@@ -1,0 +1,1 @@
+"""Commands for flows of changelog streams that `tussock serve` runs."""
