@@ -1,6 +1,7 @@
 """Fixtures that more than one room's tests use."""
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -13,7 +14,7 @@ from cluster.binaries import missing as missing_programs
 from support.buckets.minio import MinioServer, NoMinio, build_binary, find_binary
 from support.kubernetes.api_server import running_api_server
 
-pytest_plugins = ("support.workers", "support.everyday", "support.times")
+pytest_plugins = ("support.workers", "support.everyday", "support.times", "support.unraisable")
 
 # How long an example takes says more of what else the machine does than of the code.
 hypothesis.settings.register_profile("busy-machine", deadline=None)
@@ -22,6 +23,10 @@ hypothesis.settings.load_profile("busy-machine")
 # Tests end before Java's second compiler has paid for itself: without it they take a fifth less of the processors.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Thousands of processes would each compile all modules of Tussock anew, which is a fifth of their start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _memory_names = count(1)
 

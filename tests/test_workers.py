@@ -101,3 +101,29 @@ def test_tests_left_out_by_everyday_are_named(processes: str, tmp_path: Path) ->
         assert f"{count} passed" in ran.stdout
         left_out = "1 tests of kills, chaos, simulated histories, long waits and streams, floods"
         assert ran.stdout.count(left_out) == 2 - count
+
+
+DROPPED = """
+class Dropped:
+    def __del__(self):
+        raise ValueError("no more")
+
+def test_it():
+    Dropped(), Dropped()
+"""
+
+
+def test_the_line_of_a_failed_test_names_what_could_not_be_raised(tmp_path: Path) -> None:
+    """Of several errors the first."""
+    (tmp_path / "test_dropped.py").write_text(DROPPED)
+    options = ["-W", "error::pytest.PytestUnraisableExceptionWarning", "-p", "support.unraisable"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *options, "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "CI": "1"},
+    )
+    assert ran.returncode == 1
+    assert "(2 sub-exceptions); the first: ValueError('no more') after Exception ignored in" in ran.stdout

@@ -4,6 +4,7 @@ One program runs the sink, `write_epoch` with `upsert`, `stateful`, and an appli
 four streams, so each kill hits all of them.
 """
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -36,10 +37,9 @@ class Life:
 
 # "driver" is killed with all its processes at a random moment, or, as "commit", right after a commit to the store that
 # Spark has not noted yet; "python" is any Python worker, also those that plan and commit.
-IN_A_CLUSTER = Life(CLUSTER, ("executor", "python") * 2 * DEPTH, "commit")
-IN_ONE_PROCESS = Life(LOCAL, ("python",) * 3 * DEPTH, "driver")
+KILLS = {LOCAL: ("python", "python"), CLUSTER: ("executor", "python", "executor")}
 """A driver takes long to start, so each sees several kills."""
-EVERYDAY = [Life(LOCAL, ("python",), "commit")]
+ENDS = ("commit", "driver")
 META_KILLS_PER_LIFE = 2
 
 
@@ -143,29 +143,33 @@ def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: boo
     return killed
 
 
+def lives_in(master: str, end: str) -> list[Life]:
+    """One that ends like this; with more depth one of each kind."""
+    kinds = [(master, end)] if DEPTH == 1 else itertools.product(KILLS, ENDS)
+    return [Life(where, KILLS[where] * DEPTH, how) for where, how in kinds]
+
+
 def kills_of(lives: list[Life]) -> int:
     """How many kills they hold, their ends included."""
     return sum(len(life.kills) + 1 for life in lives)
 
 
-def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> None:
-    """A few kills, for every day: each table of four streams is exact after each of them."""
-    assert run(tmp_path, 20130629, EVERYDAY, (tmp_path / "store").as_uri()).total() == 2
-
-
+# Streams on a folder are also killed by the tests of changes.
 @pytest.mark.long
 @pytest.mark.minio
-def test_kills_at_random_points_lose_and_repeat_nothing(minio: MinioServer, tmp_path: Path) -> None:
-    """Drivers and Python workers, on MinIO, where each process commits by itself."""
-    lives = [IN_ONE_PROCESS, IN_A_CLUSTER][:DEPTH]
-    assert run(tmp_path, 20130701, lives, minio.fresh_url()).total() == kills_of(lives)
+@pytest.mark.parametrize("place", ["s3"] if DEPTH == 1 else ["s3", "file"])
+def test_kills_at_random_points_lose_and_repeat_nothing(minio: MinioServer, tmp_path: Path, place: str) -> None:
+    """Drivers and Python workers, where each process commits by itself, on MinIO."""
+    lives = lives_in(LOCAL, "commit")
+    store_url = minio.fresh_url() if place == "s3" else (tmp_path / "store").as_uri()
+    assert run(tmp_path, 20130701, lives, store_url).total() == kills_of(lives)
 
 
 @pytest.mark.long
 @pytest.mark.minio
 def test_kills_at_random_points_with_a_platform(minio: MinioServer, tmp_path: Path) -> None:
     """Executors, too, through a meta service, whose replicas are killed shortly before other processes."""
-    lives = [IN_A_CLUSTER, IN_ONE_PROCESS][:DEPTH]
+    lives = lives_in(CLUSTER, "driver")
     killed = run(tmp_path, 20130702, lives, minio.fresh_url(), meta=True)
     assert killed.total() == kills_of(lives) + killed["meta"]
     assert killed["meta"] == META_KILLS_PER_LIFE * len(lives)

@@ -1,9 +1,8 @@
 """A long stream of small batches keeps its pace and its short tree, without any other process."""
 
-import json
-import subprocess
-import sys
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,20 +16,13 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_ba
 @pytest.mark.long
 @pytest.mark.timeout(900 * DEPTH)
 @pytest.mark.parametrize("shape", ["sink", "merge"])
-def test_batch_time_stays_flat_and_l0_short(shape: str) -> None:
+def test_batch_time_stays_flat_and_l0_short(spark: Any, shape: str, tmp_path: Path) -> None:
     """In the end L0 has no more runs than compaction allows, and a batch takes about as long as at first."""
-    window = 30 * DEPTH
-    ran = subprocess.run(
-        [sys.executable, BENCHMARK, f"--batches={3 * window}", f"--window={window}", "--rows=200", f"--shape={shape}"],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    result = json.loads(ran.stdout.splitlines()[-1])
+    window = 20 * DEPTH
+    result = runpy.run_path(str(BENCHMARK))["run"](spark, 3 * window, window, 200, shape, tmp_path)
     assert len(result["windows"]) == 3
     assert max(window["l0_runs_max"] for window in result["windows"]) <= 24
-    # The first window holds the start of Java and of the Python workers, its median does not. The slack is for
+    # The first window holds the start of the Python workers, its median does not. The slack is for
     # machines that do something else at the same time; without compaction the ratio grows with each window.
     early, late = (result["windows"][at]["median_seconds"] for at in (0, -1))
     assert late < 3 * early

@@ -338,6 +338,11 @@ def epoch_of(checkpoint: Checkpoint) -> int:
     return checkpoint._state.open_epoch
 
 
+def holds_a_barrier_up(checkpoint: Checkpoint) -> bool:
+    """Whether a barrier has come to the participant, and waits until its worker is ready."""
+    return bool(checkpoint._state.todos) and checkpoint._state.todos[0].what == "barrier"
+
+
 def generation_of(checkpoint: Checkpoint) -> int:
     """The generation of the participant: a request in its name has to show it."""
     return checkpoint._state.generation
@@ -424,5 +429,5 @@ def reads_counted(sides: Any) -> int:
 def input_logs_in(open_log: Callable[[str], Any]) -> Iterator[None]:
     """Runners open the place of their input log by this: no URL reaches a bucket that fails, or that dies with them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tussock.compute.applications.runner.open_bucket", lambda url, **_: open_log(url))
+        patch.setattr("tussock.compute.applications.durability.recovery.open_bucket", lambda url, **_: open_log(url))
         yield

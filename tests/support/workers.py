@@ -20,9 +20,7 @@ LONG_PIECES = {
     ),
     # One Kubernetes node, which has all images.
     "node": ("tests/e2e/",),
-    # Streams that begin again and again, since all that runs them is killed.
-    "kills": ("tests/compute/test_spark_crash.py",),
-    # API servers, operators at them; they mostly wait.
+    # API servers, operators at them; they mostly wait, which suits the two before, which compute.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
     # Tests that each start their own Spark.
     "programs": (
@@ -30,17 +28,20 @@ LONG_PIECES = {
         "tests/compute/driver/test_driver_process.py",
         "tests/examples/",
     ),
+    # Many processes that are killed, and thousands of histories: nothing that waits.
+    "histories": ("tests/chaos/", "tests/simulation/"),
+    # Streams that begin again and again, since all that runs them is killed.
+    "kills": ("tests/compute/test_spark_crash.py",),
     # One broker of Kafka.
     "feeds": ("tests/compute/feeds/",),
     "documents": ("tests/test_docs.py",),
-    # Many processes that are killed, and thousands of histories: nothing that waits.
-    "histories": ("tests/chaos/", "tests/simulation/"),
 }
 """Names of pieces, the longest first, and how the ids of their tests begin; the longest beginning decides."""
 
 
 SHORT_PIECES = (
     "tests/compute/applications/",
+    "tests/compute/changelog/",
     "tests/compute/functions/",
     "tests/compute/procedures/",
     "tests/compute/service/",

@@ -173,6 +173,34 @@ def test_a_missing_object(left: Left, at: int) -> None:
     start(left)
 
 
+def test_objects_in_the_place_of_others(left: Left) -> None:
+    """Story: each is whole, and of this log, so the procedures were blamed as not deterministic.
+
+    No rule of the records' numbers tells, as some deaths leave gaps in them.
+    """
+    for one, other in ((0, 1), (1, 2), (2, 4)):
+        first, second = left.objects[one], left.objects[other]
+        of_first, of_second = left.log.get(first), left.log.get(second)
+        put(left.log, first, of_second)
+        assert f"content of object {other + 1}" in is_refused(left, first, CorruptLog)
+        put(left.log, second, of_first)
+        assert f"content of object {other + 1}" in is_refused(left, first, CorruptLog)
+        put(left.log, first, of_first)
+        assert f"content of object {one + 1}" in is_refused(left, second, CorruptLog)
+        put(left.log, second, of_second)
+    start(left)
+
+
+def test_an_object_that_is_there_twice(left: Left) -> None:
+    """Its copy has the next number, which the start would take."""
+    last = int(left.objects[-1].removeprefix(FOLDER))
+    path = f"{FOLDER}{last + 1:020d}"
+    put(left.log, path, left.log.get(left.objects[-1]))
+    assert f"content of object {last}" in is_refused(left, path, CorruptLog)
+    left.log.delete([path])
+    start(left)
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "1", "0000000000000000000x", f"{3:019d}", f"{3:020d}.tmp"])
 def test_a_foreign_object_in_the_folder(left: Left, name: str) -> None:
     """Its name is none of a log."""

@@ -41,6 +41,21 @@ def shared_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
             yield platform.url
 
 
+def test_changes_that_only_history_has_are_read(store: StateStore, url: str) -> None:
+    """All rows were deleted and the table compacted: nothing is in its live tree."""
+    table = store.table("t")
+    table.upsert([{"id": key, "v": "a", "x": key / 2} for key in (1, 2)], epoch := store.new_epoch())
+    store.commit_epoch(epoch)
+    query = Query(url)
+    query.drain()
+    table.delete([1, 2], epoch := store.new_epoch())
+    deleted = store.commit_epoch(epoch)
+    store.compact("t")
+    levels: Any = store.version().find_table("t").levels  # type: ignore[union-attr]
+    assert (levels.live_ssts(), len(levels.history_ssts())) == ([], 1)
+    assert join_batches(query.drain()) == [(deleted, 1, "delete", "a"), (deleted, 2, "delete", "a")]
+
+
 def join_batches(batches: list[list[Change]]) -> list[Change]:
     return sorted(change for batch in batches for change in batch)
 

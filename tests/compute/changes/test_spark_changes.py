@@ -57,8 +57,8 @@ def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, hist
     bounds = {"startingEpoch": history.epochs[2], "endingEpoch": history.epochs[2], "beforeImages": False}
     bare = feed.options(**bounds).load("t").collect()
     expected = [change[1:3] for change in history.between(history.epochs[1], history.epochs[2])]
-    assert sorted((row.id, row._op) for row in bare) == [one for one in expected if one[1] != "update_preimage"]
-    assert all(row.v is None for row in bare if row._op == "delete")
+    assert sorted((row.id, row["_op"]) for row in bare) == [one for one in expected if one[1] != "update_preimage"]
+    assert all(row.v is None for row in bare if row["_op"] == "delete")
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ import pytest
 
 from support.feeds.sums import ITEM
 from tussock.compute import procedures as ps
-from tussock.compute.applications.records import Group, Record, RecordKind, decode_group, encode_group
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound
 
 
@@ -127,20 +126,3 @@ def test_a_feed_that_is_no_longer_declared(store: StateStore) -> None:
             app_with(other).start()
     with app_with("one") as again:
         again.drain(60)
-
-
-@pytest.mark.parametrize(
-    ("record", "version"),
-    [
-        (Record(1, RecordKind.BATCH, "p", 1, b"D\x90", [], None), 1),
-        (Record(1, RecordKind.BATCH, "p", 1, b"F\x92", [], None), 2),
-        (Record(1, RecordKind.FEED, "p", 0, b"F\x92", [], None), 2),
-        (Record(1, RecordKind.SENT, "s", 7, b"", [], None), 2),
-    ],
-    ids=["rows", "span", "feed", "sent"],
-)
-def test_the_version_of_the_log_says_whether_older_programs_can_read_it(record: Record, version: int) -> None:
-    """A log without feeds stays what it was."""
-    data = encode_group(Group("0" * 16, 1, [record]))
-    assert data[4] == version
-    assert decode_group(data, "there").records == [record]

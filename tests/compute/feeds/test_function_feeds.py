@@ -10,32 +10,12 @@ import pytest
 from support.feeds.broker import KafkaBroker
 from support.feeds.fed_bank import START, TRANSFER, balances_of, fed_bank, left_by
 from support.feeds.sums import rows_of
-from support.functions.accounts import accounts
+from support.feeds.transfers import answers, commit, table_of, transfer
+from support.functions.accounts import accounts, cells
 from tussock.compute import functions as fn
-from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound
+from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, WaitTimeout
 
 SECONDS = 60
-
-
-def transfer(number: int, amount: int = 1, **other: Any) -> dict[str, Any]:
-    return {"id": number, "payer": f"p{number % 3}", "payee": f"p{number % 3 + 3}", "amount": amount, **other}
-
-
-def table_of(store: StateStore) -> Any:
-    return store.create_table("transfers", TRANSFER, primary_key=["id"])
-
-
-def commit(store: StateStore, *rows: dict[str, Any]) -> None:
-    epoch = store.new_epoch()
-    store.table("transfers").upsert(list(rows), epoch)
-    store.commit_epoch(epoch)
-
-
-def answers(store: StateStore, table: str = "answers") -> dict[str, tuple[str | None, str | None]]:
-    rows = rows_of(store.table(table))
-    found = {row["request_id"]: (row["reply"], row["error"]) for row in rows}
-    assert len(found) == len(rows), "one reply each"
-    return found
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -117,7 +97,7 @@ def test_a_replay_needs_no_source(store: StateStore, kafka: KafkaBroker) -> None
     feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
     first = fed_bank(store, feed, "answers", checkpoint=3600)
     first.start()
-    while first.stats()["calls"] < 40:
+    while first.stats()["function_calls"] < 40:
         pass
     # A look waits for the records before it.
     first.query("account", "p0")
@@ -169,6 +149,26 @@ def test_replies_go_to_kafka_once(store: StateStore, kafka: KafkaBroker) -> None
     ]
 
 
+def test_a_drain_ends_in_time_while_requests_wait(store: StateStore, kafka: KafkaBroker) -> None:
+    """Callers may send for ever: the drain tells of its timeout, and the program works on."""
+    source, target = kafka.topic(), kafka.topic()
+    feed = fn.KafkaFeed(kafka.servers, source, TRANSFER)
+    with fed_bank(store, feed, fn.KafkaTopic(kafka.servers, target, key="request_id")) as bank:
+        bank.drain(SECONDS)
+        bank.pause()
+        kept = bank.send("account", "p0", "transfer", "p1", 10)
+        # A drain that looked at no clock would hang here.
+        resuming = threading.Timer(5, bank.resume)
+        resuming.start()
+        # On a busy machine the time is over before the broker has said that there are no more messages.
+        with pytest.raises(WaitTimeout, match=r"requests wait|feed 'transfers' has more"):
+            bank.drain(0.1)
+        resuming.cancel()
+        bank.resume()
+        assert kept.result(SECONDS) == START - 10
+        bank.drain(SECONDS)
+
+
 def test_what_is_no_request_is_a_dead_letter(store: StateStore, kafka: KafkaBroker) -> None:
     """A message that is no row, a row that the function does not take; the others run, and each is kept once."""
     topic = kafka.topic()
@@ -195,9 +195,10 @@ def test_what_is_no_request_stops_the_program(store: StateStore) -> None:
     """By default; it names the row, and the next start meets it again, behind those before it."""
     table_of(store)
     commit(store, transfer(1), transfer(2, payee=None), transfer(3))
+    where = r"row \d of 3 of table 'transfers' in epoch \d{9,}, key 'p\d+', cannot"
     bank = fed_bank(store, fn.TableFeed("transfers"), "answers")
     for _ in range(2):
-        with pytest.raises(fn.BadInput, match=r"feed .transfers. of program .bank.: row \d of 3"), bank:
+        with pytest.raises(fn.BadInput, match=rf"feed .transfers. of program .bank.: {where}"), bank:
             bank.drain(SECONDS)
     commit(store, transfer(2))
     with fed_bank(store, fn.TableFeed("transfers", on_bad="skip"), "answers") as mended:
@@ -222,7 +223,7 @@ def test_feeds_that_cannot_be(store: StateStore) -> None:
         ({"replies": "account", "request_id": "id"}, InvalidOption, "own"),
         ({"replies": "answers", "request_id": "id", "keep_rows": 0}, InvalidOption, "keep_rows"),
     ):
-        runtime = fn.Runtime(store, "other", [accounts()])
+        runtime = fn.Runtime(store, "bank", [accounts()])
         given: dict[str, Any] = {"function": "begin", "feed": feed, **options}
         with pytest.raises(error, match=text):
             runtime.feed("account", given.pop("function"), given.pop("feed"), **given)
@@ -231,9 +232,38 @@ def test_feeds_that_cannot_be(store: StateStore) -> None:
         runtime.feed("account", "begin", feed)
     with pytest.raises(SchemaMismatch, match="nothing"):
         runtime.start()
-    absent = fn.Runtime(store, "absent", [accounts()])
+    unnamed = fn.Runtime(store, "bank", [accounts()])
+    unnamed.feed("account", "transfer", feed, key="payer")
+    with pytest.raises(SchemaMismatch, match=r"no parameters \['id', 'payee'\].*arguments="):
+        unnamed.start()
+    absent = fn.Runtime(store, "bank", [accounts()])
     absent.feed("account", "begin", fn.TableFeed("nowhere"))
     with pytest.raises(TableNotFound):
         absent.start()
     with pytest.raises(fn.ApplicationStopped):
         absent.drain()
+
+
+def test_columns_are_arguments_by_name(store: StateStore) -> None:
+    """Without `arguments`, in whatever order the table has them."""
+    schema = pa.schema([("amount", pa.int64()), ("id", pa.int64()), ("payer", pa.string()), ("to", pa.string())])
+    store.create_table("payments", schema, primary_key=["id"])
+    with store.transaction() as tx:
+        tx.table("payments").upsert([{"id": 1, "payer": "p0", "to": "p1", "amount": 30}])
+    runtime = fn.Runtime(store, "bank", [accounts()])
+    runtime.load("account", [{"key": "p0", "balance": START}])
+    runtime.feed("account", "transfer", fn.TableFeed("payments"), key="payer", request_id="id")
+    with runtime:
+        runtime.drain(SECONDS)
+        assert runtime.query("account", "p1") == {"balance": 30}
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.date32(), pa.decimal128(9, 2), pa.list_(pa.date32())])
+def test_a_column_that_is_no_argument_is_found_at_the_start(store: StateStore, kind: pa.DataType) -> None:
+    """Story: it was found at the first row, and with `skip` each row was a dead letter."""
+    store.create_table("timed", pa.schema([("key", pa.string()), ("value", kind)]), primary_key=["key"])
+    for arguments in (None, ["value"]):
+        runtime = fn.Runtime(store, "p", [cells()])
+        runtime.feed("cell", "write", fn.TableFeed("timed", on_bad="skip"), arguments=arguments)
+        with pytest.raises(SchemaMismatch, match=r"column 'value' is of type .*arguments="):
+            runtime.start()

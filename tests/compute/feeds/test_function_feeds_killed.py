@@ -28,12 +28,12 @@ def options(chance: random.Random, kill: int) -> dict[str, Any]:
     }
 
 
-def transfers(chance: random.Random, first: int) -> list[dict[str, Any]]:
-    """Some of them too large, so that they fail."""
+def transfers(chance: random.Random, first: int, *, negative: float = 0.0) -> list[dict[str, Any]]:
+    """Some of them too large, so that they fail; with that chance one fails all that a batch function gets with it."""
     found = []
     for number in range(first, first + TRANSFERS_A_LIFE):
         payer, payee = chance.sample(range(PEOPLE), 2)
-        amount = chance.choice((1, 5, 50, 2000))
+        amount = -1 if negative and chance.random() < negative else chance.choice((1, 5, 50, 2000))
         found.append({"id": number, "payer": f"p{payer}", "payee": f"p{payee}", "amount": amount})
     return found
 
@@ -49,18 +49,22 @@ def check(url: str, items: list[dict[str, Any]], replies: list[dict[str, Any]]) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_transfers_from_kafka_happen_once_whatever_is_killed(tmp_path: Path, kafka: KafkaBroker) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_transfers_from_kafka_happen_once_whatever_is_killed(
+    tmp_path: Path, kafka: KafkaBroker, by_columns: bool
+) -> None:
     """Program and broker; a reader with `read_committed` gets one reply for each message."""
     chance = random.Random(17)
     source, target, url = kafka.topic(3), kafka.topic(2), (tmp_path / "store").as_uri()
     given = {
         "kafka": {"servers": kafka.servers, "topic": source, "batch_rows": 50},
         "topic": {"servers": kafka.servers, "topic": target, "key": "request_id"},
+        "by_columns": by_columns,
     }
     serving = Serving(fed_bank.__file__, tmp_path, url, given)
     items: list[dict[str, Any]] = []
     for kill in range(KILLS):
-        fresh = transfers(chance, len(items))
+        fresh = transfers(chance, len(items), negative=0.01 if by_columns else 0)
         items += fresh
         for partition in range(3):
             kafka.put(source, [json.dumps(one).encode() for one in fresh[partition::3]], partition)
@@ -83,17 +87,18 @@ def test_transfers_from_kafka_happen_once_whatever_is_killed(tmp_path: Path, kaf
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_transfers_of_a_table_happen_once_whatever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_transfers_of_a_table_happen_once_whatever_is_killed(tmp_path: Path, by_columns: bool) -> None:
     """Epochs of a table that are larger than those of the program, so that it dies within them."""
     chance = random.Random(18)
     url = (tmp_path / "store").as_uri()
-    serving = Serving(fed_bank.__file__, tmp_path, url, {})
+    serving = Serving(fed_bank.__file__, tmp_path, url, {"by_columns": by_columns})
     items: list[dict[str, Any]] = []
     with connect(url, compaction=False) as store:
         store.create_table("transfers", TRANSFER, primary_key=["id"])
 
         for kill in range(KILLS):
-            fresh = transfers(chance, len(items))
+            fresh = transfers(chance, len(items), negative=0.01 if by_columns else 0)
             items += fresh
             epoch = store.new_epoch()
             store.table("transfers").upsert(fresh, epoch)

@@ -256,6 +256,39 @@ def test_a_topic_that_was_made_again(store: StateStore, kafka: KafkaBroker, mess
         run(store, feed_of(kafka, topic))
 
 
+@pytest.mark.parametrize("messages", [2, 20])
+def test_a_topic_that_is_made_again_beside_the_application(
+    store: StateStore, kafka: KafkaBroker, messages: int
+) -> None:
+    """Story: for up to 5 s its messages were read as those of the former, from where that was."""
+    topic = kafka.topic()
+    kafka.put(topic, as_json(1, 2, 3))
+    app = sums_app(store, feed_of(kafka, topic), "emitted")
+    app.start()
+    app.drain(60)
+    kafka.drop(topic)
+    kafka.topic(1, topic)
+    kafka.put(topic, as_json(*range(100, 100 + messages)))
+    with pytest.raises(ps.InputLost, match="was deleted"):
+        app.drain(60)
+    with pytest.raises(ps.InputLost):
+        app.stop()
+    assert sorted(number for pairs in emitted(store).values() for number, _ in pairs) == [1, 2, 3]
+
+
+def test_a_drain_waits_for_partitions_that_are_new(store: StateStore, kafka: KafkaBroker) -> None:
+    """Story: it knew of those that there were up to 5 s before."""
+    topic = kafka.topic(1)
+    kafka.put(topic, as_json(1))
+    with sums_app(store, feed_of(kafka, topic), "emitted") as app:
+        app.drain(60)
+        for number in range(1, 4):
+            kafka.add_partitions(topic, number + 1)
+            kafka.put(topic, as_json(number * 10, number * 10 + 1), partition=number)
+            app.drain(60)
+            assert app.stats()["feeds"]["add"]["rows"] == 1 + 2 * number
+
+
 def test_another_source_under_the_same_name(store: StateStore, kafka: KafkaBroker) -> None:
     """Positions of one are nothing to the other."""
     one, other = kafka.topic(), kafka.topic()

@@ -133,6 +133,37 @@ def test_a_topic_that_was_made_again(store: StateStore, kafka: KafkaBroker) -> N
         app.stop()
 
 
+def test_a_topic_that_is_made_again_beside_the_application(store: StateStore, kafka: KafkaBroker) -> None:
+    """Story: tuples went on to the new one, and nothing told that those before are gone."""
+    topic = kafka.topic()
+    app = echo(store, out(kafka, topic))
+    app.start()
+    say(app, 1)
+    app.drain(60)
+    kafka.drop(topic)
+    kafka.topic(1, topic)
+    say(app, 2)
+    with pytest.raises(ps.OutputLost, match="deleted and made again while the application ran"):
+        app.drain(60)
+    with pytest.raises(ps.OutputLost):
+        app.stop()
+
+
+def test_a_topic_that_is_made_again_beside_an_idle_application(store: StateStore, kafka: KafkaBroker) -> None:
+    """It looks now and then."""
+    topic = kafka.topic()
+    app = echo(store, out(kafka, topic))
+    app.start()
+    say(app, 1)
+    app.drain(60)
+    kafka.drop(topic)
+    kafka.topic(1, topic)
+    eventually(lambda: app.failure)
+    assert isinstance(app.failure, ps.OutputLost)
+    with pytest.raises(ps.OutputLost):
+        app.stop()
+
+
 def test_a_store_that_was_put_back(store: StateStore, kafka: KafkaBroker) -> None:
     """Kafka has more than the state has emitted: new tuples would be taken for sent ones."""
     topic, name = kafka.topic(), "one-for-both"
@@ -183,15 +214,36 @@ def test_a_batch_larger_than_a_transaction_of_many(store: StateStore, kafka: Kaf
     assert ids(kafka, topic) == list(range(12_050))
 
 
-def test_a_row_that_is_no_message(store: StateStore, kafka: KafkaBroker) -> None:
-    """The application ends, and says which topic refuses it."""
-    topic = kafka.topic()
-    app = echo(store, out(kafka, topic, encode=lambda one: b"x" * 2_000_000))
-    app.start()
-    with pytest.raises(InvalidOption, match="larger than a message may be"):
-        say_until_it_fails(app)
-    with pytest.raises(InvalidOption):
-        app.stop()
+def large(one: Any) -> bytes:
+    """The message of a row: those with odd numbers are larger than others."""
+    return json.dumps({"id": one["id"], "text": "x" * (3000 if one["id"] % 2 else 10)}).encode()
+
+
+def unsent(store: StateStore) -> list[tuple[int, int, int]]:
+    """Sequence, position and number of the rows that were not sent."""
+    rows = [row for part in store.table("echo.unsent").read() for row in part.to_pylist()]
+    return [(row["sequence"], row["position"], json.loads(row["value"])["id"]) for row in rows]
+
+
+@pytest.mark.parametrize("where", ["topic", "library"])
+def test_a_row_that_no_message_can_be(store: StateStore, kafka: KafkaBroker, where: str) -> None:
+    """Story: it ended the application, at each start. It is kept, and all others are sent, each once."""
+    limits = {"max.message.bytes": "2000"} if where == "topic" else {}
+    topic = kafka.topic(**limits)
+    config = {} if where == "topic" else {"message.max.bytes": 2000}
+    with echo(store, out(kafka, topic, encode=large, config=config)) as app:
+        for ids_of in ((0, 2), (4, 5, 6), (7,), (8, 9, 11, 10)):
+            say(app, *ids_of)
+        app.drain(60)
+        assert app.stats()["outputs"]["said"]["unsent"] == 4
+        say(app, 12)
+        app.drain(60)
+    assert sorted(ids(kafka, topic)) == [0, 2, 4, 6, 8, 10, 12]
+    assert unsent(store) == [(2, 1, 5), (3, 0, 7), (4, 1, 9), (4, 2, 11)]
+    with echo(store, out(kafka, topic, encode=large, config=config)) as app:
+        say(app, 14)
+        app.drain(60)
+    assert len(ids(kafka, topic)) == 8
 
 
 def test_without_the_library(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,14 @@ def test_an_output_table_of_others_is_refused(items: StateStore) -> None:
     with sums_app(items, ps.TableFeed("items"), "emitted") as app:
         write(items, [item(1)])
         app.drain(60)
+    items.create_table("filled", items.table("emitted").schema, primary_key=["_sequence", "_position"])
+    with items.transaction() as tx:
+        tx.table("filled").upsert(next(iter(items.table("emitted").read())))
     other = ps.App(items, "other")
-    other.output(other.stream("totals", SUM), "emitted")
-    with pytest.raises(InvalidOption, match="has rows that application 'other' did not write"):
+    other.output(other.stream("totals", SUM), "filled")
+    with pytest.raises(InvalidOption, match="'filled' is there and has rows that the application did not write"):
         other.start()
+    second = ps.App(items, "other")
+    second.output(second.stream("totals", SUM), "emitted")
+    with pytest.raises(InvalidOption, match="'emitted' is that of application 'sums'"):
+        second.start()

@@ -120,6 +120,50 @@ def test_other_functions_take_many_requests_too(store: StateStore) -> None:
         assert total == 40 * 50
 
 
+def test_columns_are_named_after_parameters(store: StateStore) -> None:
+    """Story: columns in another order than the parameters were stored under each other's names, without a word."""
+    operator = fn.Operator("basket")
+
+    @operator.register
+    async def two(ctx: fn.FunctionContext, sku: str, n: int = 1, note: str = "") -> str:
+        return f"{sku} {n} {note}"
+
+    @operator.register
+    def several(ctx: fn.FunctionContext, *values: Any) -> list[Any]:
+        return list(values)
+
+    @operator.register
+    def none(ctx: fn.FunctionContext) -> str:
+        return str(ctx.key)
+
+    with fn.Runtime(store, "shop", [operator]) as runtime:
+
+        def replies(function: str, columns: Any) -> list[Any]:
+            found: list[Any] = runtime.send_many("basket", function, ["a", "b"], columns)["reply"].to_pylist()
+            return found
+
+        assert replies("two", {"n": [1, 2], "sku": ["x", "y"]}) == ["x 1 ", "y 2 "]
+        assert replies("several", {"n": [1, 2], "m": [3, 4]}) == [[1, 3], [2, 4]]
+        assert replies("none", None) == replies("none", {}) == ["a", "b"]
+        for columns, told in (
+            ({"sku": ["x", "y"], "qty": [1, 2]}, r"no parameters \['qty'\].*\['sku', 'n', 'note'\]"),
+            ({"sku": ["x", "y"], "note": ["", ""]}, r"a column for \['n'\] is missing"),
+            ({"n": [1, 2]}, r"a column for \['sku'\] is missing"),
+            ({}, r"a column for \['sku'\] is missing"),
+        ):
+            with pytest.raises(fn.FunctionFault, match=told):
+                replies("two", columns)
+
+
+@pytest.mark.parametrize("other", ["purse", "free"])
+def test_touched_operators_are_there_and_have_columns(store: StateStore, other: str) -> None:
+    """Story: a name that is wrong was found by the first request."""
+    payer = fn.Operator("payer", schema=BALANCE)
+    payer.register_batch(touches={"to": other})(lambda batch: None)
+    with pytest.raises(InvalidOption, match=rf"touches=.'to': '{other}'.*one of \['payer'\]"):
+        fn.Runtime(store, "p", [payer, fn.Operator("free")])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_requests_of_a_round_share_no_key_and_keep_their_order(seed: int) -> None:
     chance = np.random.default_rng(seed)
@@ -153,6 +197,9 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "type": (lambda batch: batch.put({"balance": pa.array(["x"])}), "balance"),
     "null": (lambda batch: batch.put({"balance": pa.nulls(1, pa.int64())}), "balance"),
     "new": (lambda batch: batch.put({"owner": pa.array(["x"])}), "a new entity has no column 'balance'"),
+    "scalar": (lambda batch: batch.put({"balance": 5}), "column 'balance' is 5; expected an array"),
+    "scalar mask": (lambda batch: batch.abort(True, "no"), "is True; expected an array"),
+    "scalar reply": (lambda batch: 5, "account.mistake returned is 5; expected an array"),
     "mask": (lambda batch: batch.abort(pa.array([1]), "no"), "abort takes 1 booleans"),
     "replies": (lambda batch: pa.array([1, 2]), "returned 2 replies for 1 requests"),
 }
@@ -173,7 +220,7 @@ def test_mistakes_of_batch_functions_are_named(store: StateStore, which: str) ->
         ([], {"to": [], "amount": []}, "0 requests"),
         (["a0"], {"amount": [1]}, "column 'to'"),
         (["a0"], {"to": ["a1", "a2"], "amount": [1, 2]}, "1 keys, and columns of 2 rows"),
-        ([b"\xff"], {"to": ["a1"], "amount": [1]}, "keys of type binary"),
+        ([b"\xff"], {"to": ["a1"], "amount": [1]}, "is no key of operator"),
         (["a0"], {"to": [None], "amount": [1]}, "None is no key"),
         (["a0"], 5, "no table"),
         (["a0"], {"to": pa.array(["a1"]).dictionary_encode(), "amount": [1]}, "nested or dictionary"),

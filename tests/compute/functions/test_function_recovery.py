@@ -40,7 +40,7 @@ def test_fx11_an_epoch_is_cut_as_it_was(tmp_path: Path) -> None:
             assert {key: (runtime.query("account", key) or {})["balance"] for key in "ABC"} == {"A": 0, "B": 10, "C": 0}
             graphs = [runtime.call_graph("one"), runtime.call_graph("two")]
             assert [(one["tid"], one["epoch"], one["phase"]) for one in graphs if one] == [
-                (1, 1, "lock-free"),
+                (1, 1, "lock_free"),
                 (2, 1, "aborted"),
             ]
             again = runtime.send("account", "A", "transfer", "B", 10, request_id="one")

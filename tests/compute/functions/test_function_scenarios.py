@@ -52,7 +52,7 @@ def test_fx1_who_meets_nobody_commits_without_locks(store: StateStore) -> None:
         sent = ("account", "A", "transfer", "B", 10), ("account", "C", "transfer", "D", 5)
         assert run_together(runtime, *sent) == [90, 95]
         assert held(runtime, "ABCD") == {"A": 90, "B": 110, "C": 95, "D": 105}
-        assert phases(runtime, 1, 2) == [("lock-free", 1), ("lock-free", 1)]
+        assert phases(runtime, 1, 2) == [("lock_free", 1), ("lock_free", 1)]
 
 
 @pytest.mark.parametrize("lock_phase", [True, False])
@@ -65,7 +65,7 @@ def test_fx2_losers_run_again_behind_those_who_were_first(store: StateStore, loc
         run_together(runtime, *sent)
         assert values(runtime, "k1 k2 k8 k3") == {"k1": 1, "k2": 2, "k8": 2, "k3": 1}
         expected = (
-            [("lock-free", 1), ("lock", 1), ("lock", 1)] if lock_phase else [("lock-free", at) for at in (1, 2, 3)]
+            [("lock_free", 1), ("locked", 1), ("locked", 1)] if lock_phase else [("lock_free", at) for at in (1, 2, 3)]
         )
         assert phases(runtime, 1, 2, 3) == expected
 
@@ -76,7 +76,7 @@ def test_fx3_a_loser_may_abort_on_what_the_others_left(store: StateStore) -> Non
         sent = [("account", "A", "transfer", "B", 10)] * 3
         assert run_together(runtime, *sent) == [15, 5, "not enough credit: A"]
         assert held(runtime, "AB") == {"A": 5, "B": 20}
-        assert phases(runtime, 1, 2, 3) == [("lock-free", 1), ("lock", 1), ("aborted", 1)]
+        assert phases(runtime, 1, 2, 3) == [("lock_free", 1), ("locked", 1), ("aborted", 1)]
 
 
 def test_fx4_an_abort_depends_on_the_cut_of_the_epoch(store: StateStore) -> None:
@@ -96,7 +96,7 @@ def test_fx5_what_aborted_stands_in_nobodys_way(store: StateStore) -> None:
         run_together(runtime, ("cell", "B", "write", 5))
         sent = ("cell", "B", "write_and_fail", 1), ("cell", "B", "add", 1)
         assert run_together(runtime, *sent) == ["no", 6]
-        assert phases(runtime, 2, 3) == [("aborted", 2), ("lock-free", 2)]
+        assert phases(runtime, 2, 3) == [("aborted", 2), ("lock_free", 2)]
 
 
 def test_fx6_who_needs_other_entities_waits_for_the_next_epoch(store: StateStore) -> None:
@@ -106,7 +106,7 @@ def test_fx6_who_needs_other_entities_waits_for_the_next_epoch(store: StateStore
         sent = ("cell", "p", "write", "y"), ("cell", "p", "add_to_named")
         assert run_together(runtime, *sent) == [None, 1]
         assert values(runtime, "p x y") == {"p": "y", "x": 0, "y": 1}
-        assert phases(runtime, 4, 5) == [("lock-free", 2), ("lock-free", 3)]
+        assert phases(runtime, 4, 5) == [("lock_free", 2), ("lock_free", 3)]
         assert runtime.stats()["deferrals"] == 1
 
 

@@ -1,15 +1,18 @@
 """Requests of a runtime that wait: in a pause, for a caller that withdraws them, and when there are too many."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from support.applications.served_bank import START, bank
 from tussock.compute import functions as fn
+from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.compute.service.rpc.values import arrow_bytes
 from tussock.statestore import StateStore, connect
 
 SECONDS = 120
@@ -58,9 +61,7 @@ def test_what_is_withdrawn_before_its_epoch_does_not_run(store: StateStore) -> N
 def test_a_node_refuses_what_has_no_room(store: StateStore) -> None:
     """Its loop must not wait: five times ten thousand requests wait in a pause, and one more is `Full`."""
     keys = [f"k{at}" for at in range(10_000)]
-    many = pb.SendMany(
-        operator="cell", function="write", arrow=arrow_bytes(pa.table({"": keys, "value": range(10_000)}))
-    )
+    many = pb.SendMany(operator="cell", function="write", arrow=ipc_bytes(pa.table({"": keys, "value": range(10_000)})))
     one = pb.Send(operator="cell", key=b"\xa1k", function="value")
     with bank(store) as runtime:
         served = runtime.served()
@@ -73,3 +74,22 @@ def test_a_node_refuses_what_has_no_room(store: StateStore) -> None:
         assert [future.result(SECONDS).num_rows for future in futures] == [10_000] * 5
         assert served.begin("send", pb.Request(send=one)).result(SECONDS) is None
         assert runtime.query("cell", "k9999") == {"value": 9999}
+
+
+def test_withdrawn_requests_make_room(store: StateStore) -> None:
+    """Story: they kept their place until the end of the pause, and a sender waited a minute for `Full`."""
+    with bank(store) as runtime:
+        runtime.pause()
+        futures = [runtime.send("cell", f"k{at}", "write", at, request_id=f"r{at}") for at in range(50_000)]
+        assert runtime.room == 0
+        sent: list[Future[Any]] = []
+        sender = threading.Thread(target=lambda: sent.append(runtime.send("cell", "late", "write", 7)))
+        # All of them before anybody looks for room, which may be amid them otherwise.
+        assert sum(future.cancel() for future in futures[:25_000]) == 25_000
+        sender.start()
+        sender.join(30)
+        assert not sender.is_alive()
+        assert runtime.stats()["waiting"] == 25_001
+        runtime.resume()
+        assert [future.result(SECONDS) for future in (*sent, futures[-1])] == [None, None]
+        assert (runtime.query("cell", "k0"), runtime.query("cell", "k49999")) == (None, {"value": 49_999})

@@ -1,6 +1,7 @@
 """`tussock serve` runs a program of functions, and `fn.Client` has the calls of the local `Runtime`."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from support.applications import served_states
 from support.applications.serve_process import ServeProcess
 from support.applications.served_bank import bank
 from support.network.certificates import Authority
@@ -24,6 +26,7 @@ from tussock.statestore.base.system import RealSystem
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 SECONDS = 60
 APP = "support.applications.served_bank:make"
+STATES = "support.applications.served_states:make"
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +78,10 @@ def story(program: Any) -> list[Any]:
         lambda: program.query("vault", "p0"),
         lambda: program.send_many("account", "credit", ["p2", "p3"], {"amount": [1, 2]}).to_pylist(),
         lambda: program.send_many("cell", "value", pa.array(["c", "d"])).to_pylist(),
-        lambda: program.send_many("account", "transfer", ["p2"], {"to": ["p3"], "n": [1000]}).to_pylist(),
+        lambda: program.send_many("account", "transfer", ["p2"], {"amount": [1000], "to": ["p3"]}).to_pylist(),
         lambda: program.send_many("account", "credit", ["p2", "p3"], {"amount": [1]}),
+        lambda: program.send_many("account", "credit", ["p2"], {"n": [1]}),
+        lambda: program.send_many("cell", "value", ["c", "d"], {}).to_pylist(),
         lambda: program.send_many("purse", "fill", [1, 2, 3], {"coins": [10, 20, 30]}).to_pylist(),
         lambda: program.send_many("purse", "give", [1, 2], {"to": [2, 3], "coins": [4, 100]}).to_pylist(),
         lambda: program.send_many("purse", "give", [1], {"coins": [4]}),
@@ -102,6 +107,38 @@ def test_every_call_comes_back_as_from_the_local_runtime(tmp_path: Path) -> None
     assert served == local
     assert graph is not None
     assert [one["function"] for one in graph["calls"]] == ["transfer", "credit"]
+
+
+def test_a_state_comes_with_its_types(tmp_path: Path) -> None:
+    """Times, decimals and maps of the schema are those of the local `query`; a caller may ask for plain values."""
+    with connect("memory://typed-states") as store, served_states.make(store) as runtime:
+        runtime.send("thing", "a", "put").result(SECONDS)
+        local = runtime.query("thing", "a")
+    with ServeProcess((tmp_path / "store").as_uri(), app=STATES) as node, fn.Client(node.address) as client:
+        client.send("thing", "a", "put").result(SECONDS)
+        client.send("note", "a", "write", "kept").result(SECONDS)
+        assert client.query("thing", "a") == local
+        assert client.query("thing", "b") is None
+        assert client.query("note", "a") == {"text": "kept"}
+        assert client.query("note", "b") is None
+        # As clients ask that do not know of rows.
+        plain = pb.Query(operator="note", key=msgspec.msgpack.encode("a"))
+        assert client.ask(pb.Request(query=plain), is_repeatable=True).result(SECONDS) == {"text": "kept"}
+        unfit = pb.Query(operator="thing", key=msgspec.msgpack.encode("a"))
+        assert type(error_of(client.ask(pb.Request(query=unfit), is_repeatable=True))) is SchemaMismatch
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, math.inf, "x", True])
+def test_a_timeout_is_seconds(client: fn.Client, timeout: Any) -> None:
+    """Anything else is refused before something is sent."""
+    before = client.stats()["tid"]
+    for ask in (
+        lambda: client.send("account", "p0", "credit", 0, timeout=timeout),
+        lambda: client.send_many("account", "credit", ["p0"], {"amount": [0]}, timeout=timeout),
+    ):
+        with pytest.raises(InvalidOption, match="timeout"):
+            ask()
+    assert client.stats()["tid"] == before
 
 
 def test_an_abort_has_its_facts(client: fn.Client) -> None:
@@ -243,7 +280,7 @@ def test_the_status_shows_epochs_phases_and_transactions(client: fn.Client, node
     status = node.status()
     assert (status["layer"], status["application"], status["state"]) == ("functions", "bank", "running")
     shown, aborted = status["transactions"][-2:]
-    assert (shown["request_id"], shown["phase"], shown["calls"]) == ("shown", "lock-free", 2)
+    assert (shown["request_id"], shown["phase"], shown["calls"]) == ("shown", "lock_free", 2)
     assert (aborted["phase"], aborted["error"]) == ("aborted", "not enough credit: p4")
     assert status["epochs"] >= 2
     assert status["lock_free"] >= 1
@@ -272,6 +309,15 @@ def test_a_call_graph_over_http(client: fn.Client, node: ServeProcess) -> None:
     assert node.get("/call-graph?request_id=no") == (200, "null")
     for query in ("", "?tid=x", "?tid=-1", f"?tid={1 << 70}", "?tid=1&request_id=a"):
         assert node.get(f"/call-graph{query}")[0] == 400
+
+
+def test_keys_of_bytes_are_shown_as_they_are_asked_for(tmp_path: Path) -> None:
+    """Story: the page had them in Base64, and no command takes that."""
+    app = "support.applications.served_bank:with_bytes"
+    with ServeProcess((tmp_path / "store").as_uri(), app=app) as node, fn.Client(node.address) as client:
+        client.send("seal", b"\x00\xff", "press", request_id="r").result(SECONDS)
+        assert node.status()["transactions"][-1]["key"] == "hex:00ff"
+        assert json.loads(node.get("/call-graph?request_id=r")[1])["calls"][0]["key"] == "hex:00ff"
 
 
 def test_roles(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_options_of_an_application(store: StateStore, options: dict[str, Any], m
 
 S = "the stream s"
 
-WRONG: dict[str, tuple[Callable[[ps.App, ps.Stream], Any], str]] = {
+WRONG: dict[str, tuple[Callable[[ps.App, ps.TupleStream], Any], str]] = {
     "slide-above-size": (lambda app, s: app.window("w", on=s, rows=4, slide=5), "slide=5 is more than rows=4"),
     "no-size": (lambda app, s: app.window("w", on=s, slide=1), "give either rows= or batches="),
     "two-sizes": (lambda app, s: app.window("w", on=s, rows=1, batches=1), "give either rows= or batches="),
@@ -72,7 +72,7 @@ WRONG: dict[str, tuple[Callable[[ps.App, ps.Stream], Any], str]] = {
         "consumes='t'; expected a stream",
     ),
     "consumes-another's": (
-        lambda app, s: app.procedure("p", consumes=ps.Stream(s.name, X))(nothing),
+        lambda app, s: app.procedure("p", consumes=ps.TupleStream(s.name, X))(nothing),
         "expected a stream of this application",
     ),
     "consumes-twice": (lambda app, s: app.procedure("p", consumes=[s, "own"])(nothing), "a stream twice"),
@@ -361,7 +361,7 @@ def test_batches_that_wait_for_others_are_limited(store: StateStore) -> None:
 def test_what_the_engine_keeps_has_names_of_its_own(app: ps.App, store: StateStore) -> None:
     """A window took the engine's table of replies; windows, tables and outputs keep off each other's as well."""
     stream = app.stream("own", X)
-    for name in ("replies", "streams", "dead_letters"):
+    for name in ("replies", "streams", "dead_letters", "given_up", "unsent"):
         with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):
             app.window(name, on=stream, rows=1)
         with pytest.raises(InvalidOption, match=f"'bad.{name}' the engine keeps"):

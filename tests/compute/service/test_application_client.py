@@ -50,7 +50,7 @@ def test_every_call_comes_back_as_from_the_local_application(client: ps.Client) 
     assert client.trace(2)[-2:] == [("take", client.status()["procedures"][0]["last_batch"]), client.trace(1)[0]]
     assert client.window_rows("newest").to_pylist() == [{"n": 1}, {"n": 2}, {"n": 4}, {"n": 5}]
     assert client.window_rows("newest", staged=True).num_rows == 0
-    assert client.stats().keys() == {"records", "log_writes", "commits", "feeds", "outputs"}
+    assert client.stats().keys() == {"records", "log_writes", "commits", "uncommitted", "feeds", "outputs"}
     assert client.status()["state"] == "running"
 
 

@@ -1,5 +1,6 @@
 """The end of a client: how long it takes, and what becomes of requests without a reply; and what `cancel` can do."""
 
+import multiprocessing
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -145,3 +146,37 @@ def test_a_timeout_without_a_node_says_that_nothing_was_sent() -> None:
         with pytest.raises(WaitTimeout, match=f"was not sent within 1 s, and does not run: .*{nobody}"):
             client.call("total", timeout=1.0)
         client.close(timeout=0)
+
+
+def test_a_client_in_a_forked_process_says_so(node: ServeProcess) -> None:
+    """Story: each call waited for threads that stay with the parent. There the client goes on."""
+    context = multiprocessing.get_context("fork")
+    with ps.Client(node.address) as client:
+        client.call("set", 5, timeout=SECONDS)
+        asked = client.call_async("total")
+        told = context.SimpleQueue()
+
+        def ask() -> None:
+            for one in (
+                lambda: client.call("total"),
+                client.stats,
+                lambda: client.submit("take", [{"n": 1}]),
+                client.pause,
+                asked.result,
+                client.close,
+            ):
+                try:
+                    told.put(f"returned {one()}")
+                except Exception as error:
+                    told.put(f"{type(error).__name__}: {error}")
+
+        child = context.Process(target=ask)
+        child.start()
+        child.join(SECONDS)
+        is_hung = child.is_alive()
+        child.kill()
+        assert not is_hung
+        answers = [told.get() for _ in range(6)]
+        assert all(one.startswith("StoreClosed: the client of the application at") for one in answers[:5]), answers
+        assert answers[5] == "returned None"
+        assert asked.result(SECONDS) == client.call("total", timeout=SECONDS) == 5

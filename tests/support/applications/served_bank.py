@@ -9,7 +9,18 @@ from support.functions.accounts import accounts, cells
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore
 
-__all__ = ["PEOPLE", "START", "bank", "make", "slow_commits", "with_workers"]
+__all__ = [
+    "PEOPLE",
+    "START",
+    "accounts_alone",
+    "bank",
+    "make",
+    "other",
+    "slow_commits",
+    "with_bytes",
+    "with_limit",
+    "with_workers",
+]
 
 PEOPLE = 20
 START = 100
@@ -32,6 +43,11 @@ def bank(store: StateStore, **options: Any) -> fn.Runtime:
     async def fill(ctx: fn.FunctionContext, coins: int) -> None:
         ctx.put({"coins": coins})
 
+    @purse.register
+    async def count_for_ever(ctx: fn.FunctionContext) -> None:
+        while True:
+            pass
+
     runtime = fn.Runtime(store, "bank", [accounts(), cells(), purse], **options)
     if "account" not in store.tables():
         runtime.load("account", [{"key": f"p{at}", "balance": START} for at in range(PEOPLE)])
@@ -48,6 +64,32 @@ def slow_commits(store: StateStore) -> fn.Runtime:
     return bank(store, checkpoint=5.0)
 
 
+def with_bytes(store: StateStore) -> fn.Runtime:
+    """Operator `seal`, whose keys are bytes."""
+    seal = fn.Operator("seal", key=pa.binary())
+
+    @seal.register
+    async def press(ctx: fn.FunctionContext) -> None:
+        ctx.put({"pressed": True})
+
+    return fn.Runtime(store, "seals", [seal])
+
+
+def with_limit(store: StateStore) -> fn.Runtime:
+    """What takes a few seconds is stopped."""
+    return bank(store, timeout=3.0)
+
+
 def with_workers(store: StateStore) -> fn.Runtime:
     """The same in two processes beside the node."""
     return bank(store, workers=2)
+
+
+def other(store: StateStore) -> fn.Runtime:
+    """Another program on the same store."""
+    return fn.Runtime(store, "other", [accounts()])
+
+
+def accounts_alone(store: StateStore) -> fn.Runtime:
+    """The program of `BankOfWorkers`, for workers that join it."""
+    return fn.Runtime(store, "bank", [accounts()])

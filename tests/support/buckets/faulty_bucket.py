@@ -66,6 +66,20 @@ def where(operation: str, prefix: str, fate: Fate, *, times: int = 1) -> Script:
     return script
 
 
+class LostRead:
+    """A script: of the reads of SSTs the one behind `at` others is lost."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.reads = 0
+
+    def __call__(self, call: Call) -> Fate:
+        if call.operation not in ("get", "get_range") or not call.path.startswith("sst/"):
+            return Fate.PASS
+        self.reads += 1
+        return Fate.LOSE_REQUEST if self.reads == self._at + 1 else Fate.PASS
+
+
 class FaultyBucket:
     """An `ObjectStore` over another one, under the control of a script."""
 

@@ -109,6 +109,12 @@ class MinioServer:
                 self._process.wait()
             self._process = None
 
+    def kill(self) -> None:
+        """`kill -9`; `start` brings it back on its data."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
     def pause(self) -> None:
         """SIGSTOP: requests hang, and connections stay open."""
         assert self._process is not None

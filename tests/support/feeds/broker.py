@@ -23,6 +23,7 @@ VERSION = "4.1.1"
 FETCH_SECONDS_MAX = 600
 START_SECONDS_MAX = 120
 CALL_SECONDS = 30
+_NO_LEADER_YET = (KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 CLUSTER = "dHVzc29jay1icm9rZXIxMg"
 
 
@@ -189,6 +190,13 @@ class KafkaBroker:
             producer.produce(topic, value, partition=partition)
         assert not producer.flush(CALL_SECONDS)
 
+    def put_keyed(self, topic: str, messages: Iterable[tuple[bytes | None, bytes | None]], partition: int = 0) -> None:
+        """The same of keys and values; without a value it is a tombstone."""
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
+        for key, value in messages:
+            producer.produce(topic, value, key, partition=partition)
+        assert not producer.flush(CALL_SECONDS)
+
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """What retention does: messages below an offset are gone."""
         place = TopicPartition(topic, partition, offset)
@@ -205,7 +213,7 @@ class KafkaBroker:
                 return {place.partition: answer.result(CALL_SECONDS).offset for place, answer in found.items()}
             except KafkaException as error:
                 # A broker that has just begun may tell of a leader before the leader knows it.
-                if error.args[0].code() != KafkaError.UNKNOWN_LEADER_EPOCH or time.monotonic() > deadline:
+                if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 

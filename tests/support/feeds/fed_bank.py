@@ -1,6 +1,7 @@
 """A bank whose transfers come from a feed, and a process that serves it until it is killed.
 
-`python fed_bank.py URL JSON` with `kafka`, `topic` and the options; with `until` it ends once all is through.
+`python fed_bank.py URL JSON` with `by_columns`, `kafka`, `topic` and the options; with `until` it ends once all is
+through.
 """
 
 import json
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import pyarrow as pa
 
 from support.feeds.serving import live
-from support.functions.accounts import accounts
+from support.functions.accounts import accounts, column_accounts
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore, connect
 
@@ -34,9 +35,11 @@ TRANSFER = pa.schema(
 )
 
 
-def fed_bank(store: StateStore, feed: Any, replies: Any = None, **options: Any) -> fn.Runtime:
-    """Each row of the feed is a transfer."""
-    runtime = fn.Runtime(store, "bank", [accounts()], **options)
+def fed_bank(
+    store: StateStore, feed: Any, replies: Any = None, *, by_columns: bool = False, **options: Any
+) -> fn.Runtime:
+    """Each row of the feed is a transfer; `by_columns`: many at a time, by a batch function."""
+    runtime = fn.Runtime(store, "bank", [column_accounts() if by_columns else accounts()], **options)
     if "account" not in store.tables():
         runtime.load("account", [{"key": f"p{at}", "balance": START} for at in range(PEOPLE)])
     runtime.feed(
@@ -55,7 +58,7 @@ def fed_bank(store: StateStore, feed: Any, replies: Any = None, **options: Any) 
 def balances_of(store: StateStore) -> dict[str, int]:
     """As the newest commit has them."""
     rows = [row for batch in store.table("account").read() for row in batch.to_pylist()]
-    return {row["key"]: json.loads(row["state"])["balance"] for row in rows}
+    return {row["key"]: row["balance"] if "balance" in row else json.loads(row["state"])["balance"] for row in rows}
 
 
 def left_by(transfers: Iterable[Mapping[str, Any]], failed: set[str]) -> dict[str, int]:
@@ -72,7 +75,8 @@ def serve(url: str, given: dict[str, Any]) -> None:
     """Until it is killed, or all is through."""
     feed = fn.KafkaFeed(schema=TRANSFER, **given["kafka"]) if "kafka" in given else fn.TableFeed("transfers", start=0)
     replies = fn.KafkaTopic(**given["topic"]) if "topic" in given else "answers"
-    with connect(url, compaction=False) as store, fed_bank(store, feed, replies, **given["options"]) as bank:
+    options = {**given["options"], "by_columns": given["by_columns"]}
+    with connect(url, compaction=False) as store, fed_bank(store, feed, replies, **options) as bank:
         live(bank, given["until"])
 
 

@@ -3,9 +3,12 @@
 from concurrent.futures import wait
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tussock.compute import functions as fn
 
-__all__ = ["NotEnough", "accounts", "cells", "run_together"]
+__all__ = ["BALANCE", "NotEnough", "accounts", "cells", "column_accounts", "run_together"]
 
 SECONDS = 30
 
@@ -80,6 +83,26 @@ def cells() -> fn.Operator:
         raise ValueError("no")
 
     return cell
+
+
+BALANCE = pa.schema([pa.field("balance", pa.int64(), nullable=False)])
+
+
+def column_accounts() -> fn.Operator:
+    """The transfers of `accounts` as a batch function; one of a negative amount fails all that come with it."""
+    account = fn.Operator("account", schema=BALANCE)
+
+    @account.register_batch(touches={"payee": "account"})
+    def transfer(batch: fn.FunctionBatch) -> Any:
+        amount, mine = batch["amount"], batch.state("balance")
+        if (pc.min(amount).as_py() or 0) < 0:
+            raise ValueError("an amount is negative")
+        batch.abort(pc.less(mine, amount), "not enough credit")
+        batch.put({"balance": pc.subtract(mine, amount)})
+        batch.put({"balance": pc.add(batch.state("balance", of="payee"), amount)}, of="payee")
+        return pc.subtract(mine, amount)
+
+    return account
 
 
 def run_together(runtime: fn.Runtime, *requests: tuple[Any, ...]) -> list[Any]:

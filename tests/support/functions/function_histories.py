@@ -124,7 +124,7 @@ class History:
             with suppress(Dead):
                 graph = runtime.call_graph(one.request_id)
             if graph is not None:
-                is_first = graph["phase"] != "lock" if graph["phase"] != "aborted" else graph["runs"] % 2 == 1
+                is_first = graph["phase"] != "locked" if graph["phase"] != "aborted" else graph["runs"] % 2 == 1
                 order = 0 if is_first and graph["phase"] == "aborted" else 1 if is_first else 2
                 one.place = graph["epoch"], order, graph["tid"]
 

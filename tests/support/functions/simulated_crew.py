@@ -4,7 +4,8 @@ All that workers decide and all that their program does is the product's; proces
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from tussock.compute.functions.errors import WorkerLost
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.site import SiteOptions
 from tussock.compute.functions.workers.desk import WorkerDesk
-from tussock.compute.functions.workers.messages import FromWorker, Refused, ToWorker
+from tussock.compute.functions.workers.messages import CachedEnd, FromWorker, Refused, Stepped, ToWorker
 from tussock.statestore import ObjectStoreUnavailable
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.settings import StoreSettings
@@ -49,14 +50,30 @@ class Crews:
         self.chance = chance
         self.loss = loss
         self.losses = 0
+        self.cached = Counter[str]()
+        """What workers told of losers that they ran from what they had cached, by its end."""
+        self.steps = 0
 
     def __call__(
-        self, program: str, operators: Operators, options: SiteOptions, settings: StoreSettings
+        self, program: str, operators: Operators, options: SiteOptions, settings: StoreSettings, lobby: object
     ) -> "SimulatedCrew":
-        """In place of the class of real ones."""
+        """In place of what makes real ones."""
         assert program
         assert settings
+        assert lobby is None
         return SimulatedCrew(self, operators, options)
+
+
+class _NoLimit:
+    """Nobody is late where time is simulated."""
+
+    def run(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """At once."""
+        return fn(*arguments)
+
+    def excuse(self, wait: Callable[[], Any]) -> Any:
+        """At once."""
+        return wait()
 
 
 class SimulatedCrew:
@@ -70,12 +87,19 @@ class SimulatedCrew:
         self._left = common.chance.randint(0, LOSSES_MAX)
         self._to = msgspec.msgpack.Decoder(ToWorker).decode
         self._from = msgspec.msgpack.Decoder(FromWorker).decode
+        self._ended = msgspec.msgpack.Decoder(CachedEnd).decode
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def hire(self, count: int) -> list[WorkerDesk]:
+    @property
+    def joined(self) -> int:
+        """How many are there."""
+        return sum(one is not None for one in self._members)
+
+    def hire(self, count: int, seconds: float) -> list[WorkerDesk]:
         """New workers, each with its own view of the store."""
+        assert seconds
         return [self._start() for _ in range(count)]
 
     def change(self, workers: int, hired: Sequence[WorkerDesk]) -> None:
@@ -87,7 +111,7 @@ class SimulatedCrew:
     def dismiss(self, hired: Sequence[WorkerDesk]) -> None:
         """Nothing to end."""
 
-    def replace_lost(self) -> None:
+    def replace_lost(self, _: float | None) -> None:
         """Others for those that are gone."""
         self._members = [one or self._start() for one in self._members]
 
@@ -120,6 +144,9 @@ class SimulatedCrew:
             answer = desk.answer(self._to(msgspec.msgpack.encode(question)))
         except ObjectStoreUnavailable as error:
             answer = Refused(str(error), is_passing=True)
+        if isinstance(answer, Stepped):
+            self._common.steps += 1
+            self._common.cached.update(self._ended(end).end for end in answer.cached)
         return self._from(msgspec.msgpack.encode(answer))
 
     def close(self) -> None:
@@ -129,4 +156,4 @@ class SimulatedCrew:
     def _start(self) -> WorkerDesk:
         system = QuickSystem()
         store = open_on(self._common.bucket, system)
-        return WorkerDesk(self._operators, store, self._options.cache_bytes, system, lambda work: work())
+        return WorkerDesk(self._operators, store, self._options.cache_bytes, system, _NoLimit())

@@ -15,6 +15,7 @@ from typing import Any
 from functions.tpcc_checker import Tpcc
 from functions.workload import Reply
 
+from support.functions.transfer_process import appended, drawn_options, whole_lines
 from tussock.compute import functions as fn
 from tussock.statestore import connect
 
@@ -31,9 +32,7 @@ def make_tpcc() -> Tpcc:
 
 def written(journal: Path) -> list[tuple[int, Reply]]:
     """Numbers of requests with their replies, in the order in which they were written."""
-    whole = journal.read_text().splitlines(keepends=True) if journal.exists() else []
-    lines = [json.loads(line) for line in whole if line.endswith("\n")]
-    return [(number, Reply(value, error)) for number, value, error in lines]
+    return [(number, Reply(value, error)) for number, value, error in map(json.loads, whole_lines(journal))]
 
 
 def _reply(future: Any) -> list[Any]:
@@ -48,15 +47,12 @@ def _reply(future: Any) -> list[Any]:
 def _main(url: str, seed: int, count: int, journal: Path, workers_max: int) -> None:
     workload = make_tpcc()
     known = dict(written(journal))
-    draw = random.Random(len(known))
-    options: dict[str, Any] = {"checkpoint": draw.choice((0.02, 0.2, 3600.0)), "epoch_max": draw.choice((20, 1000))}
-    options["workers"] = draw.randint(0, workers_max) if workers_max else 0
-    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    options = drawn_options(random.Random(len(known)), workers_max)
+    file = appended(journal)
     futures: deque[tuple[int, Any]] = deque()
 
     def take() -> None:
         number, future = futures.popleft()
-        # One call a line: what is killed has written all of it, or nothing.
         os.write(file, json.dumps([number, *_reply(future)]).encode() + b"\n")
 
     with (

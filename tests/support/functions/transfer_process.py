@@ -17,7 +17,19 @@ from support.functions.accounts import accounts
 from tussock.compute import functions as fn
 from tussock.statestore import connect
 
-__all__ = ["ACCOUNTS", "BALANCE", "Transfer", "input_of", "journaled", "said", "send", "transfers"]
+__all__ = [
+    "ACCOUNTS",
+    "BALANCE",
+    "Transfer",
+    "appended",
+    "drawn_options",
+    "input_of",
+    "journaled",
+    "said",
+    "send",
+    "transfers",
+    "whole_lines",
+]
 
 ACCOUNTS, BALANCE = 30, 20
 THREADS, OUTSTANDING = 4, 40
@@ -60,11 +72,29 @@ def said(future: Any) -> str:
     raise error
 
 
+def whole_lines(journal: Path) -> list[str]:
+    """The lines of a journal; none of one that a process was killed in."""
+    lines = journal.read_text().splitlines(keepends=True) if journal.exists() else []
+    return [line.rstrip("\n") for line in lines if line.endswith("\n")]
+
+
+def appended(journal: Path) -> int:
+    """The descriptor of a journal that is to be written on: one call a line, so that what is killed has all or none."""
+    return os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def drawn_options(draw: random.Random, workers_max: int) -> dict[str, Any]:
+    """The options of one life: epochs and checkpoints of other sizes, and at most `workers_max` workers."""
+    return {
+        "checkpoint": draw.choice((0.02, 0.2, 3600.0)),
+        "epoch_max": draw.choice((20, 1000)),
+        "workers": draw.randint(0, workers_max) if workers_max else 0,
+    }
+
+
 def journaled(journal: Path) -> list[tuple[int, str]]:
     """Numbers of requests with their replies, in the order in which they were written."""
-    whole = journal.read_text().splitlines(keepends=True) if journal.exists() else []
-    lines = [line.rstrip("\n").split("|") for line in whole if line.endswith("\n")]
-    return [(int(number), reply) for number, reply in lines]
+    return [(int(number), reply) for number, reply in (line.split("|") for line in whole_lines(journal))]
 
 
 def _send_all(runtime: fn.Runtime, requests: list[tuple[int, Transfer]], file: int) -> None:
@@ -72,7 +102,6 @@ def _send_all(runtime: fn.Runtime, requests: list[tuple[int, Transfer]], file: i
     for number, one in [*requests, *[(-1, None)] * OUTSTANDING]:
         if len(futures) >= OUTSTANDING or (one is None and futures):
             at, future = futures.popleft()
-            # One call a line: what is killed has written all of it, or nothing.
             os.write(file, f"{at}|{said(future)}\n".encode())
         if one is not None:
             futures.append((number, send(runtime, number, one)))
@@ -84,7 +113,7 @@ def _main(url: str, seed: int, count: int, journal: Path, workers_max: int) -> N
     draw = random.Random(len(known))
     again = draw.sample(sorted(known), min(AGAIN, len(known)))
     left = [one for one in requests if one[0] not in known]
-    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    file = appended(journal)
     failures: list[BaseException] = []
 
     def work(part: list[tuple[int, Transfer]]) -> None:
@@ -93,8 +122,7 @@ def _main(url: str, seed: int, count: int, journal: Path, workers_max: int) -> N
         except BaseException as error:
             failures.append(error)
 
-    options: dict[str, Any] = {"checkpoint": draw.choice((0.02, 0.2, 3600.0)), "epoch_max": draw.choice((20, 1000))}
-    options["workers"] = draw.randint(0, workers_max) if workers_max else 0
+    options = drawn_options(draw, workers_max)
     with connect(url, compaction=False) as store:
         runtime = fn.Runtime(store, "bank", [accounts()], input=input_of(url, seed), **options)
         with runtime:

@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ClosingPort", "ClusterProxy", "SlowPort"]
+__all__ = ["ClosingPort", "ClusterProxy", "CutPort", "SlowPort"]
 
 
 class _Proxy:
@@ -112,6 +112,40 @@ class ClosingPort(_Proxy):
                 return
             with socket.create_connection((host, int(port))) as server:
                 _join(client, server)
+
+
+class CutPort(_Proxy):
+    """Another way to the server at `target` (`host:port`), which is cut instead of the next reply by `cut`."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self._target = target
+        self._is_cut = threading.Event()
+        self.cuts = 0
+
+    def cut(self) -> None:
+        """Whatever the server sends next is lost, and its connection with it."""
+        self._is_cut.set()
+
+    def _serve(self, client: socket.socket) -> None:
+        host, _, port = self._target.rpartition(":")
+        with client, socket.create_connection((host, int(port))) as server:
+            back = threading.Thread(target=self._replies, args=(server, client), daemon=True)
+            back.start()
+            _copy(client, server)
+            back.join()
+
+    def _replies(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if self._is_cut.is_set():
+                    self._is_cut.clear()
+                    self.cuts += 1
+                    break
+                client.sendall(data)
+        for end in (server, client):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 def _join(client: socket.socket, server: socket.socket) -> None:

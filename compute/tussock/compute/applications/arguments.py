@@ -1,18 +1,36 @@
 """Checks of what users give, and texts of their errors made fit to be kept."""
 
 import datetime as dt
-from typing import Any
+import re
+from typing import Any, TypeGuard
 
 from tussock.statestore import InvalidOption
 
-__all__ = ["cause_of", "check_nesting", "check_plain", "check_seconds", "check_text", "clean_text", "text_of"]
+__all__ = [
+    "NESTING_MAX",
+    "TEXT_MAX",
+    "cause_of",
+    "check_nesting",
+    "check_plain",
+    "check_seconds",
+    "check_text",
+    "clean_text",
+    "is_name",
+    "text_of",
+]
 
 TEXT_MAX = 10_000
 """Characters of a user's error that are kept."""
 NESTING_MAX = 100
 """Of lists and dicts within each other: how deep Python can read depends on who asks, so on another start it could not.
 """
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _SCALARS = (type(None), bool, int, float, str, bytes)
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether it is a name of an application, or of a part of one: 100 characters at most, beginning as Python's do."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def check_seconds(value: object, what: str, *, none: bool) -> None:

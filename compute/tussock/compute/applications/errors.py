@@ -6,14 +6,18 @@ __all__ = [
     "ApplicationFenced",
     "ApplicationStopped",
     "BadInput",
+    "BadRow",
     "Full",
     "FunctionFault",
+    "HistoryGone",
     "InputLost",
     "NotDeterministic",
     "OutcomeUnknown",
     "OutputLost",
     "ProcedureError",
     "ServiceUnavailable",
+    "StreamChanged",
+    "TablesChanged",
     "TransactionAborted",
     "WorkerFault",
 ]
@@ -62,6 +66,13 @@ class NotDeterministic(TussockError, RuntimeError):
     """A replay had another result than the run that was recorded; the application does not start."""
 
 
+class TablesChanged(NotDeterministic):
+    """Somebody else has committed to a table of the application since its last commit, and a replay differs by that.
+
+    `args[1]` is the table, `args[2]` the newest epoch that was committed to it.
+    """
+
+
 class ApplicationFenced(TussockError, RuntimeError):
     """Another runner has taken the application over, or somebody else has written to its tables; this one has ended."""
 
@@ -99,3 +110,32 @@ class OutputLost(TussockError, RuntimeError):
 
 class WorkerFault(TussockError, RuntimeError):
     """The processes that run a program's functions cannot do it: they die again and again, or do not fit."""
+
+
+class BadRow(TussockError, ValueError):
+    """A record of a transaction cannot be computed or put; nothing of the transaction is stored.
+
+    `stream`, `seq` and `row` say which transaction of what enters the stream, and which record of it, from 0 (`None` if
+    it is not known); `cause` says why.
+    """
+
+    def __init__(self, message: str, stream: str, seq: int, row: int | None, cause: str) -> None:
+        super().__init__(message, stream, seq, row, cause)
+        self.stream = stream
+        self.seq = seq
+        self.row = row
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class StreamChanged(TussockError, ValueError):
+    """A stream is another operator than the one that has written its rows; the flow does not start.
+
+    `args[1]` is the stream; the message says what differs.
+    """
+
+
+class HistoryGone(TussockError, LookupError):
+    """A subscriber asks for transactions that are no longer kept. `args[1]` is the oldest number that is."""

@@ -21,6 +21,10 @@ class ApplicationLimits(msgspec.Struct, frozen=True, kw_only=True):
     recovery replays them, at some 75 us for the smallest, so it takes less than ten seconds."""
     waiting_batches: int = 10_000
     """Batches in streams that wait for other ones."""
+    rebuild_rows: int = 10_000
+    """Of one transaction of a stream that is made anew."""
+    rebuild_bytes: int = 64 << 20
+    """From this many bytes on that a rebuild has written a commit begins."""
 
 
 DEFAULT_APPLICATION_LIMITS = ApplicationLimits()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
+from tussock.compute.applications.durability.troubles import Troubles
 from tussock.compute.applications.records import Record
 from tussock.statestore.transactions.delta import Delta
 
@@ -30,10 +31,15 @@ class Outcome(NamedTuple):
     value: Any = None
     error: Exception | None = None
     """In place of a value."""
+    nbytes: int = 0
+    """What the value takes, where it is not small."""
 
 
 class Host(Protocol):
     """What the runner does for a program while a request runs."""
+
+    troubles: Troubles
+    """A request that waits for a state notes it as `STATE`; it is over when the request has run."""
 
     def write_now(self, record: Record) -> None:
         """Make a record durable, and all before it, before this returns."""

@@ -6,7 +6,8 @@ One object is one group of records, which became durable together:
 
 The checksum is that of the body; from version 3 on the byte of the version comes before it.
 
-The body is msgpack: an array of the application's uid, the generation of the runner, and the records.
+The body is msgpack: an array of the application's uid, the generation of the runner, the records, and from version 4
+on the number of the object.
 """
 
 import struct
@@ -21,10 +22,13 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 __all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group"]
 
 MAGIC = b"TSIN"
-VERSION = 3
-"""The newest. Version 2 has spans of a feed and the kinds from 6 on, version 3 epochs of functions as well."""
+VERSION = 4
+"""The newest, which all objects are written in. Version 2 has spans of a feed and the kinds from 6 on, version 3 epochs
+of functions, version 4 changes of streams and the number of the object."""
 CHECKED_VERSION = 3
 """From it on the checksum covers the version."""
+NUMBERED_VERSION = 4
+"""From it on the body has the number of the object."""
 FED = b"F"
 """What `given` begins with where it is a span of a feed: neither rows nor arguments begin so."""
 _HEAD = struct.Struct("<4sBII")
@@ -49,6 +53,8 @@ class RecordKind(IntEnum):
     """An output has been sent up to a sequence number."""
     EPOCH = 8
     """An epoch of functions ran."""
+    CHANGES = 9
+    """Streams of a flow were given transactions, and took some from their queues."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):
@@ -83,6 +89,8 @@ class Group(msgspec.Struct, array_like=True, frozen=True):
     """Of the runner that wrote it."""
     records: list[Record]
     """None in the first object of a runner, by which it takes the log over."""
+    number: int = 0
+    """Of the object, so that another one of this log is not taken for it; 0 before version 4."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -92,9 +100,7 @@ _decoder = msgspec.msgpack.Decoder(Group)
 def encode_group(group: Group) -> bytes:
     """The bytes of one object."""
     body = _encoder.encode(group)
-    # A log stays readable for releases that know all that is in it.
-    version = max((_version_of(record) for record in group.records), default=1)
-    return _HEAD.pack(MAGIC, version, len(body), _checksum(version, body)) + body
+    return _HEAD.pack(MAGIC, VERSION, len(body), _checksum(VERSION, body)) + body
 
 
 def _checksum(version: int, body: bytes | memoryview) -> int:
@@ -102,15 +108,8 @@ def _checksum(version: int, body: bytes | memoryview) -> int:
     return zlib.crc32(body, zlib.crc32(bytes([version]))) if version >= CHECKED_VERSION else zlib.crc32(body)
 
 
-def _version_of(record: Record) -> int:
-    """The first version of the log that has such a record."""
-    if record.kind >= RecordKind.EPOCH:
-        return 3
-    return 2 if record.kind >= RecordKind.FEED or record.given[:1] == FED else 1
-
-
-def decode_group(data: bytes, path: str) -> Group:
-    """The group of one object; `CorruptLog` that names `path` if the bytes are not those that were written."""
+def decode_group(data: bytes, path: str, number: int) -> Group:
+    """The group of the object of that number; `CorruptLog` that names `path` if it is not what was written there."""
     if len(data) < _HEAD.size:
         raise CorruptLog(f"{path}: {len(data)} bytes, and the head alone takes {_HEAD.size}: the object is cut off")
     magic, version, length, checksum = _HEAD.unpack_from(data)
@@ -126,6 +125,12 @@ def decode_group(data: bytes, path: str) -> Group:
     if _checksum(version, body) != checksum:
         raise CorruptLog(f"{path}: the checksum does not fit: bytes were changed since they were written")
     try:
-        return _decoder.decode(body)
+        group = _decoder.decode(body)
     except msgspec.DecodeError as error:
         raise CorruptLog(f"{path}: no group of records: {error}") from error
+    if version >= NUMBERED_VERSION and group.number != number:
+        raise CorruptLog(
+            f"{path}: it has the content of object {group.number}: objects of the input log were changed for one "
+            "another, or one was copied; put the right one back from a copy"
+        )
+    return group

@@ -1,6 +1,7 @@
 """Requests that wait for the thread that runs them; a pause holds them back, except those that only look.
 
 What a procedure asks of the application that runs it would wait for itself, until the application ends: it is refused.
+So is what a callback of a reply would wait for, as all replies wait for the callback.
 """
 
 import queue
@@ -8,14 +9,16 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.applications.program import Request
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.base.process.lifetime import Lifetime
+from tussock.statestore.errors import TussockError
 
-__all__ = ["NUDGE", "Nesting", "RequestQueue"]
+__all__ = ["NUDGE", "AskedWithin", "Nesting", "RequestQueue"]
 
 _NOBODY: "Future[Any]" = Future()
 NUDGE = Request(None, _NOBODY)
@@ -101,12 +104,28 @@ class RequestQueue:
         return request
 
 
-class Nesting:
-    """Entered by the one thread that runs requests, while it runs one."""
+class AskedWithin(NamedTuple):
+    """What a layer answers where its application would wait for itself."""
 
-    def __init__(self, application: str) -> None:
+    error: type[TussockError]
+    what: str
+    """Such as "program"."""
+    inside: str
+    """The asker within a request, and what it is to do instead."""
+    callback: str
+    """What a callback of a reply uses instead."""
+
+
+class Nesting:
+    """From where an application is asked; entered by the one thread that runs requests, while it runs one."""
+
+    def __init__(self, application: str, url: str, words: AskedWithin) -> None:
+        """`url`: of its store."""
         self._application = application
+        self._words = words
+        self._lifetime = Lifetime(url)
         self._thread: int | None = None
+        self._giving: set[int] = set()
 
     def __enter__(self) -> None:
         self._thread = threading.get_ident()
@@ -121,11 +140,41 @@ class Nesting:
         """Whether the caller's thread is that of requests, and runs one."""
         return self._thread == threading.get_ident()
 
-    def check(self) -> None:
-        """Raise `InvalidOption` in the thread of requests, while one runs. Other threads, and callbacks, may ask."""
+    @contextmanager
+    def giving(self) -> Iterator[None]:
+        """The caller's thread gives replies meanwhile: callbacks run in it."""
+        thread = threading.get_ident()
+        self._giving.add(thread)
+        try:
+            yield
+        finally:
+            # Another thread may get that number.
+            self._giving.discard(thread)
+
+    @property
+    def is_in_callback(self) -> bool:
+        """Whether the caller's thread is one that gives replies."""
+        return threading.get_ident() in self._giving
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked off the one where the application runs, and has none of its threads."""
+        return self._lifetime.is_inherited
+
+    def check_process(self) -> None:
+        """Raise `StoreClosed` in a process that was forked off since, before it waits for a lock."""
+        self._lifetime.check_process()
+
+    def check(self, *, waits: bool) -> None:
+        """Raise the layer's error in the thread of requests, while one runs.
+
+        If what is asked `waits` for the application, in a thread that gives replies, too.
+        """
+        error, what, inside, callback = self._words
         if self.is_inside:
-            raise InvalidOption(
-                f"application {self._application!r} is asked by a procedure that it runs, and would wait for it, "
-                "and graphs do not nest; emit to a stream whose consumer does the rest, read with tx.table(), and "
-                "look, drain and stop from outside"
+            raise error(f"{what} {self._application!r} is asked by {inside}")
+        if waits and self.is_in_callback:
+            raise error(
+                f"{what} {self._application!r} is asked by a callback of a reply, and would wait for the thread that "
+                f"runs this callback: use {callback} and another callback, or ask in another thread"
             )

@@ -10,31 +10,28 @@ import queue
 from concurrent.futures import Future
 from typing import Any
 
-from msgspec.structs import replace
-
-from tussock.compute.applications.durability.background import BackgroundCommit
-from tussock.compute.applications.durability.input_log import InputLog
-from tussock.compute.applications.durability.log_writer import LogGroup, LogWriter
-from tussock.compute.applications.durability.progress import ApplicationProgress, read_progress, write_progress
-from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped
+from tussock.compute.applications.durability.background import BackgroundCommit, TableCheck
+from tussock.compute.applications.durability.log_writer import LogWriter, OpenGroup
+from tussock.compute.applications.durability.progress import ApplicationProgress, write_progress
+from tussock.compute.applications.durability.recovery import recover
+from tussock.compute.applications.durability.run_counts import RunCounts
+from tussock.compute.applications.durability.troubles import STATE, Troubles
+from tussock.compute.applications.errors import ApplicationFenced, ApplicationStopped, Full
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.compute.applications.program import Outcome, Program, Request
 from tussock.compute.applications.records import Record
-from tussock.compute.applications.replies import failure_of, give
-from tussock.compute.applications.request_queue import NUDGE, Nesting, RequestQueue
+from tussock.compute.applications.replies import ReplyFuture, failure_of, give
+from tussock.compute.applications.request_queue import NUDGE, AskedWithin, Nesting, RequestQueue
 from tussock.statestore import StateStore
 from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.process.garbage import OldObjects, collect_rarely
 from tussock.statestore.base.system import Task
-from tussock.statestore.buckets.opening import open_bucket
 
 __all__ = ["Runner"]
 
 log = get_logger("tussock.compute.applications.runner")
 
-GROUP_RECORDS_MAX = 10_000
-GROUP_BYTES_MAX = 16 << 20
-"""Of one object of the input log, as far as the requests say; a larger request is alone in its own."""
-DELTA_BYTES_MAX = 256 << 20
+DELTA_BYTES_MAX = 128 << 20
 """From this many bytes on a commit begins, and from twice as many on requests wait for it."""
 
 
@@ -50,6 +47,7 @@ class Runner:
         group_commit: float | None,
         checkpoint: float,
         place: str | None,
+        asked_within: AskedWithin,
         limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS,
     ) -> None:
         """`place` is the URL of the bucket that the input log is in; `None`: the store's."""
@@ -62,54 +60,61 @@ class Runner:
         self._limits, self._requests = limits, RequestQueue(limits)
         self._is_stopping = False
         self._failure: Exception | None = None
-        self._log_failure: Exception | None = None
-        """What callers may have heard of already, before the thread of requests has."""
         self._task: Task | None = None
-        self._records: list[Record] = []
-        self._replies: list[tuple[Future[Any], Outcome]] = []
-        self._group_bytes = 0
-        self._group_began = 0.0
+        self._group = OpenGroup()
         self._running: Future[Any] | None = None
         """The reply of what runs."""
-        self.nesting = Nesting(name)
+        self.nesting = Nesting(name, store.url, asked_within)
         self._commit: BackgroundCommit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
-        self.commits = 0
-        """Store epochs of this run."""
-        self.records = 0
-        """Records of this run."""
+        self._counts = RunCounts()
 
     def start(self) -> None:
         """Take the application over, replay what no committed epoch holds, and begin to take requests.
 
-        Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises.
+        Raises `NotDeterministic`, `CorruptLog`, what opening the store's tables raises, and `ApplicationStopped` where
+        a replay has hung.
         """
+        collect_rarely()
         generation = self._store.open_writer(self._name)
         self._delta = self._store.delta(self._name, generation=generation)
         self._system = self._delta.system
+        self._tables = TableCheck(self._delta, self._name, self._checkpoint)
+        self.troubles = Troubles(self._name, self._system)
+        self._writer = LogWriter(self._system, self._limits, self._requests.nudge, self.nesting, self.troubles)
         try:
             self._recover(generation)
             self._resume()
-        except BaseException:
+            if self._failure is not None:
+                self._writer.stop()
+                raise self._failure
+        except BaseException as error:
             self._program.unload()
             self._delta.close()
+            # What a hanging replay ends with when it goes on after all is its consequence.
+            if self._failure is not None and error is not self._failure:
+                raise self._failure from error
             raise
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
+        OldObjects.spare()
         self._task = self._system.spawn(f"tussock application {self._name}", self._work)
 
     def submit(self, what: Any, size: int = 0, *, is_look: bool = False) -> "Future[Any]":
         """Ask for something of `size` bytes; the future gets the reply once it is durable. Waits while too much waits.
 
         Until the request runs, `cancel` of the future withdraws it. `is_look`: it changes nothing, and runs in a pause,
-        too. Raises `ApplicationStopped`, what the application has failed with, or `InvalidOption` within a request.
+        too. Raises `ApplicationStopped`, what the application has failed with, the layer's error within a request, and
+        `Full` in a callback of a reply, which cannot wait for room.
         """
-        self.nesting.check()
+        self.nesting.check(waits=False)
         self.check_running()
         while not is_look and not self._requests.make_room(size):
+            if self.nesting.is_in_callback:
+                raise Full(f"application {self._name!r}: {self.waiting:,} requests wait; this one did not begin", 1000)
             self._system.sleep(0.001)
             self.check_running()
-        reply: Future[Any] = Future()
+        reply = ReplyFuture(self.nesting)
         self._requests.put(Request(what, reply, is_look, size))
         self._drain_if_over()
         return reply
@@ -121,8 +126,8 @@ class Runner:
 
     def stop(self) -> None:
         """Run what was asked for, commit it, and end; raises what the application has failed with."""
-        self.nesting.check()
-        if self._task is None:
+        self.nesting.check(waits=True)
+        if self._task is None or self.nesting.is_forked:
             return
         self._is_stopping = True
         self._requests.end()
@@ -155,8 +160,12 @@ class Runner:
 
     @property
     def failure(self) -> Exception | None:
-        """What has ended this run; `None` while nothing has."""
-        return self._failure or self._log_failure
+        """What has ended this run; `None` while nothing has. Of the log callers hear before the thread of requests."""
+        return self._failure or self._writer.failure
+
+    def counts(self) -> dict[str, int]:
+        """Of this run, for statuses; in any thread. `uncommitted`: records that no committed epoch holds yet."""
+        return self._counts.told(self._writer.writes, self._seq, self._progress.seq, self._commit)
 
     @property
     def uid(self) -> str:
@@ -167,11 +176,6 @@ class Runner:
         """Do not wait for the next checkpoint."""
         self._checkpoint_at = self._system.monotonic()
         self._requests.nudge()
-
-    @property
-    def log_writes(self) -> int:
-        """Objects of the input log that this run has written."""
-        return self._writer.writes
 
     def write_now(self, record: Record) -> None:
         """Make a record durable, and all before it, before this returns; in the thread of requests."""
@@ -199,30 +203,14 @@ class Runner:
     # --- Recovery ----------------------------------------------------------------------------------------------------
 
     def _recover(self, generation: int) -> None:
-        self._progress = read_progress(self._store, self._delta, self._name)
-        bucket = self._delta.bucket if self._place is None else open_bucket(self._place, system=self._system)
-        known = self._progress
-        self._log = InputLog(bucket, self._name, known.uid, generation, known.takeovers)
-        self._program.load(self._delta, known.state, self)
-        self._seq = known.seq
-        if not known.state:
-            # The log's uid has to be known before anything is in it.
-            self._progress = replace(known, state=self._program.persist())
-            write_progress(self._delta, self._name, self._progress)
-            self._delta.freeze(self._seq).commit()
-        replayed = 0
-        for group in self._log.take_over(known.next_object):
-            for record in group.records:
-                self._program.replay(record)
-                self._seq = record.seq
-                replayed += 1
-        self._is_dirty = replayed > 0
+        self._progress, self._log, self._seq = recover(
+            self._store, self._delta, self._name, self._program, self, self._place, generation
+        )
+        self._is_dirty = self._seq > self._progress.seq
         self._next_object = self._log.next
-        if replayed:
-            log.info("application recovered", application=self._name, records=replayed, seq=self._seq)
 
     def _resume(self) -> None:
-        self._writer = LogWriter(self._system, self._log, self._limits, self._requests.nudge, self._note_log_failure)
+        self._writer.begin(self._log)
         try:
             for outcome in self._program.resume(self._seq + 1):
                 self._take(outcome, None)
@@ -231,24 +219,30 @@ class Runner:
             self._writer.stop()
             raise
 
-    def _note_log_failure(self, error: Exception) -> None:
-        self._log_failure = error
-
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        try:
-            while (request := self._next_request()) is not None:
-                if request is not NUDGE and request.reply.set_running_or_notify_cancel():
-                    self._running = request.reply
-                    with self.nesting:
-                        outcome = self._program.run(request.what, self._seq + 1)
-                    self._take(outcome, request.reply)
-                    self._running = None
-                self._look_after()
-            self._end()
-        except BaseException as error:  # noqa: BLE001 - every caller who waits has to hear of it
-            self._fail(failure_of(error))
+        with self.nesting.giving():
+            try:
+                # No name here keeps a reply, which may be large, until the next request comes.
+                while self._run(self._next_request()):
+                    self._look_after()
+                self._end()
+            except BaseException as error:  # noqa: BLE001 - every caller who waits has to hear of it
+                self._fail(failure_of(error))
+            finally:
+                OldObjects.end()
+
+    def _run(self, request: Request | None) -> bool:
+        """Run a request; `False` at the end."""
+        if request is not None and request is not NUDGE and request.reply.set_running_or_notify_cancel():
+            self._running = request.reply
+            with self.nesting:
+                outcome = self._program.run(request.what, self._seq + 1)
+            self.troubles.end(STATE)
+            self._take(outcome, request.reply)
+            self._running = None
+        return request is not None
 
     def _next_request(self) -> Request | None:
         try:
@@ -266,34 +260,30 @@ class Runner:
 
     def _take(self, outcome: Outcome, reply: "Future[Any] | None") -> None:
         """An outcome joins the group."""
-        if not self._records and not self._replies:
-            self._group_began = self._system.monotonic()
+        now = self._system.monotonic()
         if outcome.records:
+            records = outcome.records
             if self._group_commit is None:
                 # Each record alone; the last one lets the reply go.
-                for record in outcome.records[:-1]:
-                    self._records = [record]
+                for record in records[:-1]:
+                    self._group.add((record,), now)
                     self._hand_over()
-                self._records = [outcome.records[-1]]
-            else:
-                self._records.extend(outcome.records)
-            for record in outcome.records:
-                self._group_bytes += len(record.given)
+                records = records[-1:]
+            self._group.add(records, now)
             self._seq = outcome.records[-1].seq
-            self.records += len(outcome.records)
+            self._counts.records += len(outcome.records)
             self._is_dirty = True
         if reply is not None:
-            self._replies.append((reply, outcome))
+            self._group.promise(reply, outcome, now)
 
     def _hand_over(self) -> None:
         """End the group."""
-        if not self._records and not self._replies:
+        if self._group.is_empty:
             return
         number = 0
-        if self._records:
+        if self._group.records:
             number, self._next_object = self._next_object, self._next_object + 1
-        self._writer.put(LogGroup(number, self._records, self._replies, self._group_bytes))
-        self._records, self._replies, self._group_bytes = [], [], 0
+        self._writer.put(self._group.take(number))
 
     def _look_after(self) -> None:
         """What has to be done between two requests."""
@@ -301,13 +291,13 @@ class Runner:
             raise self._writer.failure
         if self._commit is not None and self._commit.failure is not None:
             raise self._commit.failure
+        if not self._is_dirty and (self._commit is None or self._commit.is_done):
+            self._tables.look(self._checkpoint_at)
         if self._checkpoint == 0:
             self.commit_now()
             return
-        if self._records or self._replies:
-            is_old = self._group_commit is None or (self._system.monotonic() - self._group_began >= self._group_commit)
-            if is_old or len(self._records) >= GROUP_RECORDS_MAX or self._group_bytes >= GROUP_BYTES_MAX:
-                self._hand_over()
+        if self._group.is_ripe(self._system.monotonic(), self._group_commit or 0.0):
+            self._hand_over()
         if self._is_dirty and (self._system.monotonic() >= self._checkpoint_at or self._holds_more_than(1)):
             if self._commit is None or self._commit.is_done:
                 self._begin_commit()
@@ -327,28 +317,35 @@ class Runner:
     def commit_now(self) -> None:
         """The state's commit first, then the replies: with a store epoch for each request the log's end is its own."""
         self.wait_committed()
-        replies, self._replies = self._replies, []
+        replies, self._group.replies = self._group.replies, []
         try:
             if self._is_dirty:
                 self._hand_over()
                 self._begin_commit()
                 self.wait_committed()
         except BaseException:
-            self._replies = replies
+            self._group.replies = replies
             raise
         for reply, outcome in replies:
             give(reply, outcome)
 
     def _begin_commit(self) -> None:
         self._hand_over()
+        self._counts.cut(self._progress.seq)
         self._progress = ApplicationProgress(
-            self._progress.uid, self._seq, self._next_object, self._log.takeovers, self._program.persist()
+            self._progress.uid,
+            self._seq,
+            self._next_object,
+            self._log.takeovers,
+            self._program.persist(),
+            {**self._progress.tables, **self._delta.written},
         )
         write_progress(self._delta, self._name, self._progress)
         frozen = self._delta.freeze(self._seq)
-        self._commit = BackgroundCommit(self._system, self._name, frozen, self._writer, self._log, self._next_object)
+        self._commit = BackgroundCommit(
+            self._system, self._name, frozen, self._writer, self._log, self._next_object, self.troubles
+        )
         self._is_dirty = False
-        self.commits += 1
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
 
     # --- The end -----------------------------------------------------------------------------------------------------
@@ -369,9 +366,8 @@ class Runner:
             log.warning("application is fenced", application=self._name, error=str(error))
         self._failure = error
         self._writer.failure = self._writer.failure or error
-        for reply, _ in self._replies:
+        for reply, _ in self._group.take(0).replies:
             give(reply, Outcome(error=error))
-        self._replies = []
         if self._running is not None:
             # It may have failed in the middle of its run, before it had an outcome.
             give(self._running, Outcome(error=error))
@@ -390,7 +386,8 @@ class Runner:
             give(request.reply, Outcome(error=self._failure or self._stopped()))
 
     def check_running(self) -> None:
-        """Raises what this run has ended with, or `ApplicationStopped` if it was stopped."""
+        """Raises what this run has ended with, `ApplicationStopped` if it was stopped, in a fork `StoreClosed`."""
+        self.nesting.check_process()
         if self._failure is not None:
             raise self._failure
         if self._task is None or self._is_stopping:

@@ -12,6 +12,7 @@ from tussock.compute.applications.errors import (
     OutcomeUnknown,
     OutputLost,
     ServiceUnavailable,
+    TablesChanged,
     WorkerFault,
 )
 from tussock.compute.applications.feeds.table_feed import TableFeed
@@ -45,6 +46,7 @@ __all__ = [
     "Runtime",
     "ServiceUnavailable",
     "TableFeed",
+    "TablesChanged",
     "TransactionAborted",
     "WorkerFault",
 ]
@@ -57,3 +59,8 @@ def __getattr__(name: str) -> Any:
 
         return FunctionClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is to use, `Client` too."""
+    return list(__all__)

@@ -5,12 +5,20 @@ from concurrent.futures import Future
 from typing import Any
 
 from tussock.compute.applications.program import Outcome
-from tussock.compute.applications.replies import give
-from tussock.compute.functions.epochs.transaction import FunctionRequest
-from tussock.compute.functions.feeds.fed_epochs import FeedMark
-from tussock.compute.functions.questions import begins
+from tussock.compute.applications.replies import ReplyFuture, give
+from tussock.compute.functions.feeds.fed_epochs import Waiting
+from tussock.compute.functions.program.values import are_free, pack, unpack
 
-__all__ = ["Callers"]
+__all__ = ["Callers", "SharedReply"]
+
+
+class SharedReply(ReplyFuture):
+    """Of a request with an id: all who ask with it have this one, and each gets a copy of what it holds."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """A copy of the reply, which nobody else changes; raises as any future does."""
+        value = super().result(timeout)
+        return value if are_free((value,)) else unpack(pack(value))
 
 
 class Callers:
@@ -40,12 +48,12 @@ class Callers:
         if request_id is not None:
             self._same_ids.pop(request_id, None)
 
-    def begun(self, taken: Sequence[FunctionRequest | FeedMark]) -> list[FunctionRequest | FeedMark]:
+    def begun(self, taken: Sequence[Waiting]) -> list[Waiting]:
         """Those whose callers have not withdrawn them; from now on they cannot."""
         begun = []
         for one in taken:
             reply = one.reply
-            if reply is None or begins(reply):
+            if reply is None or reply.set_running_or_notify_cancel():
                 begun.append(one)
             else:
                 self._outstanding.discard(reply)

@@ -5,14 +5,15 @@ was interrupted runs again. Callers wait meanwhile, and none of them fails.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tussock.compute.applications.program import Host
 from tussock.compute.applications.records import Record
+from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
 from tussock.compute.functions.errors import WorkerFault, WorkerLost
 from tussock.statestore.base.logs import get_logger
 
-__all__ = ["Comeback"]
+__all__ = ["Comeback", "Interrupted"]
 
 T = TypeVar("T")
 
@@ -22,13 +23,25 @@ LOSSES_MAX = 5
 """One after the other, without an end of what they were lost in."""
 
 
+class Interrupted(NamedTuple):
+    """What a loss has interrupted."""
+
+    running: list[FunctionTransaction]
+    waiting: dict[int, FunctionRequest]
+    """By number, as callers wait for their replies."""
+    is_replay: bool
+
+
 class Comeback:
     """For the thread that runs the program."""
 
     def __init__(
-        self, program: str, restore: Callable[[], None], again: Callable[[bytes, Sequence[Record]], None]
+        self, program: str, restore: Callable[[], None] | None, again: Callable[[bytes, Sequence[Record]], None]
     ) -> None:
-        """`restore` brings the processes back to the newest commit, `again` runs records on the progress of a cut."""
+        """`restore` brings the processes back to the newest commit, `again` runs records on the progress of a cut.
+
+        Without a `restore` there are no other processes: nothing is lost, and nothing kept.
+        """
         self._program = program
         self._begin_anew = restore
         self._again = again
@@ -38,6 +51,13 @@ class Comeback:
         self.host: Host | None = None
         self.count = 0
         """How often processes were lost."""
+
+    def begin(self, host: Host, state: bytes) -> None:
+        """The program is loaded: let the processes begin at its newest commit, whose progress `state` is."""
+        self.host = host
+        self.note_cut(state)
+        if self._begin_anew is not None:
+            self.through(self._begin_anew)
 
     @property
     def nbytes(self) -> int:
@@ -50,6 +70,8 @@ class Comeback:
 
     def note(self, record: Record) -> None:
         """This ran since the cut."""
+        if self._begin_anew is None:
+            return
         self._records.append(record)
         self._nbytes += len(record.given)
 
@@ -77,6 +99,7 @@ class Comeback:
                     lost = error
 
     def _go_back(self) -> None:
+        assert self._begin_anew is not None
         if self.host is not None:
             self.host.wait_committed()
         self._begin_anew()

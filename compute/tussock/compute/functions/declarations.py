@@ -4,13 +4,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.borders.pumps import Pumps
-from tussock.compute.applications.durability.progress import APPLICATIONS
+from tussock.compute.applications.durability.progress import is_own_table
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.functions.entities.bulk_load import load_entities
-from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_epochs import REPLY_SCHEMA
 from tussock.compute.functions.feeds.request_feed import RequestFeed
 from tussock.compute.functions.program.directory import Operators
@@ -39,11 +41,13 @@ class ProgramDeclarations:
         """Store many entities before the start; returns the epoch that holds them.
 
         `rows`: Arrow data, a frame or a list of dicts with the column `key` and those of the state; each row replaces
-        its entity. Raises `InvalidOption` while the program runs, `SchemaMismatch` for other columns.
+        its entity. The operator's table is the program's from then on, also with rows that somebody else has stored in
+        it. Raises `InvalidOption` while the program runs, or for a table of another application, `SchemaMismatch` for
+        other columns.
         """
         self._check_declaring()
         number = self._operators.number(operator)
-        return load_entities(self._store, self._operators.all[number], rows)
+        return load_entities(self._store, self.name, self._operators.all[number], rows)
 
     def feed(
         self,
@@ -63,16 +67,16 @@ class ProgramDeclarations:
         Columns of the row: `key` names the entity, `arguments` are those of the function (all others by default), and
         `request_id` the id; a row with an id that came before does not run. With ids, `replies` go to a table, of whose
         newest rows at least `keep_rows` stay, or to a topic of Kafka, each once: `request_id`, `reply` as JSON, `error`
-        of one that was aborted. The position is kept under `name`, `OPERATOR.FUNCTION` by default: under another name
-        the feed begins anew. Raises `InvalidOption`, and `FunctionFault` for a function that cannot be fed.
+        of one that was aborted. A batch function gets up to `epoch_max` rows at a time, alone in their epoch; what it
+        raises is the error of each of them. The position is kept under `name`, `OPERATOR.FUNCTION` by default: under
+        another name the feed begins anew. Raises `InvalidOption`, and `FunctionFault` if there is no such function.
         """
         self._check_declaring()
         name = f"{operator}.{function}" if name is None else name
         what = f"program {self.name!r}: the feed of {operator!r:.100}.{function!r:.100}"
         if not hasattr(feed, "open") or not hasattr(feed, "on_bad"):
             raise InvalidOption(f"{what} is {feed!r:.100}; expected a TableFeed or a KafkaFeed")
-        if self._operators.function(operator, function)[1].is_batch:
-            raise FunctionFault(f"{what}: the function takes batches; feed rows to one that takes a key at a time")
+        is_batch = self._operators.function(operator, function)[1].is_batch
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(f"{what}: name={name!r:.100}; expected letters, digits, '_', '.' and '-'")
         if name in self._feeds:
@@ -84,6 +88,8 @@ class ProgramDeclarations:
             if isinstance(arguments, str) or not isinstance(arguments, Sequence):
                 raise InvalidOption(f"{what}: arguments={arguments!r:.100}; expected a list of columns")
             columns += [("arguments", one) for one in arguments]
+            if is_batch and len(set(arguments)) < len(arguments):
+                raise InvalidOption(f"{what}: arguments={arguments!r:.100}; a batch has each column once")
         for option, column in columns:
             if not isinstance(column, str) or not column:
                 raise InvalidOption(f"{what}: {option}={column!r:.100}; expected the name of a column")
@@ -98,6 +104,7 @@ class ProgramDeclarations:
         `ApplicationStopped`, and what the program has failed with.
         """
         self._check_asking()
+        check_seconds(timeout, f"program {self.name!r}: timeout of drain()", none=True)
         assert self._pumps is not None
         self._pumps.drain(timeout)
 
@@ -122,8 +129,7 @@ class ProgramDeclarations:
                 if known.keep_rows != keep_rows:
                     raise InvalidOption(f"{what}: keep_rows={keep_rows}, and for feed {name!r} {known.keep_rows}")
                 return name
-        own = {APPLICATIONS, f"{self.name}.replies", f"{self.name}.dead_letters"}
-        if output.table in own | {one.name for one in self._operators.all}:
+        if is_own_table(self.name, output.table) or output.table in {one.name for one in self._operators.all}:
             raise InvalidOption(
                 f"{what}: table {output.table!r} is the program's own; expected another one for replies"
             )
@@ -131,10 +137,18 @@ class ProgramDeclarations:
         self._outputs[feed] = output
         return feed
 
+    def is_batch(self, operator: str, function: str) -> bool:
+        """Whether a function takes batches; `FunctionFault` if there is none."""
+        return self._operators.function(operator, function)[1].is_batch
+
+    def state_schema(self, operator: str) -> pa.Schema | None:
+        """The columns of its entities' states; `None` without a schema. `FunctionFault` if there is no operator."""
+        return self._operators.all[self._operators.number(operator)].schema
+
     def _check_declaring(self) -> None:
         """`InvalidOption` while the program runs."""
         raise NotImplementedError
 
     def _check_asking(self) -> None:
-        """`ApplicationStopped` unless the program runs; `FunctionFault` within one of its functions."""
+        """`ApplicationStopped` unless the program runs; `FunctionFault` within a function or a callback of it."""
         raise NotImplementedError

@@ -1,60 +1,54 @@
 """The functions of a program as a `Program` of the runner: epochs of requests in, records out, and records again."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+from tussock.compute.applications.durability.reply_clock import ReplyClock
+from tussock.compute.applications.durability.troubles import STATE
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
-from tussock.compute.functions.batches.batch_run import EndedBatch
-from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
-from tussock.compute.functions.comeback import Comeback
-from tussock.compute.functions.entities.replies import FunctionReplies, KeptReply
+from tussock.compute.functions.comeback import Comeback, Interrupted
+from tussock.compute.functions.entities.replies import FoundReplies, FunctionReplies, KeptReply
 from tussock.compute.functions.epochs.digest import digest_of
 from tussock.compute.functions.epochs.drawn_values import fresh_draws, take_draws
-from tussock.compute.functions.epochs.epoch import EndedEpoch
+from tussock.compute.functions.epochs.epoch import REPLY_BYTES_MAX, EndedEpoch
+from tussock.compute.functions.epochs.replay_errors import other_result
 from tussock.compute.functions.epochs.request_records import (
     FunctionProgress,
     WaitingRecord,
-    names_of,
     read_progress,
     unpack_request,
     waiting_of,
 )
-from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
+from tussock.compute.functions.epochs.sequencer import EpochCount
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
-from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted
-from tussock.compute.functions.feeds.fed_epochs import FedEpochs, requests_of
+from tussock.compute.functions.errors import ReplayDiffers
+from tussock.compute.functions.feeds.column_epochs import ColumnEpochs
+from tussock.compute.functions.feeds.fed_columns import FedColumns
+from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting, requests_of
 from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.questions import Act, Answer, Look, NextColumns, NextEpoch
 from tussock.compute.functions.site import Site
+from tussock.compute.functions.workers.shipment import code_number
 from tussock.statestore import TussockError
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
 from tussock.statestore.transactions.delta import Delta
 
-T = TypeVar("T")
-
 __all__ = ["FunctionEngine"]
+
+T = TypeVar("T")
 
 log = get_logger("tussock.compute.functions")
 
 RETRY_SECONDS = 0.5
 TRANSACTION_BYTES = 256
 """By which a transaction counts: with 256 MiB between two commits a recovery has a million of them to run again."""
-
-
-class _Interrupted(NamedTuple):
-    """What a loss of workers has interrupted."""
-
-    running: list[FunctionTransaction]
-    waiting: dict[int, FunctionRequest]
-    """By number, as callers wait for their replies."""
-    is_replay: bool
 
 
 class FunctionEngine:
@@ -81,12 +75,12 @@ class FunctionEngine:
         self._intent: Record | None = None
         """Of a replay, an epoch that asked outside and whose record has not come."""
         self._running: list[FunctionTransaction] = []
-        self._since_cut = 0
+        self._count = EpochCount()
         self._requests: list[FunctionRequest] = []
         """Of the epoch that runs, those that are new in it."""
-        self._begin_again: Callable[[], None] | None = getattr(site, "restore", None)
-        self._comeback = None if self._begin_again is None else Comeback(program, self._begin_again, self._again)
-        self._lost: _Interrupted | None = None
+        restore: Callable[[], None] | None = getattr(site, "restore", None)
+        self._comeback = Comeback(program, restore, self._again)
+        self._lost: Interrupted | None = None
         """While a loss is being made good."""
         self.figures = Figures()
 
@@ -96,19 +90,26 @@ class FunctionEngine:
         """Begin on these tables."""
         self._host = host
         self.system = delta.system
+        self._code = code_number(self._operators)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
+        self._clock = ReplyClock(delta.system)
+        self._columns = ColumnEpochs(
+            self._operators,
+            self._site,
+            self.fed,
+            self._replies,
+            self._count,
+            self.figures,
+            self._comeback,
+            self._clock.stamp_ms,
+        )
         self.fed.load(delta, self._begin_at(state))
         self._site.open(delta, self)
-        if self._comeback is not None and self._begin_again is not None:
-            self._comeback.host = host
-            self._comeback.note_cut(state)
-            self._comeback.through(self._begin_again)
+        self._comeback.begin(host, state)
 
     def _begin_at(self, state: bytes) -> FunctionProgress:
         known = read_progress(self._program, state)
-        self.epoch = known.epoch
-        count = len(known.given)
-        self._sequencers = [Sequencer(at + 1, count, given) for at, given in enumerate(known.given)]
+        self._count.begin(known.epoch, known.given)
         self.deferred = [self._restored(one) for one in known.deferred]
         return known
 
@@ -119,19 +120,19 @@ class FunctionEngine:
     @property
     def nbytes(self) -> int:
         """What the next commit writes, and for each transaction what running it again takes."""
-        kept = 0 if self._comeback is None else self._comeback.nbytes
-        return self._site.dirty_bytes + self._replies.nbytes + kept + TRANSACTION_BYTES * self._since_cut
+        again = self._comeback.nbytes + TRANSACTION_BYTES * self._count.since_cut
+        return self._site.dirty_bytes + self._replies.nbytes + again
 
     def persist(self) -> bytes:
         """For a commit."""
-        self._surely(self._site.persist)
-        self._since_cut = 0
-        self._replies.persist(self.system.now_ms())
-        given = [one.given for one in self._sequencers]
-        progress = FunctionProgress(self.epoch, given, waiting_of(self.deferred), *self.fed.persist())
+        self._comeback.through(self._site.persist)
+        self._count.since_cut = 0
+        self._replies.persist(self._clock.expiry_ms())
+        count = self._count
+        waiting, fed = waiting_of(self.deferred), self.fed.persist()
+        progress = FunctionProgress(count.epoch, count.given, waiting, *fed, code=self._code)
         state = msgspec.msgpack.encode(progress)
-        if self._comeback is not None:
-            self._comeback.note_cut(state)
+        self._comeback.note_cut(state)
         return state
 
     def run(self, what: Any, seq: int) -> Outcome:
@@ -139,7 +140,7 @@ class FunctionEngine:
         if type(what) is NextEpoch:
             return self._run_next(what, seq)
         if type(what) is NextColumns:
-            return self._run_columns(what.request, seq)
+            return self._columns.run(what.request, seq)
         if type(what) is Act:
             return what.act(seq)
         assert isinstance(what, Look)
@@ -163,27 +164,23 @@ class FunctionEngine:
             )
         self._intent = None
         self.fed.again(record.given)
-        self._answered(self._surely(lambda: self._replay(record)))
-        self._note(record)
+        self._comeback.through(lambda: self._replay(record))()
+        self._comeback.note(record)
 
-    def _replay(self, record: Record) -> Sequence[FunctionTransaction]:
+    def _replay(self, record: Record) -> Callable[[], list[Answer]]:
+        """Returns what keeps the replies, which outlive a loss of workers."""
         if record.name:
-            self._replay_columns(record)
-            return ()
+            return self._columns.replay(record)
         self.is_replay = True
         try:
-            ended, again = self._run_once(self._unpacked(record.given), record.seq, record.drawn)
+            ended, again = self._run_once(self._unpacked(record.given), record.seq, record.drawn, is_whole=True)
         except ReplayDiffers as error:
             raise NotDeterministic(f"record {record.seq} of the input log: {error}") from error
         finally:
             self.is_replay = False
-        if again.digest != record.digest or self.epoch != record.batch_id:
-            raise NotDeterministic(
-                f"record {record.seq} of the input log: epoch {record.batch_id} of program {self._program!r} had "
-                f"another result when it ran first ({names_of(ended.ended)}): functions have to depend on their "
-                "arguments, their entities and what ctx gives, and may not change between a crash and the next start"
-            )
-        return ended.ended
+        if again.digest != record.digest or self._count.epoch != record.batch_id:
+            raise other_result(record, self._program, ended.ended)
+        return lambda: self._answered(ended.ended)
 
     def resume(self, seq: int) -> Sequence[Outcome]:
         """After the replay: the epoch that was about to ask outside."""
@@ -191,7 +188,7 @@ class FunctionEngine:
         if intent is None:
             return ()
         self.fed.again(intent.given)
-        ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn)
+        ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn, is_whole=True)
         self._answered(ended.ended)
         return (Outcome((record,)),)
 
@@ -201,13 +198,13 @@ class FunctionEngine:
         """The newest state of an entity; between two epochs."""
         number = self._operators.number(operator)
         self._operators.check_key(number, key)
-        return self._surely(lambda: self._site.query((number, key)))
+        return self._comeback.through(lambda: self._site.query((number, key)))
 
     def stats(self) -> dict[str, Any]:
         """Figures of this run; in any thread."""
         return {
-            "epoch": self.epoch,
-            "tid": max(one.given for one in self._sequencers) * len(self._sequencers),
+            "epoch": self._count.epoch,
+            "tid": self._count.tid,
             "deferred": len(self.deferred),
             **self._site.stats(),
             **self.figures.stats(),
@@ -216,33 +213,58 @@ class FunctionEngine:
     def move(self, change: Callable[[], None]) -> None:
         """Commit all there is, then let the site change; between two epochs."""
         self._host.commit_now()
-        self._surely(change)
+        self._comeback.through(change)
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
     def _run_next(self, what: NextEpoch, seq: int) -> Outcome:
-        requests, answers = self._sorted_out(self.fed.begin(what.take()))
-        records: list[Record] = []
+        taken = what.take()
+        if taken and type(taken[0]) is FedColumns:
+            outcome = self._run_rows(taken[0], seq)
+            what.ended(bool(self.deferred))
+            return outcome
+        known = self._known_replies(taken)
+        left, taken = taken[known.until :], taken[: known.until]
+        requests, answers = self._sorted_out(self.fed.begin(taken), known.replies)
+        nbytes, records = known.nbytes, list[Record]()
         if requests or self.deferred or self.fed.is_crossing:
             ended, record = self._run_epoch(requests, seq)
             records.append(record)
+            left = [*self.fed.take_left(), *left]
+            self._requests = []
             answers += self._answered(ended.ended)
+            nbytes += ended.reply_bytes
+        if left:
+            # Those answers come again when their turn has come.
+            later = {id(one.reply) for one in left}
+            answers = [one for one in answers if id(one.reply) not in later]
+            what.put_back(left)
         what.ended(bool(self.deferred))
-        return Outcome(records, value=answers)
+        return Outcome(records, value=answers, nbytes=nbytes)
 
-    def _sorted_out(self, requests: Sequence[FunctionRequest]) -> tuple[list[FunctionRequest], list[Answer]]:
+    def _run_rows(self, rows: FedColumns, seq: int) -> Outcome:
+        """An epoch of rows for a batch function, of those that are new."""
+        known = {
+            *self._through_outages(lambda: self._replies.known(rows.ids or ())),
+            *[one.request.request_id for one in self.deferred],
+        }
+        outcome = self._columns.run_rows(rows, seq, known)
+        if outcome is None:
+            ended, record = self._run_epoch([], seq)
+            outcome = Outcome((record,), value=self._answered(ended.ended))
+        return outcome
+
+    def _sorted_out(
+        self, requests: Sequence[FunctionRequest], known: Mapping[str, KeptReply]
+    ) -> tuple[list[FunctionRequest], list[Answer]]:
         """Those to run, and the replies to those that were answered before."""
-        ids = [one.request_id for one in requests if one.request_id is not None]
-        if not ids:
-            return list(requests), []
-        known = self._known_replies(ids)
         # One may be among those that an epoch left to the next one, this one, or come twice in it: of a feed, and of
         # a caller, who asks again after a crash.
         firsts = {one.request.request_id: one.request for one in self.deferred}
         fresh, answers = [], []
         for one in requests:
             request_id = one.request_id
-            if request_id in known:
+            if request_id is not None and request_id in known:
                 answers.append(Answer(one.reply, known[request_id].value, known[request_id].aborted))
             elif request_id is None or (first := firsts.setdefault(request_id, one)) is one:
                 fresh.append(one)
@@ -250,58 +272,68 @@ class FunctionEngine:
                 first.reply = first.reply or one.reply
         return fresh, answers
 
-    def _known_replies(self, request_ids: Sequence[str]) -> dict[str, KeptReply]:
+    def _known_replies(self, taken: Sequence[Waiting]) -> FoundReplies:
+        ids = [one.request_id for one in taken]
+        if not any(ids):
+            return FoundReplies({}, 0, len(ids))
+        return self._through_outages(lambda: self._replies.find_many(ids, REPLY_BYTES_MAX))
+
+    def _through_outages(self, look: Callable[[], T]) -> T:
         while True:
             try:
-                return self._replies.find_many(request_ids)
+                return look()
             except TussockError as error:
                 self.wait_for_store(error)
 
     def _run_epoch(
-        self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any] = ()
+        self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any] = (), *, is_whole: bool = False
     ) -> tuple[EndedEpoch, Record]:
-        """A new one."""
-        if self._comeback is None:
-            return self._run_once(requests, seq, drawn)
+        """A new one. `is_whole`: it does not end early, whatever its replies take."""
         tries = 0
 
         def run() -> tuple[EndedEpoch, Record]:
             nonlocal tries
             tries += 1
             # What was drawn before a loss stays: a call outside is made once, if its answer has come.
-            return self._run_once(requests, seq, drawn if tries == 1 else fresh_draws(self._running))
+            again = drawn if tries == 1 else fresh_draws(self._running)
+            return self._run_once(requests, seq, again, is_whole=is_whole)
 
-        ended, record = self._surely(run)
-        self._note(record)
+        ended, record = self._comeback.through(run)
+        self._comeback.note(record)
         return ended, record
 
-    def _run_once(self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any]) -> tuple[EndedEpoch, Record]:
-        self.epoch += 1
+    def _run_once(
+        self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any], *, is_whole: bool
+    ) -> tuple[EndedEpoch, Record]:
         self._seq = seq
         self._requests = requests
-        numbers = self._sequencers[0].take(len(requests))
+        numbers = self._count.next(len(requests))
+        epoch = self._count.epoch
         transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
         self._running = transactions
         take_draws(transactions, drawn, self.draws, is_replay=self.is_replay)
-        ended = self._site.run_epoch(self.epoch, transactions)
+        ended = self._site.run_epoch(epoch, transactions, len(transactions if is_whole else self.deferred))
+        if ended.left:
+            self._count.take_back(ended.left)
+            self.fed.end_before(requests[-ended.left])
+            requests, transactions = requests[: -ended.left], transactions[: -ended.left]
         self.deferred = ended.deferred
-        self._since_cut += len(transactions)
-        rebalance(self._sequencers)
+        self._count.since_cut += len(transactions)
         self._running = []
-        self.figures.note(self.epoch, ended, self._operators)
+        self.figures.note(epoch, ended, self._operators)
         digest = digest_of(ended.ended, [one.tid for one in ended.deferred], ended.written)
         given = self.fed.given(requests)
         fresh = fresh_draws(transactions)
         for one in transactions:
             if one.draws is not None:
                 one.draws.fresh = []
-        return ended, Record(seq, RecordKind.EPOCH, "", self.epoch, given, fresh, digest)
+        return ended, Record(seq, RecordKind.EPOCH, "", epoch, given, fresh, digest)
 
     def _again(self, state: bytes, records: Sequence[Record]) -> None:
         """After a loss: what came since the newest cut; callers of those that were deferred still wait."""
         if self._lost is None:
             waiting = {one.tid: one.request for one in (*self.deferred, *self._running)}
-            self._lost = _Interrupted(self._running, waiting, self.is_replay)
+            self._lost = Interrupted(self._running, waiting, self.is_replay)
         self._begin_at(state)
         for record in records:
             self._replay(record)
@@ -310,19 +342,13 @@ class FunctionEngine:
             one.request = lost.waiting.get(one.tid, one.request)
         self._running, self.is_replay = lost.running, lost.is_replay
 
-    def _surely(self, work: Callable[[], T]) -> T:
-        return work() if self._comeback is None else self._comeback.through(work)
-
-    def _note(self, record: Record) -> None:
-        if self._comeback is not None:
-            self._comeback.note(record)
-
     # --- For the site ------------------------------------------------------------------------------------------------
 
     def wait_for_store(self, error: Exception) -> None:
         """An outage of the store is no result of a function: all wait. Raises what will not pass."""
         if not isinstance(error, ObjectStoreUnavailable | MetaUnavailable):
             raise error
+        self._host.troubles.note(STATE, error)
         log.warning("functions wait for the store", program=self._program, error=str(error))
         self.system.sleep(RETRY_SECONDS)
 
@@ -335,14 +361,17 @@ class FunctionEngine:
 
     def before_call(self) -> None:
         """Make durable what led to a call outside: the epoch's requests, and what they have drawn so far."""
+        self._site.excuse(self._write_intent)
+
+    def _write_intent(self) -> None:
         given = self.fed.given(self._requests)
         drawn = fresh_draws(self._running)
-        self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self.epoch, given, drawn, None))
+        self._host.write_now(Record(self._seq, RecordKind.INTENT, "", self._count.epoch, given, drawn, None))
 
     def _answered(self, ended: Sequence[FunctionTransaction]) -> list[Answer]:
         """The replies, kept where the request has an id, and put where the feed of it says."""
         answers = []
-        now_ms = self.system.now_ms()
+        now_ms = self._clock.stamp_ms()
         self.fed.answered(ended)
         for one in ended:
             run, request = one.run, one.request
@@ -350,36 +379,7 @@ class FunctionEngine:
             if request.request_id is not None:
                 self._replies.add(request.request_id, now_ms, run.value, run.aborted)
             answers.append(Answer(request.reply, run.value, run.aborted))
-        return answers + self.fed.end(self.epoch)
-
-    # --- Batches -----------------------------------------------------------------------------------------------------
-
-    def _run_columns(self, request: ColumnsRequest, seq: int) -> Outcome:
-        """Alone in its epoch. One whose function raises leaves nothing, and no record."""
-        ended = self._surely(lambda: self._columns_through(request))
-        if isinstance(ended, TransactionAborted):
-            return Outcome(error=ended)
-        record = Record(seq, RecordKind.EPOCH, request.name, self.epoch, to_bytes(request), [], ended.digest)
-        self._note(record)
-        return Outcome((record,), value=ended.replies)
-
-    def _replay_columns(self, record: Record) -> None:
-        ended = self._columns_through(from_bytes(self._operators, record.name, record.given))
-        if isinstance(ended, TransactionAborted) or (ended.digest, self.epoch) != (record.digest, record.batch_id):
-            raise NotDeterministic(
-                f"record {record.seq} of the input log: batch function {record.name} had another result when it ran "
-                "first: it has to depend on its batch only, and may not change between a crash and the next start"
-            )
-
-    def _columns_through(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
-        ended = self._site.run_columns(request)
-        if not isinstance(ended, TransactionAborted):
-            self.epoch += 1
-            self._sequencers[0].take(request.columns.num_rows)
-            rebalance(self._sequencers)
-            self._since_cut += request.columns.num_rows // 10
-            self.figures.note_batch(ended)
-        return ended
+        return answers + self.fed.end(self._count.epoch)
 
     # --- Within ------------------------------------------------------------------------------------------------------
 

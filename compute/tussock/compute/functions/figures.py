@@ -8,6 +8,7 @@ from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.program.values import Key
 
 __all__ = ["Figures"]
 
@@ -17,8 +18,14 @@ SHOWN = 20
 """Of these, in a status."""
 HOT_MAX = 1000
 """Keys that are counted; when there are more, the rarer half is forgotten."""
+NEWEST_BYTES_MAX = 16 << 20
+"""Of all of these; beyond that the oldest go."""
 CALLS_SHOWN = 1000
 """Of one transaction."""
+KEY_SHOWN = 200
+"""Characters, or bytes."""
+CALL_BYTES = 300
+"""What Python takes for a call without its key."""
 ERROR_SHOWN = 1000
 _CALL = ("operator", "key", "function", "caller", "share", "is_awaited")
 
@@ -59,7 +66,10 @@ class Figures:
         self._batched = 0
         self._batch_rounds = 0
         self._hot: Counter[tuple[str, Any]] = Counter()
-        self._newest: deque[_Ended] = deque(maxlen=NEWEST_MAX)
+        self._newest: deque[_Ended] = deque()
+        self._sizes: deque[int] = deque()
+        """Of these, in bytes, about."""
+        self._newest_bytes = 0
 
     def note(self, number: int, epoch: EndedEpoch, operators: Operators) -> None:
         """The epoch of that number has ended."""
@@ -75,7 +85,8 @@ class Figures:
                 self._lock_free += 1
             else:
                 self._locked += 1
-        self._newest.extend([_ended(number, one) for one in epoch.ended[-NEWEST_MAX:]])
+        for one in epoch.ended[-NEWEST_MAX:]:
+            self._keep(_ended(number, one))
         if epoch.hot:
             self._count_hot(epoch.hot, operators)
 
@@ -97,7 +108,7 @@ class Figures:
             "batch_rounds": self._batch_rounds,
             "aborted": self._aborted,
             "deferrals": self._deferrals,
-            "calls": self._calls,
+            "function_calls": self._calls,
             "hot": [[operator, key, count] for (operator, key), count in self._hot.copy().most_common(20)],
         }
 
@@ -112,6 +123,25 @@ class Figures:
         """The newest transactions, the last one last, in a line each."""
         return [one.line() for one in list(self._newest.copy())[-SHOWN:]]
 
+    def _keep(self, ended: _Ended) -> None:
+        size = len(ended.error) + CALL_BYTES * (1 + len(ended.calls))
+        is_long = False
+        for call in ended.calls:
+            key = call[1]
+            if type(key) is not int:
+                size += len(key)
+                is_long |= len(key) > KEY_SHOWN
+        if is_long:
+            ended = ended._replace(calls=tuple([(one[0], _shown(one[1]), *one[2:]) for one in ended.calls]))
+            size = len(ended.error) + (CALL_BYTES + KEY_SHOWN) * (1 + len(ended.calls))
+        newest, sizes = self._newest, self._sizes
+        newest.append(ended)
+        sizes.append(size)
+        self._newest_bytes += size
+        while len(newest) > NEWEST_MAX or self._newest_bytes > NEWEST_BYTES_MAX:
+            newest.popleft()
+            self._newest_bytes -= sizes.popleft()
+
     def _count_hot(self, hot: list[Entity], operators: Operators) -> None:
         self._hot.update((operators.all[number].name, key) for number, key in hot)
         if len(self._hot) > HOT_MAX:
@@ -121,7 +151,7 @@ class Figures:
 def _ended(epoch: int, one: FunctionTransaction) -> _Ended:
     run = one.run
     assert run is not None
-    phase = "aborted" if run.aborted is not None else "lock-free" if one.is_lock_free else "lock"
+    phase = "aborted" if run.aborted is not None else "lock_free" if one.is_lock_free else "locked"
     calls = tuple(
         [
             (
@@ -137,3 +167,7 @@ def _ended(epoch: int, one: FunctionTransaction) -> _Ended:
     )
     error = "" if run.aborted is None else str(run.aborted)[:ERROR_SHOWN]
     return _Ended(one.tid, one.request.request_id, epoch, phase, one.runs, error, calls)
+
+
+def _shown(key: Key) -> Key:
+    return key if type(key) is int or len(key) <= KEY_SHOWN else key[:KEY_SHOWN]  # type: ignore[arg-type,index]

@@ -1,14 +1,14 @@
 """What the thread that runs a program is asked for, and what it answers."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from tussock.compute.applications.program import Outcome
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.errors import TransactionAborted
 
-__all__ = ["Act", "Answer", "Look", "NextColumns", "NextEpoch", "begins"]
+__all__ = ["Act", "Answer", "Look", "NextColumns", "NextEpoch"]
 
 
 class NextEpoch(NamedTuple):
@@ -16,6 +16,8 @@ class NextEpoch(NamedTuple):
 
     take: Callable[[], Sequence[Any]]
     """Called when its turn has come."""
+    put_back: Callable[[Sequence[Any]], None]
+    """Called with the last of these, where they are to wait for a later epoch."""
     ended: Callable[[bool], None]
     """Called when it has run, with whether transactions wait for the next one."""
 
@@ -44,11 +46,3 @@ class Answer(NamedTuple):
     reply: "Future[Any] | None"
     value: Any
     aborted: TransactionAborted | None
-
-
-def begins(reply: "Future[Any]") -> bool:
-    """Whether somebody waits for it: nobody, if it was withdrawn, or refused as the log has failed."""
-    try:
-        return not reply.done() and reply.set_running_or_notify_cancel()
-    except InvalidStateError:
-        return False

@@ -1,6 +1,6 @@
 """Runs a program of functions on a store: in this process, or in several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -9,29 +9,29 @@ import pyarrow as pa
 
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
+from tussock.compute.applications.replies import ReplyFuture
+from tussock.compute.applications.request_queue import AskedWithin, Nesting
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
-from tussock.compute.functions.callers import Callers
+from tussock.compute.functions.callers import Callers, SharedReply
 from tussock.compute.functions.declarations import ProgramDeclarations
-from tussock.compute.functions.engine import FunctionEngine
-from tussock.compute.functions.entities.entities import create_tables
-from tussock.compute.functions.entities.replies import create_replies_table
+from tussock.compute.functions.entities.own_tables import create_tables
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault
-from tussock.compute.functions.feeds.fed_epochs import FedEpochs, FeedMark
+from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting
 from tussock.compute.functions.feeds.pump_access import ProgramAccess
-from tussock.compute.functions.feeds.request_feed import REQUEST_ID_MAX
 from tussock.compute.functions.intake import RequestIntake
-from tussock.compute.functions.option_checks import check_options, check_workers
+from tussock.compute.functions.option_checks import check_options, check_request_id
+from tussock.compute.functions.program.context import Target
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
 from tussock.compute.functions.questions import Look, NextColumns, NextEpoch
-from tussock.compute.functions.site import LocalSite, Site, SiteOptions
-from tussock.compute.functions.workers.worker_site import WorkerSite, change_workers
+from tussock.compute.functions.site import SiteOptions
+from tussock.compute.functions.workers.staff.program_workers import ProgramParts, ProgramWorkers
 from tussock.statestore import InvalidOption, StateStore
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
+_ASKED_WITHIN = AskedWithin(
+    FunctionFault,
+    "program",
+    "a function that it runs, which would wait for itself: call others by ctx.call() or ctx.call_async()",
+    "send(), query_async() or send_many_async()",
+)
 
-class Runtime(ProgramDeclarations, Startable):
+
+class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     """One program: give it operators, then start it, or use it in a `with` block. Callers may be in any thread."""
 
     def __init__(
@@ -76,6 +83,7 @@ class Runtime(ProgramDeclarations, Startable):
             epoch_ms=epoch_ms,
             epoch_max=epoch_max,
             conflicts=conflicts,
+            lock_phase=lock_phase,
             group_commit=group_commit,
             checkpoint=checkpoint,
             timeout=timeout,
@@ -84,43 +92,36 @@ class Runtime(ProgramDeclarations, Startable):
             input=input,
             workers=workers,
         )
-        super().__init__(store, name, Operators(list(operators)))
-        self._workers = workers
+        self._options = SiteOptions(conflicts, lock_phase, timeout, cache_bytes)
+        ProgramDeclarations.__init__(self, store, name, Operators(list(operators)))
+        ProgramWorkers.__init__(self, ProgramParts(name, self._operators, store, self._options), workers)
         self._epoch_seconds = epoch_ms / 1000
         self._epoch_max = epoch_max
         self._checkpoint = checkpoint
-        self._options = SiteOptions(conflicts, lock_phase, timeout, cache_bytes)
         self._group_commit = group_commit
         self._keep_replies = keep_replies
         self._input = input
-        self._engine: FunctionEngine | None = None
         self._runner: Runner | None = None
         self._intake: RequestIntake | None = None
+        self.before_epochs: Callable[[], None] = lambda: None
+        """Called before requests are taken for an epoch; a node waits in it for the memory of replies."""
 
     # --- Running -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
 
-        Raises `NotDeterministic`, `CorruptLog`, `SchemaMismatch`, and what opening the store's tables raises.
+        Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody
+        out `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
+        `TableNotFound` for one that was dropped, and `NotDeterministic` for functions that have changed.
         """
         if self._runner is not None:
             raise InvalidOption(f"program {self.name!r} runs already")
-        create_tables(self._store, self._operators.all)
-        create_replies_table(self._store, self.name)
-        fed = FedEpochs(self.name, self._feeds, self._outputs)
-        fed.create_tables(self._store)
-        site: Site = LocalSite(self._operators, self._options)
-        if self._workers:
-            site = WorkerSite(self.name, self._operators, self._options, self._workers)
-        engine = FunctionEngine(
-            self.name,
-            self._operators,
-            site,
-            fed,
-            timeout=self._options.timeout,
-            keep_replies_ms=int(self._keep_replies * 1000),
-        )
+        self._operators.fix()
+        fed, site = FedEpochs(self.name, self._feeds, self._outputs), self._new_site()
+        create_tables(self._store, self.name, self._operators.all, fed)
+        self._system = self._system_of_store()
+        engine = self._new_engine(fed, site, self._keep_replies)
         runner = Runner(
             self._store,
             self.name,
@@ -128,18 +129,21 @@ class Runtime(ProgramDeclarations, Startable):
             group_commit=self._group_commit,
             checkpoint=self._checkpoint,
             place=self._input,
+            asked_within=_ASKED_WITHIN,
         )
-        runner.start()
-        self._engine, self._runner, self._site = engine, runner, site
-        self._system = engine.system
-        self._callers = Callers()
-        self._intake = RequestIntake(self._system, self._epoch_seconds, self._epoch_max, self._begin_epoch)
-        if engine.deferred:
-            self._begin_epoch()
-        access = ProgramAccess(self.name, self._operators, self._feeds, engine, runner, self._intake, self._put)
-        self._pumps = Pumps(self.name, self._store, self._system, runner, self._outputs, access)
+        callers = Callers()
+        intake = RequestIntake(
+            self._system, self._epoch_seconds, self._epoch_max, self._begin_epoch, callers.begun, runner.nesting
+        )
+        access = ProgramAccess(self.name, self._operators, self._feeds, engine, runner, intake, self._put)
         try:
-            access.open(self._store)
+            access.open(self._store, self._system)
+            self._rehearse(lambda: FedEpochs(self.name, self._feeds, self._outputs), self._input)
+            runner.start()
+            self._engine, self._runner, self._site, self._callers, self._intake = engine, runner, site, callers, intake
+            if engine.deferred:
+                self._begin_epoch()
+            self._pumps = Pumps(self.name, self._store, self._system, runner, self._outputs, access)
             self._pumps.start(access.feeds)
         except BaseException:
             access.close()
@@ -148,10 +152,19 @@ class Runtime(ProgramDeclarations, Startable):
             raise
 
     def stop(self) -> None:
-        """Run what was sent, commit, and end; raises what the program has failed with. Again: nothing."""
+        """Run what was sent, commit, and end; raises what the program has failed with. Again: nothing.
+
+        In a function, and in a callback of a reply, which it would wait for, `FunctionFault`. In a process that was
+        forked off, nothing.
+        """
         runner, intake, pumps = self._runner, self._intake, self._pumps
         if runner is None or intake is None or pumps is None:
             return
+        if runner.nesting.is_forked:
+            # Its threads, and all that it is to end, are the parent's.
+            self._runner = self._intake = self._pumps = None
+            return
+        runner.nesting.check(waits=True)
         pumps.end_feeds()
         intake.close()
         if runner.failure is None and runner.is_paused:
@@ -183,47 +196,54 @@ class Runtime(ProgramDeclarations, Startable):
         one of the functions raised. A request with an id that came before gets its first reply, and does not run again.
         Until its epoch begins `cancel` withdraws it, for all who have asked with its id.
         Raises `FunctionFault` for a function, key or arguments that cannot be, `InvalidOption` for an id that is no
-        string of 1 to 200 characters, and `ApplicationStopped`.
+        text of 1 to 200 characters, and `ApplicationStopped`.
         """
-        self._running()
+        nesting = self._running()[0].nesting
         target = self._operators.target(operator, key, function, arguments)
-        reply: Future[Any] = Future()
-        if request_id is not None:
-            if not isinstance(request_id, str) or not 0 < len(request_id) <= REQUEST_ID_MAX:
-                raise InvalidOption(
-                    f"request_id={request_id!r:.100}; expected a string of 1 to {REQUEST_ID_MAX} characters"
-                )
-            first = self._callers.first_with(request_id, reply)
-            if first is not reply:
-                return first
-        self._put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
-        return reply
+        if request_id is None:
+            return self._ask([target], nesting)[0]
+        check_request_id(request_id)
+        reply = SharedReply(nesting)
+        first = self._callers.first_with(request_id, reply)
+        if first is reply:
+            self._put(FunctionRequest(target, request_id, reply, self._system.monotonic()))
+        return first
 
     def send_many(self, operator: str, function: str, keys: Any, columns: Any = None) -> pa.Table:
         """Ask for a transaction for each of many keys, and wait; returns their replies, in the order of the keys.
 
         `keys`: an Arrow array or a list; `columns`: Arrow data or a dict of columns, one row a key. A batch function
         gets them as columns, up to a million at a time, alone in its epoch. Any other function gets, for each key, the
-        values of the row as its arguments. The table has `reply`, null where the request was aborted, and `error`, the
-        text then, else null. Raises `FunctionFault`, `ApplicationStopped`, and `TransactionAborted` if the batch
-        function itself raised; then nothing is stored.
+        row's values as the arguments that the columns are named after; with `*args`, as they come. The table has
+        `reply`, null where the request was aborted, and `error`, the text then, else null. Raises `FunctionFault`,
+        `ApplicationStopped`, and `TransactionAborted` if the batch function itself raised; then nothing is stored.
+        `Full` if there was no room for a minute: then none was sent.
         """
+        self._check_asking()
         replies: pa.Table = self.send_many_async(operator, function, keys, columns).result()
         return replies
 
-    def send_many_async(self, operator: str, function: str, keys: Any, columns: Any = None) -> "Future[Any]":
-        """The same as `send_many`, for a future of the table."""
+    def send_many_async(
+        self, operator: str, function: str, keys: Any, columns: Any = None, *, bytes_max: int | None = None
+    ) -> "Future[Any]":
+        """The same as `send_many`, for a future of the table; `MessageTooLarge` if that takes over `bytes_max`."""
         runner, _ = self._running()
         number, found = self._operators.function(operator, function)
         if not found.is_batch:
-            sent = argument_rows(f"{operator}.{function}", keys, columns)
-            return together([self.send(operator, key, function, *one) for key, one in sent])
+            rows = argument_rows(found, keys, columns)
+            # All are checked before the first one is sent.
+            targets = [self._operators.target(operator, key, function, one) for key, one in rows]
+            return together(self._ask(targets, runner.nesting), ReplyFuture(runner.nesting), bytes_max)
         request = columns_request(self._operators, number, found, keys, columns)
         return runner.submit(NextColumns(request), request.columns.nbytes + 1)
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
-        """The newest state of an entity in memory, between two epochs; `None` where there is none."""
-        state: dict[str, Any] | None = self.query_async(operator, key).result()
+        """The newest state of an entity in memory, between two epochs; `None` where there is none.
+
+        `WaitTimeout` after twice the program's `timeout` and 5 s.
+        """
+        runner = self._running_runner(waits=True)
+        state: dict[str, Any] | None = runner.troubles.answer(self.query_async(operator, key), self._options.timeout)
         return state
 
     def query_async(self, operator: str, key: Key) -> "Future[Any]":
@@ -237,18 +257,18 @@ class Runtime(ProgramDeclarations, Startable):
         """Counts of this run, as JSON can say them; in any thread."""
         runner, intake = self._running()
         assert self._engine is not None
-        return {**_counts(runner), "waiting": intake.waiting, **self._engine.stats(), **self._pump_stats()}
+        return {**runner.counts(), "waiting": intake.waiting, **self._engine.stats(), **self._pump_stats()}
 
     def call_graph(self, request_id: str | None = None, *, tid: int | None = None) -> dict[str, Any] | None:
         """One of the newest thousand transactions, by its request's id or its number; `None` for another one.
 
-        `tid`, `request_id`, `epoch`, `phase` (`lock-free`, `lock` or `aborted`), `runs`, `error`, and `calls`: for each
-        function `operator`, `key`, `function`, `caller` (its place in this list, -1 for the request itself), `share` of
-        the transaction as a fraction, and `is_awaited`. Of a program that has ended, what its last run knows.
+        `tid`, `request_id`, `epoch`, `phase` (`lock_free`, `locked` or `aborted`), `runs`, `error`, and `calls`: for
+        each function `operator`, `key`, `function`, `caller` (its place in this list, -1 for the request itself),
+        `share` of the transaction as a fraction, and `is_awaited`. Of a program that has ended, what its last run had.
         """
         if self._engine is None:
             raise self._stopped()
-        if (request_id is None) == (tid is None):
+        if (request_id is None) == (tid is None) or (request_id is None and type(tid) is not int):
             raise InvalidOption("call_graph takes the id of a request, or the number of a transaction")
         return self._engine.figures.find(request_id=request_id, tid=tid)
 
@@ -263,29 +283,6 @@ class Runtime(ProgramDeclarations, Startable):
         """Run what waits, and what comes. Raises `ApplicationStopped`."""
         self._running()[0].resume()
 
-    def scale(self, workers: int) -> None:
-        """Go on with that many workers, when their processes have begun: entities move at a commit.
-
-        Requests are taken and wait meanwhile; none fails. Raises `InvalidOption` for a number that cannot be, and for a
-        program without workers; `WorkerFault` if workers cannot begin, and then all is as it was; `ApplicationStopped`.
-        """
-        runner, _ = self._running()
-        assert self._engine is not None
-        change_workers(self.name, runner, self._engine, self._site, workers)
-        self._workers = workers
-
-    def begin_with(self, workers: int) -> None:
-        """Have that many workers at the start, whatever was said before; `scale` is for a program that runs."""
-        if self._runner is not None:
-            raise InvalidOption(f"program {self.name!r} runs already: scale() changes its workers")
-        check_workers(workers, 0, f"program {self.name!r}")
-        self._workers = workers
-
-    def worker_processes(self) -> list[int]:
-        """Ids of the processes of the workers, in the order of their numbers; 0 for one that is being replaced."""
-        self._running()
-        return self._site.processes if isinstance(self._site, WorkerSite) else []
-
     def status(self) -> dict[str, Any]:
         """How the program is, as JSON can say it: state, operators, counts, hot keys, newest transactions.
 
@@ -294,20 +291,21 @@ class Runtime(ProgramDeclarations, Startable):
         if self._engine is None:
             raise self._stopped()
         runner, intake = self._runner, self._intake
+        if runner is not None:
+            runner.nesting.check_process()
         failure = self.failure
         state = "stopped" if runner is None else "failed" if failure else "paused" if runner.is_paused else "running"
-        counts = {} if runner is None else _counts(runner)
-        figures = self._engine.stats()
-        figures["function_calls"] = figures.pop("calls")  # in a status `calls` are names, of another layer
+        counts = {} if runner is None else runner.counts()
         return {
             "application": self.name,
             "layer": "functions",
             "state": state,
             "failure": str(failure or ""),
             "conflicts": self._options.conflicts,
+            "trouble": [] if runner is None else runner.troubles.told(),
             "waiting": 0 if intake is None else intake.waiting,
             **counts,
-            **figures,
+            **self._engine.stats(),
             **self._pump_stats(),
             "operators": self._operators.picture(),
             "transactions": self._engine.figures.newest(),
@@ -318,10 +316,6 @@ class Runtime(ProgramDeclarations, Startable):
         from tussock.compute.functions.remote.served_runtime import ServedRuntime
 
         return ServedRuntime(self, self._store.url)
-
-    def is_batch(self, operator: str, function: str) -> bool:
-        """Whether a function takes batches; `FunctionFault` if there is none."""
-        return self._operators.function(operator, function)[1].is_batch
 
     @property
     def room(self) -> int:
@@ -341,19 +335,31 @@ class Runtime(ProgramDeclarations, Startable):
             return
         callers = self._callers
         reply: Future[Any] = Future()
-        reply.add_done_callback(self._callers.give)
-        runner.submit_next(NextEpoch(lambda: callers.begun(intake.take()), self._follow), reply)
+        reply.add_done_callback(callers.give)
 
-    def _put(self, one: FunctionRequest | FeedMark) -> None:
-        """Let it wait for its epoch; raises `Full` and `ApplicationStopped`."""
+        def take() -> Sequence[Waiting]:
+            self.before_epochs()
+            return callers.begun(intake.take())
+
+        runner.submit_next(NextEpoch(take, intake.put_back, self._follow), reply)
+
+    def _ask(self, targets: Sequence[Target], nesting: Nesting) -> "Sequence[Future[Any]]":
+        replies, now = [ReplyFuture(nesting) for _ in targets], self._system.monotonic()
+        self._put(*[FunctionRequest(target, None, reply, now) for target, reply in zip(targets, replies, strict=True)])
+        return replies
+
+    def _put(self, *requests: Waiting) -> None:
+        """Let them wait for their epochs, all or none; raises `Full` and `ApplicationStopped`."""
         runner, intake = self._runner, self._intake
         if runner is None or intake is None:
             raise self._stopped()
-        self._callers.expect(one.reply)
+        for one in requests:
+            self._callers.expect(one.reply)
         try:
-            intake.put(one)
+            intake.put(*requests)
         except (Full, ApplicationStopped):
-            self._callers.forget(one.reply, one.request_id)
+            for one in requests:
+                self._callers.forget(one.reply, one.request_id)
             raise
         if runner.failure is not None:
             self._callers.refuse(runner.failure)
@@ -370,22 +376,24 @@ class Runtime(ProgramDeclarations, Startable):
             raise InvalidOption(f"program {self.name!r} runs: load and declare before its start, or send requests")
 
     def _check_asking(self) -> None:
-        self._running()
+        self._running_runner(waits=True)
+
+    def _check_not_running(self, instead: str) -> None:
+        if self._runner is not None:
+            raise InvalidOption(f"program {self.name!r} runs already: {instead}")
+
+    def _running_runner(self, *, waits: bool) -> Runner:
+        runner, _ = self._running()
+        runner.nesting.check(waits=waits)
+        return runner
 
     def _running(self) -> tuple[Runner, RequestIntake]:
-        if self._runner is None or self._intake is None:
+        runner, intake = self._runner, self._intake
+        if runner is None or intake is None:
             raise self._stopped()
-        self._runner.check_running()
-        if self._runner.nesting.is_inside:
-            raise FunctionFault(
-                f"program {self.name!r} is asked by a function that it runs, which would wait for itself: call others "
-                "by ctx.call() or ctx.call_async()"
-            )
-        return self._runner, self._intake
+        runner.check_running()
+        runner.nesting.check(waits=False)
+        return runner, intake
 
     def _stopped(self) -> ApplicationStopped:
         return ApplicationStopped(f"program {self.name!r} is not running; start it, or use it in a `with` block")
-
-
-def _counts(runner: Runner) -> dict[str, int]:
-    return {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}

@@ -1,6 +1,6 @@
 """Where entities are and functions run: in this process, or in several that share the entities."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tussock.compute.applications.deadline import Deadline
@@ -12,9 +12,10 @@ from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.errors import StateUnread, TransactionAborted
+from tussock.compute.functions.function_times import FunctionTimes, TimedAccess, sample_of
 from tussock.compute.functions.program.context import Entity, EntityAccess, GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.program.draws import OVERDUE, TransactionDraws
+from tussock.compute.functions.program.draws import TransactionDraws, overdue_name
 from tussock.statestore import TussockError
 from tussock.statestore.transactions.delta import Delta
 
@@ -58,11 +59,14 @@ class Site(Protocol):
     def open(self, delta: Delta, host: SiteHost) -> None:
         """Begin on the newest commit."""
 
-    def run_epoch(self, number: int, transactions: Sequence[FunctionTransaction]) -> EndedEpoch:
-        """Run the transactions of an epoch, and apply what commits."""
+    def run_epoch(self, number: int, transactions: Sequence[FunctionTransaction], least: int) -> EndedEpoch:
+        """Run the transactions of an epoch, of which the first `least` run in any case, and apply what commits."""
 
     def run_columns(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
         """Run a batch function, and apply what it wrote; nothing if it raised."""
+
+    def excuse(self, wait: Callable[[], None]) -> None:
+        """Wait while a function runs: not in its time."""
 
     def query(self, entity: Entity) -> dict[str, Any] | None:
         """The newest state of an entity."""
@@ -71,7 +75,7 @@ class Site(Protocol):
         """Write what is dirty into the delta, for a commit; what was written before is committed."""
 
     def stats(self) -> dict[str, Any]:
-        """`dirty`, entities that the next commit writes, and `store_reads`; in any thread."""
+        """`dirty`, entities that the next commit writes, `store_reads`, and how long functions take; in any thread."""
 
     @property
     def dirty_bytes(self) -> int:
@@ -93,28 +97,48 @@ class LocalSite:
         """Begin on what the delta has."""
         self._delta = delta
         self._host = host
-        self._entities = Entities(self._operators, delta, self._options.cache_bytes)
         self._deadline = Deadline(delta.system, self._options.timeout, host.hang)
+        self._entities = Entities(self._operators, delta, self._options.cache_bytes, self._deadline.excuse)
+        self._times = FunctionTimes(delta.system.monotonic)
 
-    def run_epoch(self, number: int, transactions: Sequence[FunctionTransaction]) -> EndedEpoch:  # noqa: ARG002
+    def run_epoch(
+        self,
+        number: int,  # noqa: ARG002
+        transactions: Sequence[FunctionTransaction],
+        least: int,
+    ) -> EndedEpoch:
         """Run the transactions of an epoch, and apply what commits."""
+        self._sample = sample_of(transactions)
         self._prefetch([one.request.target.entity for one in transactions])
         options = self._options
-        return run_epoch(self._entities, transactions, self._execute, options.conflicts, lock_phase=options.lock_phase)
+        return run_epoch(
+            self._entities,
+            transactions,
+            self._execute,
+            options.conflicts,
+            lock_phase=options.lock_phase,
+            least=least,
+        )
 
     def run_columns(self, request: ColumnsRequest) -> EndedBatch | TransactionAborted:
         """Run a batch function, and apply what it wrote."""
         self._prefetch([one for ones in request.entities.values() for one in ones])
-        assert self._deadline is not None
+        deadline = self._deadline
+        assert deadline is not None
         while True:
             try:
-                ended = run_guarded(self._entities, request, self._deadline)
+                ended = self._times.of_batch(request.function, lambda: run_guarded(self._entities, request, deadline))
                 break
             except StateUnread as error:
                 self._host.wait_for_store(error.cause)
         if not isinstance(ended, TransactionAborted):
             self._entities.apply(ended.writes)
         return ended
+
+    def excuse(self, wait: Callable[[], None]) -> None:
+        """Wait while a function runs: not in its time."""
+        assert self._deadline is not None
+        self._deadline.excuse(wait)
 
     def query(self, entity: Entity) -> dict[str, Any] | None:
         """The newest state of an entity."""
@@ -123,11 +147,11 @@ class LocalSite:
 
     def persist(self) -> None:
         """Write what is dirty into the delta."""
-        write_cuts(self._delta, self._operators, list(self._entities.cut()))
+        write_cuts(self._delta, self._operators, self._entities.cut())
 
     def stats(self) -> dict[str, Any]:
         """Counts."""
-        return {"dirty": self._entities.dirty, "store_reads": self._entities.misses}
+        return {"dirty": self._entities.dirty, "store_reads": self._entities.misses, **self._times.stats()}
 
     @property
     def dirty_bytes(self) -> int:
@@ -140,8 +164,9 @@ class LocalSite:
             self._deadline.stop()
 
     def _execute(self, one: FunctionTransaction, access: EntityAccess) -> GraphRun:
-        if one.draws is not None and OVERDUE in one.draws.kept:
-            return overdue_run(one)
+        overdue = overdue_name(is_locked=access is not self._entities)
+        if one.draws is not None and overdue in one.draws.kept:
+            return overdue_run(one, overdue)
         while True:
             try:
                 run = self._run_once(one, access)
@@ -149,14 +174,20 @@ class LocalSite:
             except StateUnread as error:
                 self._host.wait_for_store(error.cause)
         if run.aborted is not None and run.aborted.kind == "Overdue":
-            self._host.draws(one).add(OVERDUE, list(run.aborted.args))
+            self._host.draws(one).add(overdue, list(run.aborted.args))
+            self._times.stop(run.aborted)
         return run
 
     def _run_once(self, one: FunctionTransaction, access: EntityAccess) -> GraphRun:
         if one.draws is not None:
             one.draws.begin()
         assert self._deadline is not None
-        return run_graph(access, lambda: self._host.draws(one), one.request.target, self._deadline.run)
+        target, calls = one.request.target, self._sample.get(one.tid)
+        if calls is not None:
+            times = self._times
+            timed = TimedAccess(access, times.clock, lambda of, spent: times.note(of.operator, of.name, spent, calls))
+            access, target = timed, timed.timed(target)
+        return run_graph(access, lambda: self._host.draws(one), target, self._deadline.run)
 
     def _prefetch(self, entities: Sequence[Entity]) -> None:
         while True:
@@ -167,17 +198,17 @@ class LocalSite:
                 self._host.wait_for_store(error)
 
 
-def overdue_run(one: FunctionTransaction) -> GraphRun:
-    """Of a transaction that was stopped before: it is not tried again."""
+def overdue_run(one: FunctionTransaction, overdue: str) -> GraphRun:
+    """Of a transaction that was stopped before, as it keeps under that name: it is not tried again."""
     assert one.draws is not None
     run = GraphRun()
     run.invocations.append(Invocation(one.request.target, 1, -1, is_awaited=False))
-    run.aborted = TransactionAborted(*one.draws.kept[OVERDUE])
+    run.aborted = TransactionAborted(*one.draws.kept[overdue])
     return run
 
 
-def write_cuts(delta: Delta, operators: Operators, cuts: Sequence[Cut]) -> None:
-    """Into the tables of the operators."""
+def write_cuts(delta: Delta, operators: Operators, cuts: Iterable[Cut]) -> None:
+    """Into the tables of the operators; each cut before the next one is made."""
     for cut in cuts:
         table = delta.table(operators.all[cut.operator].name)
         if cut.gone:

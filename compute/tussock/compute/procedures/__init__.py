@@ -16,13 +16,14 @@ from tussock.compute.applications.errors import (
     OutputLost,
     ProcedureError,
     ServiceUnavailable,
+    TablesChanged,
 )
 from tussock.compute.applications.feeds.table_feed import TableFeed
 from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.procedures.app import App
 from tussock.compute.procedures.context import ProcedureContext
-from tussock.compute.procedures.definitions import Stream, Window
+from tussock.compute.procedures.definitions import TupleStream, Window
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ __all__ = [
     "ProcedureError",
     "SchemaMismatch",
     "ServiceUnavailable",
-    "Stream",
     "TableFeed",
+    "TablesChanged",
+    "TupleStream",
     "Window",
 ]
 
@@ -59,3 +61,8 @@ def __getattr__(name: str) -> Any:
 
         return Client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is to use, `Client` too."""
+    return list(__all__)

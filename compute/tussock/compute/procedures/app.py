@@ -1,6 +1,5 @@
 """`App`: declares an application of procedures, runs it, and takes batches and calls for it."""
 
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -8,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import check_seconds, clean_text
+from tussock.compute.applications.arguments import check_seconds, clean_text, is_name
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
+from tussock.compute.applications.request_queue import AskedWithin
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
@@ -35,8 +35,14 @@ __all__ = ["App", "AppTable"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 TRACE_MAX = 10_000
+_ASKED_WITHIN = AskedWithin(
+    InvalidOption,
+    "application",
+    "a procedure that it runs, and would wait for it, and graphs do not nest; emit to a stream whose consumer does the "
+    "rest, read with tx.table(), and look, drain and stop from outside",
+    "submit() or call_async()",
+)
 
 
 class App(Declarations, Startable):
@@ -65,10 +71,10 @@ class App(Declarations, Startable):
         of the keys, and its procedures see the rows of that key only (`docs/procedures.md`). `limits`: what may wait,
         which tests shrink.
         """
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not is_name(name):
             raise InvalidOption(
                 f"an application is named {name!r:.120}; expected at most 100 letters, digits, '_' and '-', beginning "
-                "with a letter"
+                "with a letter or '_'"
             )
         if recovery not in ("weak", "strong"):
             raise InvalidOption(f"application {name!r}: recovery={recovery!r:.100}; expected 'weak' or 'strong'")
@@ -129,6 +135,7 @@ class App(Declarations, Startable):
             group_commit=self._group_commit,
             checkpoint=self._checkpoint,
             place=self._input,
+            asked_within=_ASKED_WITHIN,
             limits=self._definitions.limits,
         )
         runner.start()
@@ -151,12 +158,18 @@ class App(Declarations, Startable):
     def stop(self) -> None:
         """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing.
 
-        From within a procedure, which it would wait for, it raises `InvalidOption`; so do `drain`, requests and looks.
+        From within a procedure, which it would wait for, it raises `InvalidOption`; so do `drain`, requests and looks,
+        and all but requests in a callback of a reply. In a process that was forked off: nothing.
         """
-        if self._runner is None:
+        runner = self._runner
+        if runner is None:
             return
-        self._runner.nesting.check()
-        runner, self._runner = self._runner, None
+        if not runner.nesting.is_forked:
+            runner.nesting.check(waits=True)
+        self._runner = None
+        if runner.nesting.is_forked:
+            # Its threads, and all that it is to end, are the parent's.
+            return
         assert self._pumps is not None
         try:
             self._pumps.stop(self._timeout)
@@ -170,7 +183,7 @@ class App(Declarations, Startable):
 
         Raises `WaitTimeout` after `timeout` seconds, and what the application has failed with.
         """
-        self._running().nesting.check()
+        self._waiting_runner()
         assert self._pumps is not None
         self._pumps.drain(timeout)
 
@@ -194,7 +207,7 @@ class App(Declarations, Startable):
         `InvalidOption` for an unknown procedure, `SchemaMismatch`, and `ApplicationStopped`.
         """
         running, engine = self._running(), self._engine
-        running.nesting.check()
+        running.nesting.check(waits=False)
         assert engine is not None
         if not isinstance(procedure, str) or procedure not in self._shapes:
             known = sorted(self._shapes)
@@ -233,6 +246,7 @@ class App(Declarations, Startable):
         Raises `ProcedureError` if it raised; nothing was written then. `TimeoutError` after `timeout` seconds, with the
         call still on its way.
         """
+        self._waiting_runner()
         return self.call_async(name, *arguments).result(timeout)
 
     def trace(self, last: int = 20) -> list[tuple[str, int | None]]:
@@ -252,13 +266,13 @@ class App(Declarations, Startable):
     def stats(self) -> dict[str, Any]:
         """Counts of this run: `records` and `log_writes` of the input log, `commits` of the store.
 
+        `uncommitted` are the records that no committed epoch holds yet.
         `feeds` has for each procedure `batches`, `rows` and `trouble` (why nothing comes, or empty); `outputs` for each
         stream its `sequence`, and of Kafka `sent`, `lag_rows` and `trouble`.
         """
         runner = self._running()
         assert self._pumps is not None
-        counts = {"records": runner.records, "log_writes": runner.log_writes, "commits": runner.commits}
-        return {**counts, **self._pumps.stats()}
+        return {**runner.counts(), **self._pumps.stats()}
 
     def pause(self) -> None:
         """Take batches and calls, and run none until `resume`; `trace`, `window_rows` and `stats` answer meanwhile.
@@ -287,6 +301,7 @@ class App(Declarations, Startable):
             "state": state,
             "failure": clean_text(str(failure or "")),
             "recovery": self._recovery,
+            "trouble": [] if runner is None else runner.troubles.told(),
             "waiting": 0 if runner is None else runner.waiting,
             **({} if runner is None else self.stats()),
             **self._engine.picture(),
@@ -321,7 +336,15 @@ class App(Declarations, Startable):
             raise ApplicationStopped(f"application {self.name!r} was not started")
         if self._runner is None:
             return look(engine)
-        return self._runner.submit(Ask(lambda: look(engine)), is_look=True).result()
+        runner = self._waiting_runner()
+        return runner.troubles.answer(runner.submit(Ask(lambda: look(engine)), is_look=True), self._timeout)
+
+    def _waiting_runner(self) -> Runner:
+        """For what waits: `InvalidOption` where it would wait for itself."""
+        runner = self._running()
+        runner.check_running()
+        runner.nesting.check(waits=True)
+        return runner
 
     def _running(self) -> Runner:
         if self._runner is None:

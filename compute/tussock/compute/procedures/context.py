@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from tussock.compute.applications.draws import Draws
-from tussock.compute.procedures.definitions import Stream
+from tussock.compute.procedures.definitions import TupleStream
 from tussock.compute.procedures.partitions.group_draws import GroupDraws
 from tussock.statestore.errors import InvalidOption, StoreClosed
 
@@ -19,7 +19,7 @@ class Effects(Protocol):
     def open_table(self, name: str) -> Any:
         """A table of the application."""
 
-    def insert(self, tx: "ProcedureContext", stream: Stream, rows: Any) -> None:
+    def insert(self, tx: "ProcedureContext", stream: TupleStream, rows: Any) -> None:
         """Tuples go into a stream: windows, triggers, and the procedures to come."""
 
     def wrote(self, tx: "ProcedureContext", table: str, rows: Any) -> None:
@@ -42,7 +42,7 @@ class ProcedureContext:
         effects: Effects,
         draws: Draws | GroupDraws,
         writes: frozenset[str] | None,
-        emits: tuple[Stream, ...],
+        emits: tuple[TupleStream, ...],
     ) -> None:
         self.batch_id = batch_id
         """Of a call `None`."""
@@ -66,7 +66,7 @@ class ProcedureContext:
         wrote = self._effects.wrote if self._effects.has_triggers(name) else None
         return _OpenTable(self, name, table, is_closed=is_closed, wrote=wrote)
 
-    def emit(self, stream: Stream | str, rows: Any) -> None:
+    def emit(self, stream: TupleStream | str, rows: Any) -> None:
         """Put tuples into a stream that the procedure is declared to emit; in the order of the calls."""
         self.check_open()
         name = getattr(stream, "name", stream)

@@ -9,7 +9,7 @@ from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.limits import ApplicationLimits
-from tussock.compute.procedures.definitions import Definitions, Stream, Window
+from tussock.compute.procedures.definitions import Definitions, TupleStream, Window
 from tussock.statestore import InvalidOption, StateStore, TableNotFound
 from tussock.statestore.contract.records import TableSpec
 
@@ -66,7 +66,7 @@ class Declarations:
         self._definitions.tables.add(name)
         return AppTable(name)
 
-    def stream(self, name: str, schema: pa.Schema) -> Stream:
+    def stream(self, name: str, schema: pa.Schema) -> TupleStream:
         """A stream of tuples between procedures."""
         self._check_declaring()
         return self._definitions.add_stream(name, schema)
@@ -74,7 +74,7 @@ class Declarations:
     def window(
         self,
         name: str,
-        on: Stream | str,
+        on: TupleStream | str,
         *,
         rows: int | None = None,
         batches: int | None = None,
@@ -93,8 +93,8 @@ class Declarations:
         name: str,
         *,
         border: bool = False,
-        consumes: Stream | str | Sequence[Stream | str] | None = None,
-        emits: Stream | str | Sequence[Stream | str] | None = None,
+        consumes: TupleStream | str | Sequence[TupleStream | str] | None = None,
+        emits: TupleStream | str | Sequence[TupleStream | str] | None = None,
         writes: str | AppTable | Sequence[str | AppTable] | None = None,
         schema: pa.Schema | None = None,
     ) -> Callable[[F], F]:
@@ -122,7 +122,9 @@ class Declarations:
         self._check_declaring()
         self._definitions.add_feed(procedure, feed, name)
 
-    def output(self, stream: Stream | str, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None) -> None:
+    def output(
+        self, stream: TupleStream | str, to: str | AppTable | KafkaTopic, *, keep_rows: int | None = None
+    ) -> None:
         """Put the tuples of a stream into a table, of which nothing else is written, or into a topic of Kafka.
 
         A table has them with `_sequence` and `_position`, its key, in the order of the emission, and is created if it
@@ -140,7 +142,7 @@ class Declarations:
             raise InvalidOption(f"application {self.name!r}: output to {to!r:.100}; expected a table or a KafkaTopic")
         self._definitions.add_output(stream, Output(table, keep_rows))
 
-    def trigger(self, on: Stream | Window | AppTable | str) -> Callable[[F], F]:
+    def trigger(self, on: TupleStream | Window | AppTable | str) -> Callable[[F], F]:
         """Declares `fn(tx, rows)` to run for each tuple of a stream or table, or with a window's tuples as it slides.
 
         Within the transaction that inserts: what the trigger raises undoes it, too. `on` is what was declared, or its

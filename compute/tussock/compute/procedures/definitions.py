@@ -7,20 +7,19 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import is_name
 from tussock.compute.applications.borders.output import Output
-from tussock.compute.applications.durability.progress import APPLICATIONS
+from tussock.compute.applications.durability.progress import is_own_table
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
 from tussock.statestore.base.arguments import check_function
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Stream", "Trigger", "Window"]
+__all__ = ["CallProcedure", "DeclaredFeed", "Definitions", "Procedure", "Trigger", "TupleStream", "Window"]
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _LETTERS = re.compile(r"[A-Za-z0-9_]+")
-_OWN_TABLES = ("replies", "streams", "dead_letters")
 """Of each application, behind its name and a dot; `state.py` creates them."""
 WINDOW_ROWS_MAX = 1_000_000
 DEFINITIONS_MAX = 1000
@@ -28,7 +27,7 @@ DEFINITIONS_MAX = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class TupleStream:
     """Tuples that one procedure emits and others consume, batch by batch."""
 
     name: str
@@ -40,7 +39,7 @@ class Window:
     """The newest tuples, or batches, of a stream; new ones become visible by slides."""
 
     name: str
-    on: Stream
+    on: TupleStream
     size: int
     """Tuples, or batches, that are visible."""
     slide: int
@@ -58,8 +57,8 @@ class Procedure:
     run: Callable[..., Any]
     border: bool
     """Whether clients give it its batches."""
-    consumes: tuple[Stream, ...]
-    emits: tuple[Stream, ...]
+    consumes: tuple[TupleStream, ...]
+    emits: tuple[TupleStream, ...]
     writes: frozenset[str] | None
     """Tables that it may write to; `None`: all of the application."""
     schema: pa.Schema | None
@@ -72,7 +71,7 @@ class Trigger:
 
     name: str
     run: Callable[..., Any]
-    on: "Stream | Window | str"
+    on: "TupleStream | Window | str"
     """A table by its name."""
 
 
@@ -103,7 +102,7 @@ class Definitions:
     """The columns by which batches are divided; none: each runs as a whole."""
     limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS
     tables: set[str] = field(default_factory=set)
-    streams: dict[str, Stream] = field(default_factory=dict)
+    streams: dict[str, TupleStream] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)
     procedures: dict[str, Procedure] = field(default_factory=dict)
     triggers: dict[str, Trigger] = field(default_factory=dict)
@@ -113,12 +112,12 @@ class Definitions:
     outputs: dict[str, Output] = field(default_factory=dict)
     """By stream."""
 
-    def add_stream(self, name: str, schema: object) -> Stream:
+    def add_stream(self, name: str, schema: object) -> TupleStream:
         """A stream; `InvalidOption` for a name that is taken or a schema that is none."""
         self._check_new(name, "stream")
         if not isinstance(schema, pa.Schema):
             raise InvalidOption(f"stream {name!r}: the schema is {schema!r:.100}; expected a pyarrow.Schema")
-        stream = self.streams[name] = Stream(name, schema)
+        stream = self.streams[name] = TupleStream(name, schema)
         return stream
 
     def add_window(
@@ -200,7 +199,7 @@ class Definitions:
         name = f"trigger_{letters}_{len(self.triggers)}"
         self._check_new(name, "trigger")
         if isinstance(on, str) and on in self.tables:
-            at: Stream | Window | str | None = on
+            at: TupleStream | Window | str | None = on
         else:
             at = self.find_stream(on) or self.find_window(on)
         if at is None:
@@ -211,7 +210,7 @@ class Definitions:
             )
         self.triggers[name] = Trigger(name, run, at)
 
-    def find_stream(self, given: object) -> Stream | None:
+    def find_stream(self, given: object) -> TupleStream | None:
         """The stream of this application that is given, or has that name."""
         return _named(self.streams, given)
 
@@ -233,7 +232,7 @@ class Definitions:
         if procedure in self.feeds:
             raise InvalidOption(f"{what}: it has a feed already; a procedure has one, so give each another border")
         name = procedure if name is None else name
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not is_name(name):
             raise InvalidOption(f"{what}: name={name!r:.100}; expected letters, digits, '_' and '-'")
         if any(one.name == name for one in self.feeds.values()):
             raise InvalidOption(f"{what}: there is a feed {name!r} already; give this one another name=")
@@ -284,14 +283,14 @@ class Definitions:
 
     def check_not_ours(self, table: str, what: str) -> None:
         """`InvalidOption` if all applications keep something in a table of that name."""
-        if table == APPLICATIONS or table in {f"{self.application}.{one}" for one in _OWN_TABLES}:
+        if is_own_table(self.application, table):
             raise InvalidOption(
                 f"application {self.application!r}: {what}: in table {table!r} the engine keeps what it has to know; "
                 "expected another name"
             )
 
     def _check_new(self, name: object, kind: str) -> None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not is_name(name):
             raise InvalidOption(
                 f"application {self.application!r}: {kind} {name!r:.100}: expected a name of letters, digits, '_' and "
                 "'-' that begins with a letter"
@@ -313,7 +312,7 @@ class Definitions:
         if len(list(kinds[kind])) >= DEFINITIONS_MAX:
             raise InvalidOption(f"application {self.application!r} has {DEFINITIONS_MAX} of the kind {kind} already")
 
-    def _streams(self, given: object, what: str) -> tuple[Stream, ...]:
+    def _streams(self, given: object, what: str) -> tuple[TupleStream, ...]:
         if given is None:
             return ()
         streams = []

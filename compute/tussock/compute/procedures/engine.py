@@ -363,7 +363,9 @@ class Engine:
             return
         name, batch_id, given = self._asked
         self._asked = None
-        self._host.write_now(Record(next(self._numbers), RecordKind.INTENT, name, batch_id, given, [], None))
+        record = Record(next(self._numbers), RecordKind.INTENT, name, batch_id, given, [], None)
+        assert self._deadline is not None
+        self._deadline.excuse(lambda: self._host.write_now(record))
 
     def _give_up(self) -> None:
         self._host.give_up(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tussock.compute.procedures.definitions import Procedure, Stream
+from tussock.compute.procedures.definitions import Procedure, TupleStream
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["Graph", "graph_of"]
@@ -27,7 +27,7 @@ class Graph(NamedTuple):
         return tuple(procedure for procedure in self.order if procedure.name in reached)
 
 
-def graph_of(procedures: Mapping[str, Procedure], streams: Mapping[str, Stream]) -> Graph:
+def graph_of(procedures: Mapping[str, Procedure], streams: Mapping[str, TupleStream]) -> Graph:
     """The graph; `InvalidOption` for a circle, which it names, and for a stream that nobody emits to its consumers."""
     source = {stream.name: procedure for procedure in procedures.values() for stream in procedure.emits}
     consumers = {

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.compute.procedures.context import ProcedureContext
-from tussock.compute.procedures.definitions import Definitions, Stream, Window
+from tussock.compute.procedures.definitions import Definitions, TupleStream, Window
 from tussock.compute.procedures.graph import Graph
 from tussock.compute.procedures.partitions.group_table import GroupTable
 from tussock.compute.procedures.partitions.partition import KeyGroup, Partition
@@ -43,7 +43,7 @@ class Insertions:
         self._triggers_on: dict[tuple[str, str], list[Callable[..., Any]]] = {}
         for trigger in definitions.triggers.values():
             on = trigger.on
-            kind = "stream" if isinstance(on, Stream) else "window" if isinstance(on, Window) else "table"
+            kind = "stream" if isinstance(on, TupleStream) else "window" if isinstance(on, Window) else "table"
             self._triggers_on.setdefault((kind, on if isinstance(on, str) else on.name), []).append(trigger.run)
         self._visible = {
             name: VisibleTuples(self._shapes[window.on.name], state.windows[name])
@@ -57,7 +57,7 @@ class Insertions:
         """A procedure begins."""
         self._emitted = {}
 
-    def end_step(self, tx: ProcedureContext, emits: tuple[Stream, ...], batch_id: int) -> None:
+    def end_step(self, tx: ProcedureContext, emits: tuple[TupleStream, ...], batch_id: int) -> None:
         """The procedure has returned: the batch goes on in the streams that it emits, maybe without tuples."""
         for stream in emits:
             for window in self._windows_on.get(stream.name, ()):
@@ -70,7 +70,7 @@ class Insertions:
             if consumers:
                 self._state.put(stream, batch_id, self._rows(stream), consumers)
 
-    def _rows(self, stream: Stream) -> pa.Table:
+    def _rows(self, stream: TupleStream) -> pa.Table:
         tables = self._emitted.get(stream.name)
         if not tables:
             return self._shapes[stream.name].empty
@@ -100,7 +100,7 @@ class Insertions:
         """Whether a trigger is on the table."""
         return ("table", table) in self._triggers_on
 
-    def insert(self, tx: ProcedureContext, stream: Stream, rows: Any) -> None:
+    def insert(self, tx: ProcedureContext, stream: TupleStream, rows: Any) -> None:
         """Tuples into a stream."""
         table = self._shapes[stream.name].table(rows)
         if self.group is not None and self.partition is not None:

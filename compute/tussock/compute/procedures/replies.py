@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["REPLIES_SCHEMA", "Replies", "Reply", "pack_value", "unpack_value"]
@@ -38,10 +39,7 @@ def pack_value(value: Any) -> bytes:
     if value is None:
         return _NOTHING
     if isinstance(value, pa.Table):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.schema) as writer:
-            writer.write_table(value)
-        data = b"A" + sink.getvalue().to_pybytes()
+        data = b"A" + ipc_bytes(value)
     else:
         try:
             data = b"P" + _encode(value)
@@ -64,8 +62,7 @@ def unpack_value(data: bytes) -> Any:
         return None
     if data[:1] == b"P":
         return _decode(data[1:])
-    with pa.ipc.open_stream(pa.py_buffer(data)[1:]) as reader:
-        return reader.read_all()
+    return ipc_table(pa.py_buffer(data)[1:])
 
 
 class Reply(NamedTuple):

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as pt
 
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.packed_columns import check_unpacked
@@ -142,13 +143,10 @@ def to_bytes(rows: Any, table: pa.Table, what: str) -> bytes:
 
 def arrow_rows(table: pa.Table, what: str) -> bytes:
     """Rows as Arrow's IPC stream; `SchemaMismatch` for types that nest deeper than Arrow reads."""
-    sink = pa.BufferOutputStream()
     try:
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
+        return ipc_bytes(table)
     except pa.ArrowException as error:
         raise SchemaMismatch(f"{what}: these rows cannot be recorded: {error}") from error
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def plain_rows(rows: list[Row], what: str) -> bytes:
@@ -171,7 +169,6 @@ def from_bytes(data: bytes, shape: TupleShape | None, what: str) -> pa.Table:
     try:
         if data[:1] == _AS_DICTS:
             return to_table(_decode(data[1:]), shape, what)
-        with pa.ipc.open_stream(pa.py_buffer(data)[1:]) as reader:
-            return reader.read_all()
+        return ipc_table(pa.py_buffer(data)[1:])
     except (msgspec.DecodeError, pa.ArrowException) as error:
         raise CorruptLog(f"{what}: the rows in its record cannot be read: {error}") from error

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
-from tussock.compute.procedures.definitions import Definitions, Procedure, Stream, Window
+from tussock.compute.applications.durability.claims import TableClaims
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
+from tussock.compute.procedures.definitions import Definitions, Procedure, TupleStream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
 from tussock.statestore import InvalidOption, StateStore
@@ -59,14 +61,20 @@ def _read_progress(application: str, packed: bytes) -> _Progress:
         return msgspec.msgpack.decode(packed, type=_Progress)
     except msgspec.DecodeError as error:
         raise InvalidOption(
-            f"application {application!r}: the store has an application of that name which is none of procedures: "
-            f"{error}; give this one another name"
+            f"application {application!r}: the store has an application of that name which is none of procedures; "
+            "give this one another name"
         ) from error
 
 
 def create_tables(store: StateStore, definitions: Definitions) -> None:
-    """The application's tables, where they are not there yet."""
+    """The application's tables, where they are not there yet; none if something stands against the start.
+
+    Raises `InvalidOption` for an output with other columns, or an application of another kind, and what
+    `TableClaims.check` raises.
+    """
     application = definitions.application
+    claims = TableClaims(store, application)
+    _read_progress(application, claims.state)
     wanted: dict[str, tuple[pa.Schema, list[str]]] = {
         f"{application}.replies": (REPLIES_SCHEMA, ["procedure", "slot"]),
         f"{application}.streams": (_STREAMS_SCHEMA, ["stream", "batch_id"]),
@@ -75,6 +83,8 @@ def create_tables(store: StateStore, definitions: Definitions) -> None:
         wanted[f"{application}.{window.name}"] = (_window_schema(window), [_SLOT, _POSITION])
     if definitions.feeds:
         wanted[f"{application}.dead_letters"] = (DEAD_LETTERS_SCHEMA, ["number"])
+    outputs = {one.table for one in definitions.outputs.values()}
+    claims.check([*wanted.keys() - {f"{application}.dead_letters"}, *outputs, *definitions.tables], alone=outputs)
     there = set(store.tables())
     for name, (schema, key) in wanted.items():
         if name not in there:
@@ -109,7 +119,7 @@ class EngineState:
         self.replies.load(_rows(delta.table(self._name("replies"))))
         for row in _rows(delta.table(self._name("streams"))):
             left = frozenset(msgspec.msgpack.decode(row["left"], type=list[str]))
-            self.waiting[row["stream"], row["batch_id"]] = Waiting(_unpack(row["rows"]), left)
+            self.waiting[row["stream"], row["batch_id"]] = Waiting(ipc_table(row["rows"]), left)
         self._stored_waiting = dict(self.waiting)
         self._stored_slots: dict[str, dict[int, int]] = {}
         """Of each window, how many rows of which slots are in its table."""
@@ -128,7 +138,7 @@ class EngineState:
         self._last[procedure] = reply.batch_id
         self.replies.add(procedure, reply)
 
-    def put(self, stream: Stream, batch_id: int, rows: pa.Table, consumers: tuple[Procedure, ...]) -> None:
+    def put(self, stream: TupleStream, batch_id: int, rows: pa.Table, consumers: tuple[Procedure, ...]) -> None:
         """A batch waits for its consumers; `InvalidOption` if too many do."""
         most = self._definitions.limits.waiting_batches
         if len(self.waiting) >= most and not any(waits == batch_id for _, waits in self.waiting):
@@ -217,7 +227,7 @@ class EngineState:
         for (stream, batch_id), waiting in self.waiting.items():
             if self._stored_waiting.get((stream, batch_id)) is not waiting:
                 left = msgspec.msgpack.encode(sorted(waiting.left))
-                table.upsert([{"stream": stream, "batch_id": batch_id, "left": left, "rows": _pack(waiting.rows)}])
+                table.upsert([{"stream": stream, "batch_id": batch_id, "left": left, "rows": ipc_bytes(waiting.rows)}])
         self._stored_waiting = dict(self.waiting)
 
     def _load_window(self, name: str, window: Window, known: _WindowProgress | None) -> None:
@@ -259,15 +269,3 @@ class EngineState:
 
 def _rows(table: Any) -> list[dict[str, Any]]:
     return [row for batch in table.read() for row in batch.to_pylist()]
-
-
-def _pack(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return sink.getvalue().to_pybytes()
-
-
-def _unpack(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()

@@ -24,7 +24,7 @@ def test_a_random_history_of_workers_is_a_serial_one(seed: int, monkeypatch: pyt
     history = History(seed, workers_max=4)
     chance = random.Random(f"crew {seed}")
     crews = Crews(history.bucket, chance, loss=chance.choice((0.0, 0.01, 0.05)), outage=chance.choice((0.0, 0.1)))
-    monkeypatch.setattr(worker_site, "Crew", crews)
+    monkeypatch.setattr(worker_site, "crew_of", crews)
     history.run()
 
 
@@ -44,7 +44,8 @@ def test_any_number_of_workers_has_the_same_result(
     """X34: what one number of workers has logged, another number replays, held to the digests of writes and replies."""
     bucket = open_bucket("memory://")
     chance = random.Random(f"{rules} {first} {second}")
-    monkeypatch.setattr(worker_site, "Crew", Crews(bucket, chance, loss=0.0))
+    crews = Crews(bucket, chance, loss=0.0)
+    monkeypatch.setattr(worker_site, "crew_of", crews)
 
     def runtime(workers: int) -> fn.Runtime:
         options: dict[str, Any] = {**rules, "epoch_ms": 5, "checkpoint": 3600, "workers": workers}
@@ -60,9 +61,12 @@ def test_any_number_of_workers_has_the_same_result(
     newer.start()
     assert {key: newer.query("thing", key) for key in KEYS} == states
     assert {name: newer.stats()[name] for name in COUNTS} == {name: stats[name] for name in COUNTS}
+    if rules.get("lock_phase", True):
+        assert crews.cached["same"] > 0
+        assert crews.cached["changed"] > 0
     newer.stop()
     with pytest.raises(fn.ApplicationFenced):
         older.stop()
 
 
-COUNTS = ("epoch", "tid", "lock_free", "locked", "aborted", "deferrals", "calls")
+COUNTS = ("epoch", "tid", "lock_free", "locked", "aborted", "deferrals", "function_calls")

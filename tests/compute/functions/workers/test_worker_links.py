@@ -2,8 +2,10 @@
 
 import socket
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +13,12 @@ import pytest
 from support.functions.accounts import accounts
 from tussock.compute import functions as fn
 from tussock.compute.functions.errors import WorkerLost
-from tussock.compute.functions.workers import crew
+from tussock.compute.functions.workers import worker_site
+from tussock.compute.functions.workers.crew import Crew
 from tussock.compute.functions.workers.link import Link
 from tussock.compute.functions.workers.messages import AllDone, FromWorker, StillAlive
+from tussock.compute.functions.workers.staff import local_staff
+from tussock.compute.functions.workers.worker_site import crew_of
 from tussock.statestore import StateStore, connect
 
 
@@ -32,16 +37,61 @@ def ends() -> Iterator[tuple[Link, socket.socket]]:
 
 def test_a_worker_of_another_version_is_refused(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tussock was changed while the program runs; the program says so, and what to do."""
-    monkeypatch.setattr(crew, "program_version", lambda: "0.0.7")
+    monkeypatch.setattr(local_staff, "program_version", lambda: "0.0.7")
     with pytest.raises(fn.WorkerFault, match=r"the program of 0\.0\.7.*start the program again"):
         fn.Runtime(store, "bank", [accounts()], workers=1).start()
 
 
+def test_a_program_is_of_the_version_that_it_began_with(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is installed while it runs is only what later workers are of."""
+    with fn.Runtime(store, "bank", [accounts()], workers=1) as runtime:
+        installed = tmp_path / "later" / "tussock-0.0.7.dist-info"
+        installed.mkdir(parents=True)
+        (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tussock\nVersion: 0.0.7\n")
+        monkeypatch.syspath_prepend(installed.parent)
+        # One of the two waits already, as a spare.
+        with pytest.raises(
+            fn.WorkerFault, match=r"a worker, process [0-9]+, is of version 0\.0\.7.*start the program again"
+        ):
+            runtime.scale(3)
+        runtime.send("account", "a", "begin", 7).result(30)
+        assert len(runtime.worker_processes()) == 1
+
+
 def test_a_worker_with_other_functions_is_refused(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module was changed while the program runs."""
-    monkeypatch.setattr(crew, "fingerprint", lambda operators: f"{operators.all[0].name} of yesterday")
-    with pytest.raises(fn.WorkerFault, match=r"a worker has other functions.*account of yesterday"):
+    monkeypatch.setattr(local_staff, "fingerprint", lambda operators: f"{operators.all[0].name} of yesterday")
+    with pytest.raises(fn.WorkerFault, match=r"a worker, process [0-9]+, has other functions.*account of yesterday"):
         fn.Runtime(store, "bank", [accounts()], workers=1).start()
+
+
+def test_a_crew_that_has_ended_leaves_no_process(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop may overtake one who hires: whom that gets it dismisses, and there is no spare that nobody ends."""
+    started: list[subprocess.Popen[bytes]] = []
+    crews: list[Crew] = []
+
+    class RecordedProcess(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+
+    def recorded_crew(*given: Any) -> Crew:
+        crews.append(crew_of(*given))
+        return crews[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", RecordedProcess)
+    monkeypatch.setattr(worker_site, "crew_of", recorded_crew)
+    with fn.Runtime(store, "bank", [accounts()], workers=1):
+        pass
+    crews[0].dismiss(crews[0].hire(1, 60))
+    alive = [one for one in started if one.poll() is None]
+    for one in alive:
+        one.kill()
+        one.wait()
+    # The worker and its spare, and the one that was hired.
+    assert (len(started), alive) == (3, [])
 
 
 def test_a_frame_arrives_in_any_pieces(ends: tuple[Link, socket.socket]) -> None:

@@ -170,6 +170,21 @@ def test_batch_functions_over_workers(store: StateStore) -> None:
     assert sorted(row["key"] for batch in store.table("account").read() for row in batch.to_pylist()) == [*range(98)]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_batch_function_writes_counts_towards_the_next_commit(store: StateStore, workers: int) -> None:
+    """At once, also in workers: no step of an epoch has to come first."""
+    place = fn.Operator("place", 8, schema=pa.schema([("seen", pa.int64())]), key=pa.int64())
+
+    @place.register_batch
+    def visit(batch: fn.FunctionBatch) -> None:
+        batch.put({"seen": batch["seen"]})
+
+    with fn.Runtime(store, "p", [place], workers=workers, checkpoint=3600) as runtime:
+        assert runtime.stats()["dirty"] == 0
+        runtime.send_many("place", "visit", list(range(100)), {"seen": list(range(100))})
+        assert runtime.stats()["dirty"] == 100
+
+
 def test_calls_that_do_not_fit_into_a_message_end_their_transaction_only(store: StateStore) -> None:
     """A transaction takes at most 16 MiB with it; messages of many are cut."""
     text = "x" * 1_000_000

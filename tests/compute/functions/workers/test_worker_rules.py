@@ -8,9 +8,11 @@ import pytest
 
 from support.functions.accounts import accounts, cells
 from tussock.compute import functions as fn
+from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.workers.assignment import Assignment, homes
-from tussock.compute.functions.workers.locks import LockQueue
+from tussock.compute.functions.workers.lock_phase.locks import LockQueue
+from tussock.compute.functions.workers.lock_phase.losers import CachedGuess
 from tussock.compute.functions.workers.shipment import fingerprint, pack_program, unpack_program
 
 
@@ -42,10 +44,8 @@ def test_keys_of_all_types_have_a_home() -> None:
     assert [assignment.home((0, key)) for key in keys] == [assignment.home((0, key)) for key in keys]
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_losers_run_behind_those_with_whom_they_share(seed: int) -> None:
-    """Each begins when all lower ones that write what it touches, or touch what it writes, have ended; no later."""
-    chance = random.Random(seed)
+def drawn_losers(chance: random.Random) -> tuple[list[tuple[set[int], set[int]]], dict[int, set[int]]]:
+    """What each of 25 losers reads and writes, and the lower ones with which it shares."""
     wants = [
         (set(chance.choices(range(12), k=chance.randint(0, 3))), set(chance.choices(range(12), k=chance.randint(0, 2))))
         for _ in range(25)
@@ -58,6 +58,14 @@ def test_losers_run_behind_those_with_whom_they_share(seed: int) -> None:
         }
         for at in range(25)
     }
+    return wants, before
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_losers_run_behind_those_with_whom_they_share(seed: int) -> None:
+    """Each begins when all lower ones that write what it touches, or touch what it writes, have ended; no later."""
+    chance = random.Random(seed)
+    wants, before = drawn_losers(chance)
     queue = LockQueue(wants)
     ready, ended = queue.free(), set[int]()
     while ready:
@@ -68,6 +76,40 @@ def test_losers_run_behind_those_with_whom_they_share(seed: int) -> None:
         assert set(released) == {at for at in range(25) if at not in ended and at not in ready and before[at] <= ended}
         ready += released
     assert len(ended) == 25
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_chain_has_all_whose_lower_ones_are_in_it(seed: int) -> None:
+    """Each has all before it that share with it, if they have not ended; nobody is left out but by what it may have."""
+    chance = random.Random(seed)
+    wants, before = drawn_losers(chance)
+    refused = {at for at in range(25) if chance.random() < 0.2}
+    queue = LockQueue(wants)
+    ready, ended = set(queue.free()), set[int]()
+    for _ in range(5):
+        one = min(ready)
+        ready = ready - {one} | set(queue.release(one))
+        ended.add(one)
+    expected: list[int] = []
+    for at in range(25):
+        if at not in ended and at not in refused and before[at] <= ended | set(expected):
+            expected.append(at)
+    assert queue.chain(ready, lambda at: at not in refused, 25) == expected
+    assert queue.chain(ready, lambda at: at not in refused, 3) == expected[:3]
+
+
+def test_a_function_that_calls_otherwise_is_tried_now_and_then() -> None:
+    """Every 64th epoch; one that called the same again counts as much as one that did not."""
+    one = FunctionTransaction(
+        1, FunctionRequest(Operators([cells()]).target("cell", "a", "value", ()), None, None, 0.0)
+    )
+    guess = CachedGuess()
+    for tries in range(20):
+        assert guess.is_likely(one, 1) == (tries < 8)
+        guess.note(one, is_same=False)
+    assert [epoch for epoch in range(1, 200) if guess.is_likely(one, epoch)] == [64, 128, 192]
+    guess.note(one, is_same=True)
+    assert guess.is_likely(one, 1)
 
 
 def test_a_program_that_was_sent_is_the_same() -> None:

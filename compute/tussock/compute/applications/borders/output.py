@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
+from tussock.compute.applications.borders.sender import OutputTarget
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 
 __all__ = ["POSITION", "SEQUENCE", "Output"]
@@ -20,7 +20,7 @@ class Output:
     table: str
     keep_rows: int | None
     """How many of the newest rows stay at least; `None`: all."""
-    topic: KafkaTopic | None = None
+    topic: OutputTarget | None = None
     """Then the table holds what is not sent yet."""
 
     def check(self, stream: str, schema: pa.Schema) -> None:

@@ -61,11 +61,11 @@ class _OutputTable:
         if output.topic is not None or output.keep_rows is not None:
             self._load()
 
-    def append(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table, sequence: int | None = None) -> None:
         count = rows.num_rows
         if not count:
             return
-        self.sequence += 1
+        self.sequence = self.sequence + 1 if sequence is None else sequence
         if count <= _FEW_ROWS:
             own = [{SEQUENCE: self.sequence, POSITION: at} for at in range(count)]
             self._table.upsert([{**key, **row} for key, row in zip(own, rows.to_pylist(), strict=True)])
@@ -132,11 +132,11 @@ class OutputTables:
                 )
             self._outputs[stream] = _OutputTable(output, table, *known.get(stream, (0, 0)))
 
-    def append(self, stream: str, rows: pa.Table) -> None:
-        """The rows that one batch has emitted to a stream."""
+    def append(self, stream: str, rows: pa.Table, sequence: int | None = None) -> None:
+        """The rows that one batch has emitted to a stream; `sequence`: a larger one than before, if it has one."""
         output = self._outputs.get(stream)
         if output is not None:
-            output.append(rows)
+            output.append(rows, sequence)
 
     def begin(self) -> None:
         """A savepoint."""

@@ -1,16 +1,17 @@
 """The threads beside an application: feeders that bring batches, and senders that take outputs away."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
-from tussock.compute.applications.errors import ApplicationStopped
+from tussock.compute.applications.borders.sender import Sender, UnsentRow
+from tussock.compute.applications.borders.unsent_rows import keep_unsent
+from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.feeds.feed import FedBatch, Source
 from tussock.compute.applications.feeds.feeder import Feeder
-from tussock.compute.applications.kafka.sender import KafkaSender
 from tussock.compute.applications.runner import Runner
 from tussock.statestore import StateStore, WaitTimeout
 from tussock.statestore.base.system import System
@@ -40,8 +41,12 @@ class PumpHost(Protocol):
     def sent(self, stream: str, sequence: int) -> None:
         """Rows are in the topic; what fails here has failed the application."""
 
-    def settle(self) -> None:
-        """Return when all that was asked for has run; raises what the application has failed with."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether `settle` knows of all that was asked for: nothing waits before the queue of the runner."""
+
+    def settle(self) -> "Future[Any]":
+        """Ends when all that the runner was asked for has run, or with what the application has failed with."""
 
     def halt(self, error: Exception) -> None:
         """End the application, unless it has ended already."""
@@ -74,8 +79,10 @@ class Pumps:
         self._outputs = outputs
         self._host = host
         self._feeders: dict[str, Feeder] = {}
-        self._senders: dict[str, KafkaSender] = {}
+        self._senders: dict[str, Sender] = {}
         self._limits: dict[str, int] = {}
+        self._unsent: dict[str, int] = {}
+        """By stream, rows of this run that the topic did not take."""
         self._is_stopping = False
 
     def start(self, feeds: Callable[[], Mapping[str, OpenFeed]]) -> None:
@@ -89,7 +96,7 @@ class Pumps:
             begun, sent, _ = self._host.output(stream)
             name = f"tussock.{self._application}.{stream}.{self._runner.uid}"
             owner = f"tussock {self._application} {stream} {self._runner.uid}"
-            sender = KafkaSender(self._system, output.topic, owner, name, sent, begun)
+            sender = output.topic.sender(self._system, owner, name, sent, begun)
             sender.check()
             self._senders[stream] = sender
             self._limits[stream] = output.topic.lag_rows
@@ -99,29 +106,52 @@ class Pumps:
             self._feeders[target] = Feeder(self._system, feed.name, feed.source, _Taker(self, target, feed.name))
 
     def wait_for_room(self) -> None:
-        """Return when no output has more unsent rows than it may; raises what the application has failed with."""
+        """Return when no output has more unsent rows than it may; raises what the application has failed with.
+
+        `Full` in a callback of a reply, which cannot wait.
+        """
         for stream, limit in self._limits.items():
             while self._host.output(stream)[2] > limit:
                 self._runner.check_running()
                 if self._is_stopping:
                     raise ApplicationStopped(f"application {self._application!r} is stopping")
+                if self._runner.nesting.is_in_callback:
+                    raise Full(f"the output of stream {stream!r} has {limit:,} rows unsent; nothing was done", 1000)
                 self._system.sleep(WAIT_SECONDS)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether that need not wait."""
+        return all(self._host.output(stream)[2] <= limit for stream, limit in self._limits.items())
 
     def drain(self, timeout: float | None) -> None:
         """Return when what the feeds have is durable, and what was emitted is sent; `WaitTimeout`."""
         until = None if timeout is None else self._system.monotonic() + timeout
+        self.drain_feeds(until)
+        self.drain_outputs(until)
+
+    def drain_feeds(self, until: float | None) -> None:
+        """Return when what the feeds have is durable; `WaitTimeout` at that time of the monotonic clock."""
         for name, waits in [(name, feeder.drained()) for name, feeder in self._feeders.items()]:
-            self._await(lambda waits=waits: waits.done(), until, f"feed {name!r} has more")  # type: ignore[misc]
+            what = f"feed {name!r} has more"
+            self._await(lambda waits=waits: waits.done(), until, what, self._feeders[name])  # type: ignore[misc]
             if waits.cancelled():
                 # It has failed, and the application with it, once what was asked for before has run.
-                self._host.settle()
+                self._settle(until)
+
+    def drain_outputs(self, until: float | None) -> None:
+        """Return when what was emitted is sent; `WaitTimeout` at that time."""
         self._runner.commit_soon()
+        if self._senders:
+            self._settle(until)
         for stream, sender in self._senders.items():
-            newest = self._newest_of(stream)
+            sender.hurry()
+            newest = self._host.output(stream)[0]
             self._await(
                 lambda sender=sender, newest=newest: sender.sent >= newest,  # type: ignore[misc]
                 until,
                 f"the output of stream {stream!r} is not sent",
+                sender,
             )
 
     def end_feeds(self) -> None:
@@ -138,8 +168,10 @@ class Pumps:
         if self._senders and self._runner.failure is None:
             until = self._system.monotonic() + seconds
             self._runner.commit_soon()
+            self._settle(None)
             for stream, sender in self._senders.items():
-                newest = self._newest_of(stream)
+                sender.hurry()
+                newest = self._host.output(stream)[0]
                 while sender.sent < newest and self._system.monotonic() < until:
                     if sender.trouble or self._runner.failure is not None:
                         break
@@ -159,19 +191,28 @@ class Pumps:
             outputs[stream] = {"sequence": sequence}
             sender = self._senders.get(stream)
             if sender is not None:
-                outputs[stream] |= {"sent": max(sent, sender.sent), "lag_rows": rows, "trouble": sender.trouble}
+                # Rows that are sent stay in the outbox until a commit takes them away.
+                lag = 0 if sender.sent >= sequence else rows
+                outputs[stream] |= {"sent": max(sent, sender.sent), "lag_rows": lag, "trouble": sender.trouble}
+                outputs[stream]["unsent"] = self._unsent.get(stream, 0)
         return {"feeds": feeds, "outputs": outputs}
 
-    def _newest_of(self, stream: str) -> int:
-        """After all that was asked for has run."""
-        self._host.settle()
-        return self._host.output(stream)[0]
+    def _settle(self, until: float | None) -> None:
+        """Return when all that was asked for has run."""
+        self._await(lambda: self._host.is_idle, until, "requests wait")
+        settled = self._host.settle()
+        self._await(settled.done, until, "requests run")
+        settled.result()
 
-    def _await(self, is_done: Callable[[], bool], until: float | None, what: str) -> None:
+    def _await(self, is_done: Callable[[], bool], until: float | None, what: str, pump: Any = None) -> None:
+        """`pump`: of a feeder or a sender its trouble is told."""
         while not is_done():
             self._runner.check_running()
             if until is not None and self._system.monotonic() > until:
-                raise WaitTimeout(f"application {self._application!r}: {what}; it works on")
+                trouble = "" if pump is None else pump.trouble
+                raise WaitTimeout(
+                    f"application {self._application!r}: {what}{trouble and f' ({trouble})'}; it works on"
+                )
             self._system.sleep(WAIT_SECONDS)
 
     # --- What the threads do with the application --------------------------------------------------------------------
@@ -180,6 +221,11 @@ class Pumps:
         """A batch of a feed, once there is room for what it emits."""
         self.wait_for_room()
         return self._host.take(target, batch)
+
+    def keep_unsent(self, stream: str, rows: Sequence[UnsentRow]) -> None:
+        """Into the table of what no topic takes."""
+        keep_unsent(self._store, self._application, stream, rows)
+        self._unsent[stream] = self._unsent.get(stream, 0) + len(rows)
 
     @property
     def host(self) -> PumpHost:
@@ -252,6 +298,9 @@ class _Outbox:
 
     def sent(self, sequence: int) -> None:
         self._pumps.host.sent(self._stream, sequence)
+
+    def unsent(self, rows: Sequence[UnsentRow]) -> None:
+        self._pumps.keep_unsent(self._stream, rows)
 
     def halt(self, error: Exception) -> None:
         self._pumps.host.halt(error)

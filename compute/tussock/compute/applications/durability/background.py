@@ -2,15 +2,16 @@
 
 from tussock.compute.applications.durability.input_log import InputLog
 from tussock.compute.applications.durability.log_writer import LogWriter
+from tussock.compute.applications.durability.troubles import COMMIT, Troubles
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.applications.replies import failure_of
 from tussock.statestore import Conflict, Fenced
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
-from tussock.statestore.transactions.delta import Frozen
+from tussock.statestore.transactions.delta import Delta, Frozen
 
-__all__ = ["BackgroundCommit"]
+__all__ = ["BackgroundCommit", "TableCheck"]
 
 log = get_logger("tussock.compute.applications.background")
 
@@ -19,11 +20,28 @@ RETRY_SECONDS = 0.5
 _PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
 
 
+def _fenced(application: str, error: Conflict) -> ApplicationFenced:
+    """What an application ends with when somebody else has committed to its tables."""
+    # Without its advice to repeat the commit, which is for those that can read again.
+    found = str(error).partition(";")[0]
+    return ApplicationFenced(
+        f"application {application!r}: somebody else has committed to a table of it: {found}; so what it has in memory "
+        "does not hold, and this one ends: start it again, and write to such tables through the application only"
+    )
+
+
 class BackgroundCommit:
     """Runs in its own thread from the start; what it fails with is kept for the one that asks."""
 
     def __init__(
-        self, system: System, application: str, frozen: Frozen, writer: LogWriter, input_log: InputLog, next_object: int
+        self,
+        system: System,
+        application: str,
+        frozen: Frozen,
+        writer: LogWriter,
+        input_log: InputLog,
+        next_object: int,
+        troubles: Troubles,
     ) -> None:
         """Commits `frozen` once the log is durable below `next_object`, and then deletes the log below it."""
         self.failure: Exception | None = None
@@ -33,6 +51,7 @@ class BackgroundCommit:
         self._writer = writer
         self._log = input_log
         self._next_object = next_object
+        self._troubles = troubles
         self._task = system.spawn("tussock application commit", self._run)
 
     @property
@@ -59,8 +78,10 @@ class BackgroundCommit:
         while True:
             try:
                 self._frozen.commit()
+                self._troubles.end(COMMIT)
                 return
             except _PASSING as error:
+                self._troubles.note(COMMIT, error)
                 log.warning("commit waits", application=name, error=str(error))
                 self._system.sleep(RETRY_SECONDS)
             except Fenced as error:
@@ -69,16 +90,31 @@ class BackgroundCommit:
                     f"({error}); this one ends, and what it had not replied is not done"
                 ) from error
             except Conflict as error:
-                # Without its advice to repeat the commit, which is for those that can read again.
-                found = str(error).partition(";")[0]
-                raise ApplicationFenced(
-                    f"application {name!r}: somebody else has committed to a table of it: {found}; so what it has in "
-                    "memory does not hold, and this one ends: start it again, and write to such tables through the "
-                    "application only"
-                ) from error
+                raise _fenced(name, error) from error
 
     def _truncate(self) -> None:
         try:
             self._log.truncate(self._next_object)
         except ObjectStoreUnavailable as error:
             log.warning("input log is not truncated yet", application=self._application, error=str(error))
+
+
+class TableCheck:
+    """Where nothing is to be committed, no commit tells that somebody else has written to the tables."""
+
+    def __init__(self, delta: Delta, application: str, seconds: float) -> None:
+        """`seconds`: between two looks."""
+        self._delta = delta
+        self._application = application
+        self._seconds = seconds
+        self._looked_at = 0.0
+
+    def look(self, not_before: float) -> None:
+        """Look, if it is time; `ApplicationFenced` if somebody has."""
+        now = self._delta.system.monotonic()
+        if now >= max(not_before, self._looked_at + self._seconds):
+            self._looked_at = now
+            try:
+                self._delta.check_tables()
+            except Conflict as error:
+                raise _fenced(self._application, error) from error

@@ -50,7 +50,7 @@ class InputLog:
     def take_over(self, first: int) -> Iterator[Group]:
         """All groups from object number `first` on, in order; at the end of the iteration the log is this runner's.
 
-        Raises `CorruptLog` for an object that is damaged, missing or another application's.
+        Raises `CorruptLog` for an object that is damaged, missing, in another's place, or another application's.
         """
         self.next = first
         tried = 0
@@ -61,7 +61,7 @@ class InputLog:
                         f"{self._path(self.next)} is missing, and {self._path(number)} is there: records of the input "
                         f"log of application {self._application!r} were lost; put the object back from a copy"
                     )
-                group = decode_group(data, self._path(number))
+                group = decode_group(data, self._path(number), number)
                 if group.uid != self._uid:
                     raise CorruptLog(
                         f"{self._path(number)} is of another application named {self._application!r}: give this one "
@@ -70,7 +70,7 @@ class InputLog:
                 (self._written if group.records else self.takeovers).append(number)
                 self.next += 1
                 yield group
-            if self._create(Group(self._uid, self._generation, [])):
+            if self._create([]):
                 self.takeovers.append(self.next)
                 self.next += 1
                 return
@@ -83,13 +83,25 @@ class InputLog:
                 )
             tried = self.next
 
+    def read(self, first: int) -> Iterator[Group]:
+        """Groups from object number `first` on, as far as they follow each other; whose log it is stays as it is.
+
+        Raises `CorruptLog` as `take_over`, and `ObjectNotFound` for what its runner deletes meanwhile.
+        """
+        for number, data in self._objects(first):
+            group = decode_group(data, self._path(number), number)
+            if number != first or group.uid != self._uid:
+                return
+            first += 1
+            yield group
+
     def append(self, number: int, records: list[Record]) -> None:
         """Make a group durable under the number that follows; `ApplicationFenced` if another runner has it.
 
         May be repeated after `ObjectStoreUnavailable`.
         """
         assert number == self.next, "groups are written in order"
-        if not self._create(Group(self._uid, self._generation, records)):
+        if not self._create(records):
             raise ApplicationFenced(
                 f"application {self._application!r}: another runner has taken over its input log at "
                 f"{self._path(number)}; this one ends, and what it had not replied is not done"
@@ -108,13 +120,13 @@ class InputLog:
             self._written = [number for number in self._written if number >= first]
             self.takeovers = self.takeovers[-TAKEOVERS_MAX:]
 
-    def _create(self, group: Group) -> bool:
-        data = encode_group(group)
+    def _create(self, records: list[Record]) -> bool:
+        data = encode_group(Group(self._uid, self._generation, records, self.next))
         path = self._path(self.next)
         if self._bucket.create(path, data):
             return True
         # An earlier attempt whose answer was lost may have created it.
-        return bool(group.records) and self._bucket.get(path) == data
+        return bool(records) and self._bucket.get(path) == data
 
     def _is_there(self, number: int) -> bool:
         path = self._path(number)
@@ -149,7 +161,7 @@ class InputLog:
     def _note_older(self, number: int, data: bytes) -> None:
         """An object that a committed epoch holds: a runner died before it deleted it. Damaged ones are left alone."""
         with suppress(CorruptLog):
-            group = decode_group(data, self._path(number))
+            group = decode_group(data, self._path(number), number)
             if group.uid == self._uid:
                 (self._written if group.records else self.takeovers).append(number)
 

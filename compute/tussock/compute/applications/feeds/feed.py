@@ -34,6 +34,8 @@ class FedBatch(NamedTuple):
     rows: pa.Table
     bad: tuple[BadMessage, ...] = ()
     """What was left out of the rows."""
+    place: str = "a batch"
+    """What it is of the source, for messages."""
 
 
 class InputFeed(Protocol):

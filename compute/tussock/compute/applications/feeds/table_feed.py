@@ -17,7 +17,7 @@ from tussock.statestore import InvalidOption, SnapshotExpired, StateStore, Table
 from tussock.statestore.base.system import System
 from tussock.statestore.snapshot import Snapshot
 
-__all__ = ["TableFeed"]
+__all__ = ["OPERATION", "TableFeed", "TableSource"]
 
 LOOK_SECONDS = 0.02
 """Between two looks for new epochs; an embedded store asks its bucket a few times a second at most."""
@@ -30,12 +30,14 @@ class TableFeed:
 
     `start`: "earliest" begins with the table's rows, "latest" with what is committed after the first start, a number
     with what came after that epoch. With `operations` the batches have a column `_op`, which is "insert", "update" or
-    "delete", and hold deleted rows, too; without it they hold the rows that were inserted and updated.
+    "delete", and hold deleted rows, too; without it they hold the rows that were inserted and updated. With `images`
+    they have `_op`, too, and an update is two rows, "update_preimage" and "update_postimage"; a deleted row is whole.
     """
 
     table: str
     start: Literal["earliest", "latest"] | int = "earliest"
     operations: bool = False
+    images: bool = False
     on_bad: OnBad = "stop"
 
     def __post_init__(self) -> None:
@@ -46,9 +48,15 @@ class TableFeed:
         is_epoch = type(self.start) is int and self.start >= 0
         if not is_epoch and self.start not in ("earliest", "latest"):
             raise InvalidOption(f"{what}: start={self.start!r:.100}; expected 'earliest', 'latest' or an epoch")
-        if not isinstance(self.operations, bool):
-            raise InvalidOption(f"{what}: operations={self.operations!r:.100}; expected True or False")
+        for name, value in (("operations", self.operations), ("images", self.images)):
+            if not isinstance(value, bool):
+                raise InvalidOption(f"{what}: {name}={value!r:.100}; expected True or False")
         check_on_bad(self.on_bad, what)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether the batches have `_op`."""
+        return self.operations or self.images
 
     def open(self, store: StateStore, system: System, what: str) -> "TableSource":
         """The source; `TableNotFound`, or `InvalidOption` if the table cannot be fed."""
@@ -82,12 +90,12 @@ class TableSource:
         self.trouble = ""
         self._table = self._opened()
         schema = self._table.schema
-        if feed.operations and OPERATION in schema.names:
+        if feed.has_operations and OPERATION in schema.names:
             raise InvalidOption(f"{what}: table {feed.table!r} has a column {OPERATION!r}, which the feed would add")
         key = self._table.primary_key
         # Of a deleted row the values may be unknown.
-        fields = [field.with_nullable(field.name not in key) if feed.operations else field for field in schema]
-        added = [pa.field(OPERATION, pa.string(), nullable=False)] if feed.operations else []
+        fields = [field.with_nullable(field.name not in key) if feed.has_operations else field for field in schema]
+        added = [pa.field(OPERATION, pa.string(), nullable=False)] if feed.has_operations else []
         self.schema = pa.schema([*fields, *added])
         self._id = int(self._table.spec.id)
         self._position = _TablePosition(self._id, 0)
@@ -138,7 +146,7 @@ class TableSource:
         """The same changes as the first time."""
         wanted = self._unpack(span, _TableSpan)
         self._check_table(wanted.table)
-        return FedBatch(span, self._rows(wanted))
+        return self._batch(span, wanted)
 
     def after(self, position: bytes, span: bytes) -> bytes:  # noqa: ARG002 - a span says it alone
         """Behind the span's epoch."""
@@ -174,9 +182,13 @@ class TableSource:
     # --- Within ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, span: _TableSpan) -> FedBatch:
-        batch = FedBatch(_pack(span), self._rows(span))
+        batch = self._batch(_pack(span), span)
         self._position = _TablePosition(self._id, span.epoch)
         return batch
+
+    def _batch(self, packed: bytes, span: _TableSpan) -> FedBatch:
+        place = f"table {self._feed.table!r} in epoch {span.epoch}"
+        return FedBatch(packed, self._rows(span), place=place)
 
     def _look(self) -> None:
         version = self._store.recent_version()
@@ -208,7 +220,7 @@ class TableSource:
             else:
                 table = self._table if self._pin is None else self._pin.table(feed.table)
                 # The pin may lie behind the epoch before this one; what is between is not asked for.
-                changes = table.change_feed(epoch - 1, epoch, before_images=False)
+                changes = table.change_feed(epoch - 1, epoch, before_images=feed.images)
                 batches = list(changes)
                 if not batches:
                     return self.schema.empty_table()
@@ -216,11 +228,12 @@ class TableSource:
                 operations = rows.column(rows.num_columns - 2)
         except SnapshotExpired as error:
             raise self._gone(f"epoch {epoch}", error) from error
-        if not feed.operations:
+        if not feed.has_operations:
             if not span.is_whole:
                 rows = rows.filter(pc.not_equal(operations, "delete"))
             return pa.Table.from_arrays([rows.column(name) for name in self.schema.names], schema=self.schema)
-        shown = pc.if_else(pc.equal(operations, "update_postimage"), "update", operations)
+        is_shown = pc.equal(operations, "update_postimage")
+        shown = operations if feed.images else pc.if_else(is_shown, "update", operations)
         columns = [rows.column(name) for name in self.schema.names[:-1]]
         return pa.Table.from_arrays([*columns, shown], schema=self.schema)
 

@@ -10,6 +10,7 @@ from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.applications.feeds.feed import OnBad, check_on_bad
 from tussock.compute.applications.kafka.kafka_source import KafkaSource
 from tussock.compute.applications.kafka.library import client_options
+from tussock.compute.applications.kafka.messages import MessageDecoder
 from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.base.system import System
 
@@ -72,6 +73,11 @@ class KafkaFeed:
         check_seconds(self.batch_seconds, f"{what}: batch_seconds", none=False)
         check_on_bad(self.on_bad, what)
 
+    @property
+    def transactions(self) -> None:
+        """Its messages are not of transactions."""
+
     def open(self, store: StateStore, system: System, what: str) -> KafkaSource:  # noqa: ARG002 - other feeds' need
         """The source; `InvalidOption` for a topic that does not exist, `WaitTimeout` if the broker does not answer."""
-        return KafkaSource(self, system, what)
+        decoder = MessageDecoder(self.topic, self.schema, self.format, self.decode, origins=self.origins)
+        return KafkaSource(self, decoder, system, what)

@@ -6,56 +6,46 @@ later; in a batch they are in the order of partition and offset.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tussock.compute.applications.errors import BadInput, InputLost
 from tussock.compute.applications.feeds.feed import FedBatch, OnBad
 from tussock.compute.applications.kafka.library import QuietLog, kafka_library
-from tussock.compute.applications.kafka.messages import KafkaMessage, MessageDecoder
+from tussock.compute.applications.kafka.messages import KafkaMessage
+from tussock.compute.applications.kafka.topic_client import TopicClient
+from tussock.compute.applications.kafka.topic_places import TopicPosition, TopicSpan
+from tussock.compute.applications.kafka.topic_reader import Decoder, Reading
+from tussock.compute.applications.kafka.whole_transactions import Endings, WholeTransactions
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, WaitTimeout
-
-if TYPE_CHECKING:
-    from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
 
 __all__ = ["KafkaSource"]
 
 CALL_SECONDS = 30.0
 CHECK_SECONDS = 5.0
 """Between two looks at the topic: whether it is still the same, and has more partitions."""
+TRUST_SECONDS = 0.2
+"""So old may the look be when messages are given: those that came since could be of another topic of the name."""
+RETRY_SECONDS = 1.0
 CHUNK = 500
-
-
-class _TopicPosition(msgspec.Struct, array_like=True, frozen=True):
-    kind: str
-    topic: str
-    id: str
-    """A topic of the same name that was made later has another one."""
-    offsets: dict[int, int]
-    """By partition, the next one to read."""
-
-
-class _TopicSpan(msgspec.Struct, array_like=True, frozen=True):
-    kind: str
-    topic: str
-    id: str
-    parts: dict[int, tuple[int, int, int]]
-    """By partition: the first offset, the one behind the last, and how many messages there are between them."""
 
 
 class KafkaSource:
     """One run's reader of a topic."""
 
-    def __init__(self, feed: "KafkaFeed", system: System, what: str) -> None:
+    def __init__(
+        self, feed: Reading, decoder: Decoder, system: System, what: str, endings: Endings | None = None
+    ) -> None:
+        """`endings` reads what messages say of transactions, if these are to be kept whole."""
         self._kafka = kafka_library()
         self._feed = feed
         self._system = system
         self._what = what
         self._named = f"topic {feed.topic!r} at {feed.servers}"
-        self._decoder = MessageDecoder(feed.topic, feed.schema, feed.format, feed.decode, origins=feed.origins)
-        self.schema = self._decoder.schema
+        self._decoder = decoder
+        self.schema = decoder.schema
         self.trouble = ""
         options = {
             "queued.max.messages.kbytes": 32_768,
@@ -69,19 +59,19 @@ class KafkaSource:
         # The library wants a name, though there is no group.
         options.setdefault("group.id", "tussock-feed")
         self._consumer: Any = self._kafka.Consumer({**options, "error_cb": self._note_error}, logger=QuietLog())
-        # Without its own lines; what concerns users is in its answers.
-        self._admin_options = {"log_level": 0} | {
-            name: value for name, value in options.items() if name.startswith(("sasl.", "ssl.", "secur", "boot"))
-        }
-        self._admin: Any = None
+        self._client = TopicClient(feed.servers, feed.topic, options)
         self._offsets: dict[int, int] = {}
         """Of each partition, the next one to give."""
         self._buffers: dict[int, deque[Any]] = {}
         self._ends: dict[int, int] = {}
         """Of a partition whose end was seen, the offset of that end; all before it is in the buffer or given."""
-        self._checked_at = 0.0
+        self._checked_at = self._failed_at = 0.0
+        self._whole: WholeTransactions | None = None
         try:
             self._id, self._partitions = self._topic_now()
+            if endings is not None and feed.transactions is not None:
+                self._whole = WholeTransactions(system, feed.topic, feed.transactions, options, endings)
+                self._seek_endings({})
         except BaseException:
             self.close()
             raise
@@ -94,17 +84,18 @@ class KafkaSource:
 
     def seek(self, position: bytes) -> None:
         """Read on there."""
-        found = self._unpack(position, _TopicPosition)
+        found = self._unpack(position, TopicPosition)
         self._check_id(found.id)
         # A partition that is new since then is read from its first message on.
         wanted = {partition: found.offsets.get(partition, 0) for partition in self._partitions}
         if wanted != self._offsets:
             self._assign(wanted)
+            self._seek_endings(found.endings)
         self._check_kept(wanted)
 
     def read(self, seconds: float) -> FedBatch | None:
         """The next messages of all partitions."""
-        self._look()
+        self._look(CHECK_SECONDS)
         if not any(self._buffers.values()):
             self._fill(1, seconds)
         if not any(self._buffers.values()):
@@ -116,21 +107,25 @@ class KafkaSource:
             if left <= 0 or not self._fill(min(CHUNK, self._feed.batch_rows - rows), left):
                 break
             rows, nbytes = self._buffered()
-        parts, room = {}, self._feed.batch_rows
+        if not self._look(TRUST_SECONDS) or not any(self._buffers.values()):
+            return None
+        counts, parts = self._counts(seconds), {}
         for partition, buffer in sorted(self._buffers.items()):
-            count = min(len(buffer), room)
+            count = counts.get(partition, 0)
             if count:
-                room -= count
                 is_all = count == len(buffer)
                 behind = buffer[count - 1].offset() + 1
                 # Behind the last message may be marks of transactions, which are no messages.
                 end = max(behind, self._ends.get(partition, 0)) if is_all else behind
                 parts[partition] = (self._offsets[partition], end, count)
-        return self._batch(_TopicSpan("kafka", self._feed.topic, self._id, parts), self._feed.on_bad)
+        if not parts:
+            return None
+        endings = {} if self._whole is None else self._whole.offsets()
+        return self._batch(TopicSpan("kafka", self._feed.topic, self._id, parts, endings), self._feed.on_bad)
 
     def again(self, span: bytes) -> FedBatch:
         """The same messages as the first time."""
-        wanted = self._unpack(span, _TopicSpan)
+        wanted = self._unpack(span, TopicSpan)
         self._check_id(wanted.id)
         begins = {partition: first for partition, (first, _, _) in wanted.parts.items()}
         if any(self._offsets.get(partition) != first for partition, first in begins.items()):
@@ -156,9 +151,10 @@ class KafkaSource:
 
     def after(self, position: bytes, span: bytes) -> bytes:
         """Behind the span, and elsewhere as before."""
-        read = self._unpack(span, _TopicSpan)
-        before = self._unpack(position, _TopicPosition).offsets
-        return self._pack(before | {partition: end for partition, (_, end, _) in read.parts.items()})
+        read = self._unpack(span, TopicSpan)
+        before = self._unpack(position, TopicPosition)
+        offsets = before.offsets | {partition: end for partition, (_, end, _) in read.parts.items()}
+        return self._pack(offsets, read.endings or before.endings)
 
     def standing(self) -> bytes:
         """Behind marks of transactions that end a partition."""
@@ -166,14 +162,17 @@ class KafkaSource:
             {
                 partition: offset if self._buffers[partition] else max(offset, self._ends.get(partition, 0))
                 for partition, offset in self._offsets.items()
-            }
+            },
+            {} if self._whole is None else self._whole.offsets(),
         )
 
     def release(self, position: bytes) -> None:
         """Nothing: what Kafka keeps is for its retention to say."""
 
     def newest(self) -> dict[int, int]:
-        """The end of each partition, for readers with `read_committed`."""
+        """The end of each partition, also of those that are new, for readers with `read_committed`."""
+        if not self._look(0.0):
+            raise self._timeout(self.trouble)
         return self._ask_offsets(self._kafka.admin.OffsetSpec.latest())
 
     def has_reached(self, mark: Any) -> bool:
@@ -187,10 +186,12 @@ class KafkaSource:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+        if self._whole is not None:
+            self._whole.close()
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
-    def _batch(self, span: _TopicSpan, on_bad: OnBad) -> FedBatch:
+    def _batch(self, span: TopicSpan, on_bad: OnBad) -> FedBatch:
         messages = []
         for partition, (_, _, count) in sorted(span.parts.items()):
             buffer = self._buffers[partition]
@@ -209,6 +210,32 @@ class KafkaSource:
                 self._buffers[partition].popleft()
             self._offsets[partition] = end
         return FedBatch(msgspec.msgpack.encode(span), rows, bad)
+
+    def _counts(self, seconds: float) -> dict[int, int]:
+        """By partition, how many of the messages that wait are the next batch."""
+        if self._whole is not None:
+            try:
+                found = self._whole.counts(self._buffers, self._ends, self._feed.batch_rows)
+            except self._kafka.KafkaException as error:
+                self.trouble = str(error.args[0])
+                return {}
+            if not any(found.values()):
+                self._fill(CHUNK, seconds)
+            self.trouble = self.trouble or self._whole.trouble
+            return found
+        room, counts = self._feed.batch_rows, {}
+        for partition, buffer in sorted(self._buffers.items()):
+            counts[partition] = min(len(buffer), room)
+            room -= counts[partition]
+        return counts
+
+    def _seek_endings(self, offsets: dict[int, int]) -> None:
+        if self._whole is None:
+            return
+        try:
+            self._whole.seek(offsets)
+        except self._kafka.KafkaException as error:
+            raise self._timeout(str(error.args[0])) from error
 
     def _fill(self, most: int, seconds: float) -> bool:
         """Messages into the buffers; whether anything came."""
@@ -257,16 +284,20 @@ class KafkaSource:
 
     # --- The topic ---------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _look(self, age: float) -> bool:
+        """Whether the topic was the same one at most `age` seconds ago; `InputLost` if it is another one."""
         now = self._system.monotonic()
-        if now - self._checked_at < CHECK_SECONDS:
-            return
+        if now - self._checked_at < age:
+            return True
+        if now - self._failed_at < (age and RETRY_SECONDS):
+            return age >= CHECK_SECONDS
         try:
             found, partitions = self._topic_now(is_first=False)
         except WaitTimeout as error:
             self.trouble = self.trouble or str(error)
-            self._checked_at = now
-            return
+            self._failed_at = self._system.monotonic()
+            # What is read meanwhile is not given.
+            return age >= CHECK_SECONDS
         self._check_same(self._id, found)
         self.trouble = ""
         self._partitions = partitions
@@ -274,15 +305,13 @@ class KafkaSource:
         if fresh:
             # Buffered messages are read again: an assignment replaces the one before.
             self._assign({**self._offsets, **fresh})
+        return True
 
     def _topic_now(self, *, is_first: bool = True) -> tuple[str, list[int]]:
         kinds = self._kafka.KafkaError
-        asked = self._kafka.TopicCollection([self._feed.topic])
         try:
-            answer = self._asked().describe_topics(asked, request_timeout=CALL_SECONDS if is_first else 2.0)
-            found = answer[self._feed.topic].result()
+            found = self._client.describe(CALL_SECONDS if is_first else 2.0)
         except self._kafka.KafkaException as error:
-            self._admin = None
             if error.args[0].code() in (kinds.UNKNOWN_TOPIC_OR_PART, kinds.TOPIC_EXCEPTION):
                 if is_first:
                     raise InvalidOption(f"{self._what}: {self._named} does not exist") from error
@@ -291,23 +320,13 @@ class KafkaSource:
                 ) from error
             raise self._timeout(str(error.args[0])) from error
         self._checked_at = self._system.monotonic()
-        return str(found.topic_id), sorted(one.id for one in found.partitions)
+        return found
 
     def _ask_offsets(self, spec: Any) -> dict[int, int]:
-        topic, isolation = self._feed.topic, self._kafka.IsolationLevel.READ_COMMITTED
-        asked = {self._kafka.TopicPartition(topic, partition): spec for partition in self._partitions}
         try:
-            answers = self._asked().list_offsets(asked, isolation_level=isolation, request_timeout=CALL_SECONDS)
-            return {place.partition: int(answer.result().offset) for place, answer in answers.items()}
+            return self._client.offsets(spec, self._partitions, CALL_SECONDS)
         except self._kafka.KafkaException as error:
-            self._admin = None
             raise self._timeout(str(error.args[0])) from error
-
-    def _asked(self) -> Any:
-        """A client for questions; a new one after an error, since what one knows of leaders may stay outdated."""
-        if self._admin is None:
-            self._admin = self._kafka.admin.AdminClient(self._admin_options)
-        return self._admin
 
     def _check_id(self, wanted: str) -> None:
         found, self._partitions = self._topic_now()
@@ -347,10 +366,9 @@ class KafkaSource:
 
     # --- Bytes -------------------------------------------------------------------------------------------------------
 
-    def _pack(self, offsets: dict[int, int]) -> bytes:
-        return msgspec.msgpack.encode(
-            _TopicPosition("kafka", self._feed.topic, self._id, dict(sorted(offsets.items())))
-        )
+    def _pack(self, offsets: dict[int, int], endings: dict[int, int] | None = None) -> bytes:
+        ordered = dict(sorted(offsets.items()))
+        return msgspec.msgpack.encode(TopicPosition("kafka", self._feed.topic, self._id, ordered, endings or {}))
 
     def _unpack(self, data: bytes, kind: type[Any]) -> Any:
         try:
@@ -374,4 +392,5 @@ def _message(found: Any) -> KafkaMessage:
         found.offset(),
         found.timestamp()[1],
         found.headers() or (),
+        found.topic(),
     )

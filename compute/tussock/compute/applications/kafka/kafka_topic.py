@@ -1,7 +1,7 @@
 """A topic of Kafka as output: what a program declares, and how a row becomes a message."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from tussock.compute.applications.kafka.library import client_options
+from tussock.compute.applications.kafka.sender import KafkaSender
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["KafkaTopic"]
@@ -56,7 +58,15 @@ class KafkaTopic:
         if self.key is not None and self.key not in schema.names:
             raise InvalidOption(f"output of stream {stream!r}: key={self.key!r:.100} is none of {schema.names}")
 
-    def message(self, row: dict[str, Any]) -> tuple[bytes | None, bytes]:
+    def sender(self, system: System, owner: str, name: str, sent: int, begun: int) -> KafkaSender:
+        """The thread that sends rows, for one run."""
+        return KafkaSender(system, self, owner, name, sent, begun)
+
+    def messages(self, sequence: int, rows: pa.Table) -> Iterator[tuple[bytes | None, bytes | None]]:  # noqa: ARG002 - others'
+        """Key and value of the messages of one sequence."""
+        return map(self._message, rows.to_pylist())
+
+    def _message(self, row: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
         """Key and value of the message of a row."""
         value = _encode(row) if self.encode is None else self.encode(row)
         if not isinstance(value, bytes):

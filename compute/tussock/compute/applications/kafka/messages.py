@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.feeds.feed import BadMessage
+from tussock.compute.applications.ipc_streams import ipc_table
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.tables.packed_columns import check_unpacked
 from tussock.statestore.tables.typed_input import conform
@@ -29,6 +30,12 @@ class KafkaMessage(NamedTuple):
     offset: int
     time_ms: int
     headers: Sequence[tuple[str, bytes]]
+    topic: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Its place, which sorts by partition and offset."""
+        return f"{self.topic}/{self.partition}/{self.offset:020d}"
 
 
 class MessageDecoder:
@@ -102,8 +109,7 @@ class MessageDecoder:
     def _arrow(self, message: KafkaMessage) -> pa.Table:
         if message.value is None:
             raise SchemaMismatch("the message has no value")
-        with pa.ipc.open_stream(pa.py_buffer(message.value)) as reader:
-            table = reader.read_all()
+        table = ipc_table(message.value)
         table.validate(full=True)
         check_unpacked(table, self.given, f"topic {self._topic}")
         batch = conform(table, self.given, (), f"topic {self._topic}")
@@ -118,8 +124,7 @@ class MessageDecoder:
 
     def _bad(self, message: KafkaMessage, error: BaseException) -> BadMessage:
         cause = cause_of(error)[:_CAUSE_MAX]
-        origin = f"{self._topic}/{message.partition}/{message.offset:020d}"
-        return BadMessage(origin, message.value or b"", cause)
+        return BadMessage(message.origin, message.value or b"", cause)
 
 
 def _plain(value: Any) -> Any:

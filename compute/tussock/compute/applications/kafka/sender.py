@@ -15,15 +15,17 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tussock.compute.applications.borders.sender import Outbox
 from tussock.compute.applications.errors import OutputLost
-from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.kafka.library import QuietLog, kafka_library
+from tussock.compute.applications.kafka.refusals import TopicRefusals
+from tussock.compute.applications.kafka.topic_client import TopicClient
 from tussock.compute.applications.replies import failure_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, TussockError
 
-__all__ = ["KafkaSender", "Outbox"]
+__all__ = ["KafkaSender"]
 
 log = get_logger("tussock.compute.applications.kafka")
 
@@ -39,28 +41,33 @@ _FREE = -1001
 """The offset of a group that has none."""
 
 
-class Outbox(Protocol):
-    """What there is to send."""
+class Topic(Protocol):
+    """Where rows go, and what messages they are."""
 
-    def newest(self) -> int:
-        """The sequence of the newest rows, be they committed or not."""
+    @property
+    def servers(self) -> str:
+        """Addresses of brokers."""
 
-    def read(self, after: int) -> Iterator[tuple[int, pa.Table]]:
-        """Committed rows after a sequence: for each sequence all its rows, ascending, of some first ones."""
+    @property
+    def topic(self) -> str:
+        """Its name."""
 
-    def sent(self, sequence: int) -> None:
-        """The topic has all rows up to this one."""
+    @property
+    def transactional_id(self) -> str | None:
+        """In place of the application's own."""
 
-    def halt(self, error: Exception) -> None:
-        """Nothing can be sent any more: end the application with this."""
+    @property
+    def config(self) -> dict[str, Any]:
+        """Further options of the library."""
+
+    def messages(self, sequence: int, rows: pa.Table) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Key and value of the messages of one sequence."""
 
 
 class KafkaSender:
     """The thread of one output."""
 
-    def __init__(
-        self, system: System, topic: KafkaTopic, owner: str, transactional_id: str, sent: int, begun: int
-    ) -> None:
+    def __init__(self, system: System, topic: Topic, owner: str, transactional_id: str, sent: int, begun: int) -> None:
         """`owner` is what tells this application from all others; `sent` is what its state knows to be in the topic.
 
         `begun`: the newest sequence when the run began, before which nothing of it can be in the topic.
@@ -79,7 +86,13 @@ class KafkaSender:
         """Until the first connection."""
         self._producer: Any = None
         self._offsets: Any = None
-        self._claimed_at = 0.0
+        self._claimed_at = self._checked_at = 0.0
+        self._topic_id = ""
+        """Of this run's first connection on: another topic of the name has another."""
+        self._client = TopicClient(topic.servers, topic.topic, topic.config)
+        kinds = self._kafka.KafkaError
+        self._too_large = (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE)
+        self._refusals = TopicRefusals(self._too_large)
         self._is_stopping = False
         self._task: Any = None
 
@@ -100,6 +113,9 @@ class KafkaSender:
         """Begin to send, in a thread."""
         self._outbox = outbox
         self._task = self._system.spawn(f"tussock output {self._topic.topic}", self._work)
+
+    def hurry(self) -> None:
+        """It always does."""
 
     def stop(self) -> None:
         """Send no more."""
@@ -125,8 +141,10 @@ class KafkaSender:
         if self.sent < self._outbox.newest():
             parts = list(self._outbox.read(self.sent))
             if parts:
-                self._send(parts)
+                self._send(parts[:1] if self._refusals.are_looked_for else parts)
                 return
+        elif self._system.monotonic() - self._checked_at > CHECK_SECONDS:
+            self._check_topic()
         elif self._system.monotonic() - self._claimed_at > CLAIM_SECONDS:
             self._send([])
         self._system.sleep(IDLE_SECONDS)
@@ -141,7 +159,13 @@ class KafkaSender:
             "transactional.id": self._id,
             "enable.idempotence": True,
             "error_cb": self._note_error,
+            "on_delivery": self._note_failed,
+            "delivery.report.only.error": True,
         }
+        self._is_too_large = False
+        if self._refusals.are_looked_for:
+            options["batch.num.messages"] = 1
+        self._check_topic()
         self._producer = self._kafka.Producer(options, logger=QuietLog())
         self._producer.init_transactions(INIT_SECONDS)
         self._offsets = self._consumer()
@@ -199,18 +223,41 @@ class KafkaSender:
         producer.begin_transaction()
         for sequence, rows in parts:
             headers = [("tussock-sequence", str(sequence).encode())]
-            for row in rows.to_pylist():
-                key, value = topic.message(row)
-                self._produce(key, value, headers)
+            for at, (key, value) in enumerate(topic.messages(sequence, rows)):
+                if not self._refusals.has(sequence, at):
+                    self._produce(key, value, headers, sequence, at)
+        if self._refusals.are_looked_for:
+            self._settle(CALL_SECONDS)
+            if self._refusals.has_news:
+                raise self._kafka.KafkaException(self._kafka.KafkaError(self._too_large[0]))
+            if self._refusals.found:
+                self._outbox.unsent(self._refusals.found)
         offset = self._kafka.TopicPartition(topic.topic, 0, last, self._owner)
         self._send_offset(offset)
         producer.commit_transaction(CALL_SECONDS)
+        # Only now is it certain that all went to the topic that has what was sent before.
+        self._check_topic()
         self.sent = last
         self.trouble = ""
         self._claimed_at = self._system.monotonic()
         if parts:
             self._known = last
             self._outbox.sent(last)
+            if self._refusals.are_looked_for:
+                # From here on by many again.
+                self._refusals = TopicRefusals(self._too_large)
+                self._close()
+
+    def _check_topic(self) -> None:
+        """`OutputLost` if it is another topic than this run began with."""
+        found, _ = self._client.describe(CALL_SECONDS)
+        self._checked_at = self._system.monotonic()
+        if self._topic_id and found != self._topic_id:
+            raise self._lost(
+                f"the topic was deleted and made again while the application ran (id {self._topic_id}, now {found}), "
+                "and what was sent before is gone with it"
+            )
+        self._topic_id = found
 
     def _send_offset(self, offset: Any) -> None:
         """The offset joins the transaction, in time or not at all.
@@ -236,11 +283,20 @@ class KafkaSender:
             kinds = self._kafka.KafkaError
             raise self._kafka.KafkaException(kinds(kinds._TIMED_OUT)) from None  # noqa: SLF001 - its name there
 
-    def _produce(self, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+    def _produce(
+        self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]], sequence: int, position: int
+    ) -> None:
         until = self._system.monotonic() + CALL_SECONDS
+        note = self._refusals.note(sequence, position, key, value)
         while True:
             try:
-                self._producer.produce(self._topic.topic, value, key, headers=headers)
+                self._producer.produce(self._topic.topic, value, key, headers=headers, on_delivery=note)
+            except self._kafka.KafkaException as error:
+                # The library itself refuses what is larger than its option says.
+                if note is None or error.args[0].code() not in self._too_large:
+                    raise
+                note(error.args[0], None)
+                return
             except BufferError:
                 # Its queue is full: the broker is slower than the application, or away.
                 if self._is_stopping or self._system.monotonic() > until:
@@ -251,15 +307,32 @@ class KafkaSender:
                 self._producer.poll(0)
                 return
 
+    def _settle(self, seconds: float) -> None:
+        """Hear of the fate of messages, until all have one, or one is found that is too large: then the rest waits."""
+        until = self._system.monotonic() + seconds
+        self._producer.poll(0)
+        while len(self._producer) and not self._refusals.has_news and self._system.monotonic() < until:
+            self._producer.poll(0.05)
+
+    def _note_failed(self, error: Any, _: Any) -> None:
+        if error is not None and error.code() in self._too_large:
+            self._is_too_large = True
+
     def _give_up_producer(self, error: Any) -> None:
         """What the transaction has become is asked anew."""
-        code = error.args[0].code()
-        kinds = self._kafka.KafkaError
-        if code in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
-            raise InvalidOption(
-                f"{self._what}: a row is larger than a message may be ({error}): raise message.max.bytes in config=, "
-                "and max.message.bytes of the topic"
-            ) from error
+        if self._producer is not None:
+            # A transaction that is in error need not say why.
+            with suppress(self._kafka.KafkaException):
+                self._settle(OFFSET_SECONDS if self._refusals.are_looked_for else 0.0)
+        if error.args[0].code() in self._too_large or self._is_too_large or self._refusals.has_news:
+            # Which row it is shows when each has a batch to itself; the rows that were found stay out of the next try.
+            if not self._refusals.go_on():
+                raise InvalidOption(
+                    f"{self._what}: a row is larger than a message may be, and it does not say which ({error}): raise "
+                    "message.max.bytes in config=, and max.message.bytes of the topic"
+                ) from error
+            self._close()
+            return
         self._wait(error)
         self._close()
         if not self._is_stopping:

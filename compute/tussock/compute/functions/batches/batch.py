@@ -6,20 +6,21 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.compute.applications.arguments import TEXT_MAX, clean_text
 from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.context import Entity
 from tussock.statestore import SchemaMismatch
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["FunctionBatch", "Overlay", "StateSource"]
+__all__ = ["FunctionBatch", "Overlay", "StateSource", "array_of"]
 
 
 class StateSource(Protocol):
     """Where a batch finds states: the entities, or what was fetched of them."""
 
-    def read(self, entity: Entity) -> Any:
-        """The stored form of a state, or `None`."""
+    def read_many(self, entities: Sequence[Entity]) -> list[Any]:
+        """The stored form of each state, or `None`."""
 
     def form(self, operator: int) -> StateForm:
         """How states of an operator are stored."""
@@ -32,9 +33,13 @@ class Overlay:
         self._entities = entities
         self.writes: dict[Entity, Any] = {}
 
-    def read(self, entity: Entity) -> Any:
-        """The stored form of a state, or `None`."""
-        return self.writes[entity] if entity in self.writes else self._entities.read(entity)
+    def read_many(self, entities: Sequence[Entity]) -> list[Any]:
+        """The stored form of each state, or `None`."""
+        writes = self.writes
+        if not writes:
+            return self._entities.read_many(entities)
+        others = iter(self._entities.read_many([one for one in entities if one not in writes]))
+        return [writes[one] if one in writes else next(others) for one in entities]
 
     def form(self, operator: int) -> StateForm:
         """How states of an operator are stored."""
@@ -52,10 +57,12 @@ class FunctionBatch:
         self._states: dict[str | None, list[Any]] = {}
         self._puts: list[tuple[str | None, list[Any]]] = []
         self.errors: list[str | None] = [None] * columns.num_rows
+        self._has_ended = False
 
     @property
     def num_rows(self) -> int:
         """Requests."""
+        self._check_live()
         return self._columns.num_rows
 
     @property
@@ -65,6 +72,7 @@ class FunctionBatch:
 
     def __getitem__(self, column: str) -> pa.Array:
         """A column that the caller gave."""
+        self._check_live()
         if column not in self._columns.column_names:
             raise FunctionFault(f"the batch has no column {column!r:.100}; it has {self._columns.column_names[:20]}")
         return _one_chunk(self._columns.column(column))
@@ -84,14 +92,14 @@ class FunctionBatch:
         """Replace columns of the entities' states; the other columns stay, and are null where there was no entity.
 
         `columns`: arrays by name. Rows that are aborted put nothing. If a request names one entity twice, the later
-        `put` holds. Raises `FunctionFault` for columns or values that the schema lacks.
+        `put` holds. Raises `FunctionFault` for columns or values that the schema lacks, and for larger ones than fit.
         """
         form, old = self._form(of), self._stored(of)
         places = [self._place(form, name) for name in columns]
         fresh = [self._values(form, name, values) for name, values in columns.items()]
         if len(places) == len(form.names):
             ordered = [values for _, values in sorted(zip(places, fresh, strict=True), key=lambda pair: pair[0])]
-            self._puts.append((of, list(zip(*ordered, strict=True))))
+            self._put(of, form, list(zip(*ordered, strict=True)))
             return
         states = []
         for row, state in enumerate(old):
@@ -104,36 +112,61 @@ class FunctionBatch:
         for place, field in enumerate(form.schema):
             if is_new and not field.nullable and place not in places:
                 raise FunctionFault(f"operator {form.operator.name!r}: a new entity has no column {field.name!r}")
-        self._puts.append((of, states))
+        self._put(of, form, states)
 
     def delete(self, *, of: str | None = None) -> None:
         """Let the entities of all rows that are not aborted be gone."""
+        self._stored(of)
         self._puts.append((of, [None] * self.num_rows))
 
     def abort(self, where: Any, message: str) -> None:
-        """End requests with nothing stored; `where`: booleans, null counts as false. A row's first reason holds."""
+        """End requests with nothing stored; `where`: booleans, null counts as false. A row's first reason holds.
+
+        Of the message 10,000 characters are kept.
+        """
+        if not isinstance(message, str):
+            raise FunctionFault(f"abort takes a text, found {message!r:.100}")
+        message = clean_text(message[:TEXT_MAX])
         mask = _boolean(where, self.num_rows)
+        if True not in mask:
+            return
         for row, is_aborted in enumerate(mask):
             if is_aborted and self.errors[row] is None:
                 self.errors[row] = message
 
     def apply(self) -> None:
-        """Put into the overlay what the rows that are not aborted have put."""
+        """The function has returned: put into the overlay what the rows that are not aborted have put."""
+        self._has_ended = True
         writes, errors = self._overlay.writes, self.errors
         for of, states in self._puts:
-            for entity, state, error in zip(self._entities[of], states, errors, strict=True):
+            entities = self._entities[of]
+            if errors.count(None) == len(errors):
+                writes.update(zip(entities, states, strict=True))
+                continue
+            for entity, state, error in zip(entities, states, errors, strict=True):
                 if error is None:
                     writes[entity] = state
 
+    def _put(self, of: str | None, form: StateForm, states: list[Any]) -> None:
+        if not form.is_even:
+            for entity, state in zip(self._entities[of], states, strict=True):
+                form.check_row(state, entity[1])
+        self._puts.append((of, states))
+
+    def _check_live(self) -> None:
+        if self._has_ended:
+            raise FunctionFault("the batch function has returned, and its batch with it")
+
     def _stored(self, of: str | None) -> list[Any]:
+        self._check_live()
         if of not in self._states:
             if of not in self._entities:
                 raise FunctionFault(f"of={of!r:.100}; the function touches {[name for name in self._entities if name]}")
-            read = self._overlay.read
-            self._states[of] = [read(entity) for entity in self._entities[of]]
+            self._states[of] = self._overlay.read_many(self._entities[of])
         return self._states[of]
 
     def _form(self, of: str | None) -> StateForm:
+        self._check_live()
         if of not in self._entities:
             raise FunctionFault(f"of={of!r:.100}; the function touches {[name for name in self._entities if name]}")
         # A round has a row.
@@ -146,9 +179,7 @@ class FunctionBatch:
 
     def _values(self, form: StateForm, name: str, values: Any) -> list[Any]:
         assert form.schema is not None
-        array = _one_chunk(values) if isinstance(values, pa.ChunkedArray) else values
-        if not isinstance(array, pa.Array):
-            array = pa.array(array)
+        array = array_of(values, f"column {name!r}")
         if len(array) != self.num_rows:
             raise FunctionFault(f"column {name!r} has {len(array)} values for {self.num_rows} rows")
         field = form.schema.field(name)
@@ -159,10 +190,22 @@ class FunctionBatch:
                 array = pc.if_else(pc.and_(aborted, array.is_null()), _any_value(array), array)
             try:
                 rows = pa.RecordBatch.from_arrays([array], [name])
-                array = conform(rows, pa.schema([field]), (), f"operator {form.operator.name}").column(0)
+                array = conform(rows, pa.schema([field]), (), form.operator.name).column(0)
             except SchemaMismatch as error:
                 raise FunctionFault(str(error)) from error
         return array.to_pylist()
+
+
+def array_of(values: Any, what: str) -> pa.Array:
+    """What a function gives for all its rows; `FunctionFault` if no array can be made of it."""
+    if isinstance(values, pa.ChunkedArray):
+        return _one_chunk(values)
+    if isinstance(values, pa.Array):
+        return values
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise FunctionFault(f"{what} is {values!r:.100}; expected an array with a value for each row") from error
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -175,9 +218,7 @@ def _any_value(array: pa.Array) -> pa.Scalar:
 
 
 def _boolean(where: Any, rows: int) -> list[bool]:
-    mask = _one_chunk(where) if isinstance(where, pa.ChunkedArray) else where
-    if not isinstance(mask, pa.Array):
-        mask = pa.array(mask)
+    mask = array_of(where, "what batch.abort() takes")
     if mask.type != pa.bool_() or len(mask) != rows:
         raise FunctionFault(f"abort takes {rows} booleans, found {len(mask)} values of type {mask.type}")
     return mask.fill_null(False).to_pylist()

@@ -1,6 +1,7 @@
 """Runs a batch function on all requests of one caller, in rounds of requests that share no entity."""
 
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
-from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource
+from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
 from tussock.compute.functions.epochs.digest import encode_facts
@@ -16,7 +17,7 @@ from tussock.compute.functions.errors import FunctionFault, StateUnread, Transac
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
 
-__all__ = ["EndedBatch", "run_batch", "run_guarded"]
+__all__ = ["EndedBatch", "failed_batch", "run_batch", "run_guarded"]
 
 
 class EndedBatch(NamedTuple):
@@ -37,11 +38,22 @@ def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadli
     except StateUnread:
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-        text = "the batch function did not return in time" if isinstance(error, Overdue) else text_of(error)
+        text = "the batch function did not return in time"
+        if not isinstance(error, Overdue):
+            with suppress(Overdue):
+                # The text is the user's code, too.
+                text = deadline.run(text_of, error)
         function = request.function
         aborted = TransactionAborted(text, type(error).__name__, function.operator, "", function.name)
         aborted.__cause__ = error
         return aborted
+
+
+def failed_batch(request: ColumnsRequest, error: TransactionAborted) -> EndedBatch:
+    """Of a function that raised, where each request has that as its reply."""
+    rows = request.columns.num_rows
+    replies = pa.table({"reply": pa.nulls(rows), "error": pa.array([str(error)] * rows, pa.string())})
+    return EndedBatch({}, replies, 0, 0, rows)
 
 
 def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
@@ -62,9 +74,16 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
         returned = _reply_array(request.function, request.function.code(batch), len(picked))
         batch.apply()
         kinds.add(returned.type)
-        for at, reply, error in zip(picked, returned.to_pylist(), batch.errors, strict=True):
-            replies[at] = reply if error is None else None
-            errors[at] = error
+        given = returned.to_pylist()
+        if is_all:
+            errors = batch.errors
+            replies = [reply if error is None else None for reply, error in zip(given, errors, strict=True)]
+            continue
+        for at, reply, error in zip(picked, given, batch.errors, strict=True):
+            if error is None:
+                replies[at] = reply
+            else:
+                errors[at] = error
     table = pa.table({"reply": _replies(replies, kinds), "error": pa.array(errors, pa.string())})
     digest = zlib.crc32(encode_facts([list(overlay.writes.items()), replies, errors]))
     return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None))
@@ -80,9 +99,7 @@ def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:
 def _reply_array(function: Function, returned: Any, rows: int) -> pa.Array:
     if returned is None:
         return pa.nulls(rows)
-    array = returned.combine_chunks() if isinstance(returned, pa.ChunkedArray) else returned
-    if not isinstance(array, pa.Array):
-        array = pa.array(array)
+    array = array_of(returned, f"what {function.title} returned")
     if len(array) != rows:
         raise FunctionFault(
             f"function {function.operator}.{function.name} returned {len(array)} replies for {rows} requests"

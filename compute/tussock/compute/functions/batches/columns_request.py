@@ -4,12 +4,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Function
+from tussock.statestore.rows.conversion import Misfit, convert, same_kind
 
-__all__ = ["ColumnsRequest", "columns_request", "from_bytes", "to_bytes"]
+__all__ = ["ColumnsRequest", "checked_keys", "checked_table", "columns_request", "from_bytes", "to_bytes"]
 
 ROWS_MAX = 1_000_000
 BYTES_MAX = 64 << 20
@@ -34,6 +36,7 @@ class ColumnsRequest(NamedTuple):
 def columns_request(operators: Operators, number: int, function: Function, keys: Any, columns: Any) -> ColumnsRequest:
     """The requests of a caller; `FunctionFault` says what does not fit."""
     what = f"function {function.operator}.{function.name}"
+    keys = checked_keys(keys, what)
     table = _table(columns, len(keys), what)
     if not 0 < len(keys) <= ROWS_MAX or table.nbytes > BYTES_MAX:
         raise FunctionFault(
@@ -51,39 +54,55 @@ def to_bytes(request: ColumnsRequest) -> bytes:
     """For the input log: an IPC stream of the keys and the columns."""
     keys = pa.array([key for _, key in request.entities[None]])
     table = pa.Table.from_arrays([keys, *request.columns.columns], names=["", *request.columns.column_names])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return ipc_bytes(table)
 
 
 def from_bytes(operators: Operators, name: str, data: bytes) -> ColumnsRequest:
     """The request that `to_bytes` wrote, of the function `name`, which is `OPERATOR.FUNCTION`."""
     number, function = operators.function(*name.split("."))
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        table = reader.read_all()
+    table = ipc_table(data)
     return columns_request(operators, number, function, table.column(0), table.select(range(1, table.num_columns)))
 
 
+def checked_keys(keys: Any, what: str) -> Any:
+    """An Arrow array or a list; `FunctionFault` if it is neither."""
+    if isinstance(keys, pa.Array | pa.ChunkedArray | list):
+        return keys
+    if isinstance(keys, str | bytes | dict) or not hasattr(keys, "__len__"):
+        raise FunctionFault(f"{what}: keys={keys!r:.100}; expected an Arrow array or a list")
+    try:
+        return list(keys) if isinstance(keys, tuple) else pa.array(keys)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise FunctionFault(f"{what}: keys={keys!r:.100}; expected an Arrow array or a list: {error}") from error
+
+
+def checked_table(columns: Any, what: str) -> pa.Table:
+    """Columns of a caller; `FunctionFault` if they are no table."""
+    try:
+        return pa.table(columns)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
+        raise FunctionFault(f"{what}: its columns are no table: {error}") from error
+
+
 def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[Entity]:
-    array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
-    kind = operators.all[number].key_type
-    if array.type != kind:
+    if not isinstance(keys, list):
+        kind = operators.all[number].key_type
         try:
-            array = array.cast(kind)
-        except pa.ArrowException as error:
-            raise FunctionFault(f"{what}: keys of type {array.type}; expected {kind}") from error
-    found = [(number, key) for key in array.to_pylist()]
+            # Of the same kind only: a number is no text, which the check below says of the first one.
+            keys = (convert(keys, kind) if same_kind(keys.type, kind) else keys).to_pylist()
+        except (Misfit, pa.ArrowException, ValueError) as error:
+            raise FunctionFault(f"{what}: keys of type {keys.type}; expected {kind}: {error}") from error
+    found = [(number, key) for key in keys]
     for _, key in found:
         operators.check_key(number, key)
     return found
 
 
 def _table(columns: Any, rows: int, what: str) -> pa.Table:
-    try:
-        table = pa.table(columns) if columns is not None else pa.table({KEY: pa.nulls(rows)})
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise FunctionFault(f"{what}: its columns are no table: {error}") from error
+    table = checked_table({} if columns is None else columns, what)
+    if not table.num_columns:
+        # A table without columns would not know how many rows it has.
+        table = pa.table({KEY: pa.nulls(rows)})
     if table.num_rows != rows:
         raise FunctionFault(f"{what}: {rows} keys, and columns of {table.num_rows} rows")
     if any(pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type) for field in table.schema):

@@ -3,26 +3,54 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tussock.compute.functions.entities.entities import create_tables
 from tussock.compute.functions.entities.forms import KEY, STATE, StateForm, table_schema
+from tussock.compute.functions.entities.own_tables import claim_operator
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.operators import Operator
+from tussock.compute.functions.program.values import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tussock.statestore import SchemaMismatch, StateStore
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["load_entities"]
 
 
-def load_entities(store: StateStore, operator: Operator, rows: Any) -> int:
+def load_entities(store: StateStore, program: str, operator: Operator, rows: Any) -> int:
     """One commit of rows with the column `key` and those of the state; returns its epoch."""
-    create_tables(store, [operator])
-    table = rows if isinstance(rows, list) else pa.table(rows)
+    claim_operator(store, program, operator)
+    try:
+        table = rows if isinstance(rows, list) else pa.table(rows)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
+        raise SchemaMismatch(
+            f"operator {operator.name!r}: rows to load are {rows!r:.100}; expected Arrow data, a frame or a list of "
+            "dicts"
+        ) from error
     if operator.schema is None:
         table = _as_json(table, operator)
+    found = conform(table, table_schema(operator), (KEY,), operator.name)
+    _check_sizes(found, operator)
     epoch = store.new_epoch()
-    store.table(operator.name).upsert(conform(table, table_schema(operator), (KEY,), operator.name), epoch)
+    store.table(operator.name).upsert(found, epoch)
     return store.commit_epoch(epoch)
+
+
+def _check_sizes(rows: pa.RecordBatch, operator: Operator) -> None:
+    """What no request could name, and no function could put, is not there either."""
+    for field in rows.schema:
+        if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
+            continue
+        column = rows.column(field.name)
+        most = VALUE_BYTES_MAX
+        if field.name == KEY:
+            most = KEY_BYTES_MAX // 4 if field.type == pa.string() else KEY_BYTES_MAX
+        is_characters = field.name == KEY and field.type == pa.string()
+        longest = pc.max(pc.utf8_length(column) if is_characters else pc.binary_length(column)).as_py() or 0
+        if longest > most:
+            raise SchemaMismatch(
+                f"operator {operator.name!r}: column {field.name!r} has a value of {longest:,} "
+                f"{'characters' if is_characters else 'bytes'}; at most {most:,} fit"
+            )
 
 
 def _as_json(rows: Any, operator: Operator) -> pa.Table:

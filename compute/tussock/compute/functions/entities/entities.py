@@ -5,20 +5,18 @@ is needed and may be larger than memory: what is remembered has a budget, and go
 two at a time. The dirty part is what the next commit writes, and nothing else is (Styx's delta map, section 7.1).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from tussock.compute.functions.entities.forms import ENTITY_BYTES, KEY, VALUE_BYTES, StateForm, table_schema
+from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.errors import StateUnread
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
-from tussock.statestore import SchemaMismatch, StateStore, TableExists
 
-__all__ = ["Cut", "Entities", "TableOpener", "create_tables"]
+__all__ = ["Cut", "Entities", "TableOpener"]
 
 _UNKNOWN = object()
 
@@ -40,34 +38,27 @@ class Cut(NamedTuple):
     """Rows of the operator's table."""
 
 
-def create_tables(store: StateStore, operators: Iterable[Operator]) -> None:
-    """The tables that are not there yet; `SchemaMismatch` for one that is there and has other columns."""
-    there = set(store.tables())
-    for operator in operators:
-        schema = table_schema(operator)
-        if operator.name not in there:
-            try:
-                store.create_table(operator.name, schema, primary_key=[KEY])
-                continue
-            except TableExists:
-                store.tables()
-        table = store.table(operator.name)
-        if not table.schema.equals(schema) or tuple(table.primary_key) != (KEY,):
-            raise SchemaMismatch(
-                f"operator {operator.name!r}: table {operator.name!r} has other columns, {table.schema.names} by "
-                f"{list(table.primary_key)}, and the operator keeps {schema.names} by ['key']: give it another name"
-            )
-
-
 class Entities:
     """The state of all entities, for the thread that runs the program; an `EntityAccess`."""
 
-    def __init__(self, operators: Operators, source: TableOpener, cache_bytes: int, *, keeps_cut: bool = False) -> None:
-        """The operators' tables are there. `keeps_cut`: the source does not have what was cut until it is committed."""
+    def __init__(
+        self,
+        operators: Operators,
+        source: TableOpener,
+        cache_bytes: int,
+        excuse: Callable[[Callable[[], Any]], Any],
+        *,
+        keeps_cut: bool = False,
+    ) -> None:
+        """The operators' tables are there. `excuse` runs a read of the store: its time is not that of functions.
+
+        `keeps_cut`: the source does not have what was cut until it is committed.
+        """
         self._operators = operators
         self.target = operators.target
         self._forms = [StateForm(operator) for operator in operators.all]
         self._tables = [source.table(operator.name) for operator in operators.all]
+        self._excuse = excuse
         self._dirty: list[dict[Key, Any]] = [{} for _ in operators.all]
         self._keeps_cut = keeps_cut
         self._cut: list[dict[Key, Any]] = [{} for _ in operators.all]
@@ -94,12 +85,17 @@ class Entities:
             if found is _UNKNOWN:
                 self.misses += 1
                 try:
-                    row = self._tables[number].get(key)
+                    row = self._excuse(lambda: self._tables[number].get(key))
                 except Exception as error:
                     raise StateUnread(error) from error
                 found = None if row is None else self._forms[number].of_row(row)
         self._remember(entity, found)
         return found
+
+    def read_many(self, entities: Iterable[Entity]) -> list[Any]:
+        """The same of each of many entities."""
+        young = self._young
+        return [young[one] if one in young else self.read(one) for one in entities]
 
     def encode(self, entity: Entity, state: Any) -> Any:
         """The stored form of a state; `FunctionFault` if the operator cannot keep it."""
@@ -115,12 +111,29 @@ class Entities:
 
     def apply(self, writes: Mapping[Entity, Any]) -> None:
         """Store what a transaction has written; `None` deletes."""
-        dirty = self._dirty
+        dirty, young = self._dirty, self._young
         for entity, stored in writes.items():
-            dirty[entity[0]][entity[1]] = stored
-            self._dirty_bytes += _size(stored)
-            self._old.pop(entity, None)
-            self._remember(entity, stored)
+            number, key = entity
+            dirty[number][key] = stored
+            form = self._forms[number]
+            size = form.entity_bytes
+            if size and entity in young:
+                # Most writes of batch functions are such.
+                self._dirty_bytes += size
+                young[entity] = stored
+                continue
+            size = size or form.size(key, stored)
+            self._dirty_bytes += size
+            older = self._young.get(entity, _UNKNOWN)
+            if older is _UNKNOWN:
+                self._old.pop(entity, None)
+            elif not form.is_even:
+                self._young_bytes -= form.size(key, older)
+            else:
+                self._young[entity] = stored
+                continue
+            self._keep(entity, stored, size)
+            young = self._young
 
     def prefetch(self, entities: Iterable[Entity]) -> None:
         """Read those that are not remembered together, as a read of many keys costs less than many of one.
@@ -128,8 +141,9 @@ class Entities:
         Raises what the store says.
         """
         missing: dict[int, dict[Key, None]] = {}
-        for entity in entities:
-            if entity in self._young or entity in self._old:
+        young = self._young
+        for entity in [one for one in entities if one not in young]:
+            if entity in self._old:
                 continue
             if entity[1] not in self._dirty[entity[0]] and entity[1] not in self._cut[entity[0]]:
                 missing.setdefault(entity[0], {})[entity[1]] = None
@@ -166,16 +180,11 @@ class Entities:
         return sum(map(len, self._dirty))
 
     def _remember(self, entity: Entity, stored: Any) -> None:
-        if entity not in self._young:
-            size = _size(stored)
-            self._young_bytes += size
-            if self._young_bytes > self._generation_bytes:
-                self._old, self._young, self._young_bytes = self._young, {}, size
+        """What the young generation does not have."""
+        self._keep(entity, stored, self._forms[entity[0]].size(entity[1], stored))
+
+    def _keep(self, entity: Entity, stored: Any, size: int) -> None:
+        self._young_bytes += size
+        if self._young_bytes > self._generation_bytes:
+            self._old, self._young, self._young_bytes = self._young, {}, size
         self._young[entity] = stored
-
-
-def _size(stored: Any) -> int:
-    """What a state takes in memory, about."""
-    if stored is None:
-        return ENTITY_BYTES
-    return ENTITY_BYTES + (len(stored) if type(stored) is bytes else VALUE_BYTES * len(stored))

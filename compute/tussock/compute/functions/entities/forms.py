@@ -1,16 +1,18 @@
 """How the states of one operator are stored: as bytes of JSON, or as a tuple of the values of its columns."""
 
 import copy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.arguments import NESTING_MAX, check_nesting
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
-from tussock.statestore import SchemaMismatch
+from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
@@ -20,6 +22,9 @@ KEY, STATE = "key", "state"
 ENTITY_BYTES = 200
 """What Python takes for a key and its place."""
 VALUE_BYTES = 32
+"""And for a value beside what it holds."""
+ROW_BYTES_MAX = 16 << 20
+_SIZED = frozenset((str, bytes))
 _ADVICE = "give the operator a schema for types that JSON lacks"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -44,12 +49,20 @@ class StateForm:
             self.names = tuple(operator.schema.names)
             self._codec = RowCodec.of(operator.schema, ())
             self._is_flat = not any(pa.types.is_nested(field.type) for field in operator.schema)
-            self.nbytes = ENTITY_BYTES + VALUE_BYTES * len(self.names)
+            self._row_bytes = ENTITY_BYTES + VALUE_BYTES * len(self.names)
+            self._wide = [at for at, field in enumerate(operator.schema) if not _is_fixed(field.type)]
+            """Places of values that may be of any size."""
+        self._has_wide_key = operator.key_class is not int
+        self.is_even = operator.schema is not None and not self._wide
+        """Whether all states of an entity count the same."""
+        self.entity_bytes = self._row_bytes if self.is_even and not self._has_wide_key else 0
+        """Where all entities count the same, that; else 0."""
 
     def encode(self, state: Any, key: Key) -> Any:
         """A dict as bytes of JSON, or as a tuple of the columns' values."""
         if type(state) is not dict:
-            raise FunctionFault(f"{self._of(key)} is {state!r:.100}; expected a dict")
+            way = "; ctx.delete() lets the entity be gone" if state is None else ""
+            raise FunctionFault(f"{self._of(key)} is {state!r:.100}; expected a dict{way}")
         return self._encode_dict(state, key) if self.schema is None else self._encode_row(state, key)
 
     def decode(self, stored: Any) -> dict[str, Any]:
@@ -62,6 +75,18 @@ class StateForm:
     def of_row(self, row: Mapping[str, Any]) -> Any:
         """The stored form of a row of the table."""
         return row[STATE].encode() if self.schema is None else tuple([row[name] for name in self.names])
+
+    def size(self, key: Any, stored: Any) -> int:
+        """What an entity takes in memory, about; also the note that there is none."""
+        if self.schema is None:
+            size = ENTITY_BYTES if stored is None else ENTITY_BYTES + len(stored)
+        elif stored is None or not self._wide:
+            size = self._row_bytes
+        else:
+            size = self._row_bytes
+            for at in self._wide:
+                size += _held_by(stored[at])
+        return size + len(key) if self._has_wide_key else size
 
     def table(self, states: Mapping[Key, Any]) -> pa.Table:
         """Rows of the table."""
@@ -79,7 +104,12 @@ class StateForm:
     def _encode_dict(self, state: dict[str, Any], key: Key) -> bytes:
         try:
             data = _encode(state)
+            if data.count(b"[") + data.count(b"{") > NESTING_MAX:
+                # Only now is it worth a look.
+                check_nesting(state, self._of(key))
             is_same = _decode(data) == state
+        except InvalidOption as error:
+            raise FunctionFault(str(error)) from error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FunctionFault(f"{self._of(key)} cannot be kept as JSON: {error}; {_ADVICE}") from error
         if not is_same:
@@ -93,13 +123,42 @@ class StateForm:
         row = None if self._codec is None else self._codec.row(state)
         if row is None:
             try:
-                row = conform([state], self.schema, (), self._of(key)).to_pylist()[0]
+                row = conform([state], self.schema, (), self.operator.name).to_pylist()[0]
             except SchemaMismatch as error:
                 raise FunctionFault(f"{self._of(key)} does not fit its schema: {error}") from error
-        for value in row.values():
-            if (type(value) is str or type(value) is bytes) and len(value) > VALUE_BYTES_MAX:
+        stored = tuple(row.values())
+        self.check_row(stored, key)
+        return stored
+
+    def check_row(self, stored: tuple[Any, ...], key: Key) -> None:
+        """`FunctionFault` for a string over 1 MiB, or a state over 16 MiB, which no message has room for."""
+        size = 0
+        for at in self._wide:
+            value = stored[at]
+            if value is None:
+                continue
+            if type(value) in _SIZED and len(value) > VALUE_BYTES_MAX:
                 raise FunctionFault(f"{self._of(key)} has a value of {len(value):,} bytes; at most 1 MiB fit")
-        return tuple(row.values())
+            size += _held_by(value)
+        if size > ROW_BYTES_MAX:
+            raise FunctionFault(f"{self._of(key)} takes {size:,} bytes; at most 16 MiB fit")
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    """Whether Python's values of a type take a known size at most."""
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+
+
+def _held_by(value: Any) -> int:
+    """What a value takes in memory beside its place, about."""
+    kind = type(value)
+    if kind in _SIZED:
+        return sys.getsizeof(value)
+    if kind is dict:
+        value = [*value, *value.values()]
+    elif kind is not list and kind is not tuple:
+        return 0
+    return sum([VALUE_BYTES + _held_by(one) for one in value])
 
 
 def _check_json(value: Any, kept: Any, what: str) -> None:

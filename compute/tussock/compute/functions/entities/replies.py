@@ -4,22 +4,24 @@ Rows of table `PROGRAM.replies`, by request id. A reply stays for as long as the
 with each commit some rows, in turn, are looked at, and those that are too old go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.values import pack, unpack
-from tussock.statestore import StateStore
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["FunctionReplies", "KeptReply", "create_replies_table"]
+__all__ = ["REPLIES_SCHEMA", "FoundReplies", "FunctionReplies", "KeptReply", "replies_table"]
 
 SWEEP_LEAST = 1000
+READ_LEAST = 32
+"""Requests whose replies are read together: each may be of 1 MiB."""
 REPLY_BYTES = 200
 """What Python takes for one that is empty."""
-SCHEMA = pa.schema(
+REPLIES_SCHEMA = pa.schema(
     [
         pa.field("request_id", pa.string(), nullable=False),
         pa.field("ms", pa.int64(), nullable=False),
@@ -35,15 +37,19 @@ class KeptReply(NamedTuple):
     aborted: TransactionAborted | None
 
 
+class FoundReplies(NamedTuple):
+    """Of requests, those that were answered before."""
+
+    replies: dict[str, KeptReply]
+    nbytes: int
+    """What they take."""
+    until: int
+    """The place of the first request behind which no reply was looked for, as those before take all that may be."""
+
+
 def replies_table(program: str) -> str:
     """The name of the table."""
     return f"{program}.replies"
-
-
-def create_replies_table(store: StateStore, program: str) -> None:
-    """The table, if it is not there."""
-    if replies_table(program) not in store.tables():
-        store.create_table(replies_table(program), SCHEMA, primary_key=["request_id"], vnodes=1)
 
 
 class FunctionReplies:
@@ -51,7 +57,8 @@ class FunctionReplies:
 
     def __init__(self, program: str, delta: Delta, keep_ms: int) -> None:
         """The table is there."""
-        self._table = delta.table(replies_table(program))
+        self._name = replies_table(program)
+        self._table = delta.table(self._name)
         self._keep_ms = keep_ms
         self._fresh: dict[str, tuple[int, bytes]] = {}
         """What the next commit writes."""
@@ -67,22 +74,52 @@ class FunctionReplies:
         self._fresh[request_id] = now_ms, packed
         self.nbytes += REPLY_BYTES + len(packed)
 
-    def find_many(self, request_ids: Iterable[str]) -> dict[str, KeptReply]:
-        """The replies of those that were answered before."""
-        found = {}
-        unknown = []
-        for request_id in request_ids:
-            fresh = self._fresh.get(request_id)
-            if fresh is not None:
-                found[request_id] = _unpack(fresh[1])
-            else:
-                unknown.append(request_id)
+    def known(self, request_ids: Iterable[str]) -> set[str]:
+        """Those that were answered before."""
+        ids = set(request_ids)
+        found = ids & self._fresh.keys()
+        unknown = list(ids - found)
         if unknown:
-            rows = self._table.multi_get(unknown, columns=["reply"]).to_pylist()
-            for request_id, row in zip(unknown, rows, strict=True):
-                if row is not None:
-                    found[request_id] = _unpack(row["reply"])
+            # Without the replies, which may be large.
+            rows = self._table.multi_get(unknown, columns=["ms"]).to_pylist()
+            found.update([one for one, row in zip(unknown, rows, strict=True) if row is not None])
         return found
+
+    def find_many(self, request_ids: Sequence[str | None], bytes_max: int) -> FoundReplies:
+        """The replies of requests that were answered before, in their order, until they take that much."""
+        known = self.known([one for one in request_ids if one is not None])
+        replies: dict[str, KeptReply] = {}
+        nbytes = 0
+        for start in range(0, len(request_ids) if known else 0, READ_LEAST):
+            part = [one for one in request_ids[start : start + READ_LEAST] if one in known and one not in replies]
+            if nbytes >= bytes_max and part:
+                return FoundReplies(replies, nbytes, start)
+            for request_id, packed in self._packed(part):
+                nbytes += len(packed)
+                replies[request_id] = self._read(request_id, packed)
+        return FoundReplies(replies, nbytes, len(request_ids))
+
+    def _packed(self, known: list[Any]) -> Iterator[tuple[str, bytes]]:
+        stored = []
+        for request_id in known:
+            if request_id in self._fresh:
+                yield request_id, self._fresh[request_id][1]
+            else:
+                stored.append(request_id)
+        if stored:
+            rows = self._table.multi_get(stored, columns=["reply"]).to_pylist()
+            yield from [(one, row["reply"]) for one, row in zip(stored, rows, strict=True) if row is not None]
+
+    def _read(self, request_id: str, data: bytes) -> KeptReply:
+        """Somebody else may have written to the table while no program ran: that is one request's misfortune."""
+        try:
+            return _unpack(data)
+        except (msgspec.DecodeError, TypeError, ValueError) as error:
+            told = (
+                f"request {request_id!r} has run before, and its reply in table {self._name!r} cannot be read: "
+                f"{error}; it does not run again: delete the row, to let it"
+            )
+            return KeptReply(None, TransactionAborted(told, "DamagedReply", "", "", ""))
 
     def persist(self, now_ms: int) -> None:
         """Write what is new into the delta, and take out some of what is too old."""
@@ -90,7 +127,7 @@ class FunctionReplies:
         self._sweep(now_ms, SWEEP_LEAST + 2 * len(fresh))
         if fresh:
             times, replies = zip(*fresh.values(), strict=True)
-            self._table.upsert(pa.table([list(fresh), times, replies], schema=SCHEMA))
+            self._table.upsert(pa.table([list(fresh), times, replies], schema=REPLIES_SCHEMA))
 
     def _sweep(self, now_ms: int, most: int) -> None:
         """Look at the next rows; at the end begin anew."""

@@ -8,6 +8,9 @@
    first one commits. One that touches others waits for the next epoch, where its number lets it go first. It ends
    where it reads the first of these.
 
+The replies of an epoch are kept until its record is durable, so it ends early where they take much: those behind do not
+run, and begin a later epoch.
+
 Serial order of an epoch: what raised, what committed without locks, the lock phase; in each by number. A pure function
 of transactions and state, but for what the transactions draw (Styx, section 6).
 """
@@ -24,7 +27,10 @@ from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.errors import Diverged
 from tussock.compute.functions.program.context import Entity, EntityAccess, GraphRun
 
-__all__ = ["EndedEpoch", "run_epoch"]
+__all__ = ["REPLY_BYTES_MAX", "EndedEpoch", "run_epoch"]
+
+REPLY_BYTES_MAX = 64 << 20
+"""Of the replies of an epoch: the transaction that reaches it is its last one."""
 
 
 class Execute(Protocol):
@@ -45,6 +51,13 @@ class EndedEpoch(NamedTuple):
     """Entities over which transactions lost, one entry for each that did."""
     written: int
     """Digest of all that was written."""
+    left: int = 0
+    """How many of the last transactions did not run."""
+
+    @property
+    def reply_bytes(self) -> int:
+        """What the replies take, without small ones."""
+        return sum([one.run.value_bytes for one in self.ended if one.run is not None])
 
 
 def run_epoch(
@@ -54,11 +67,18 @@ def run_epoch(
     conflicts: Conflicts,
     *,
     lock_phase: bool = True,
+    least: int = 0,
 ) -> EndedEpoch:
-    """Run transactions, ascending by number, and apply what commits."""
-    for one in transactions:
-        one.run = execute(one, entities)
+    """Run transactions, ascending by number, and apply what commits. The first `least` run in any case."""
+    nbytes = left = 0
+    for at, one in enumerate(transactions, 1):
+        run = one.run = execute(one, entities)
         one.runs += 1
+        nbytes += run.value_bytes
+        if nbytes >= REPLY_BYTES_MAX and at >= least:
+            left = len(transactions) - at
+            transactions = transactions[:at]
+            break
     ended = [one for one in transactions if one.run is not None and one.run.aborted is not None]
     alive = [one for one in transactions if one.run is not None and one.run.aborted is None] if ended else transactions
     lost, hot = _lost(alive, conflicts)
@@ -74,7 +94,7 @@ def run_epoch(
             written += writes_digest(one.tid, one.run.writes)
             ended.append(one)
     if not lock_phase:
-        return EndedEpoch(ended, again, hot, written)
+        return EndedEpoch(ended, again, hot, written, left)
     deferred = []
     for one in again:
         if _run_locked(entities, one, execute):
@@ -83,7 +103,7 @@ def run_epoch(
             ended.append(one)
         else:
             deferred.append(one)
-    return EndedEpoch(ended, deferred, hot, written)
+    return EndedEpoch(ended, deferred, hot, written, left)
 
 
 def _run_locked(entities: Entities, one: FunctionTransaction, execute: Execute) -> bool:

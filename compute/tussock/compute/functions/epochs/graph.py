@@ -26,48 +26,56 @@ from tussock.compute.functions.program.context import (
     Invocation,
     Target,
 )
-from tussock.compute.functions.program.values import copy_of
+from tussock.compute.functions.program.values import are_free, size_of, sized_copy
 
-__all__ = ["CALLS_MAX", "CallGraph", "run_graph"]
+__all__ = ["CALLS_MAX", "CallGraph", "Guard", "run_graph"]
 
 CALLS_MAX = 10_000
 """Of one transaction."""
+Guard = Callable[..., Any]
+"""Runs what it is given, on the arguments behind it, and may raise `Overdue` in it."""
+KEPT_BYTES_MAX = 1024
+"""Of the arguments of a call that has returned, until its epoch ends."""
+_AWAITS = "can await what ctx.call() gives, and nothing else, as the same has to happen when the transaction runs again"
 
 
-def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Callable[[Callable[[], None]], None]) -> GraphRun:
+def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Guard) -> GraphRun:
     """Run a transaction to its end; nothing of it is stored. What its functions raise is in the run's `aborted`.
 
-    `guard` runs what it is given, and may raise `Overdue` in it. Raises `StateUnread`, in a lock phase `Diverged`, and
-    in a replay `ReplayDiffers`.
+    Raises `StateUnread`, in a lock phase `Diverged`, and in a replay `ReplayDiffers`.
     """
     graph = CallGraph(access, draw)
     try:
-        guard(lambda: graph.run_all(Invocation(root, ROOT, -1, is_awaited=False)))
+        guard(graph.run_all, Invocation(root, ROOT, -1, False))
     except (Diverged, ReplayDiffers, StateUnread):
-        graph.end()
-        raise
+        if not graph.end(guard):
+            raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-        graph.abort(error)
+        graph.last = root
+        graph.abort(error, guard)
     return graph.run
 
 
 class _Frame:
     """An invocation that has begun and not returned."""
 
-    __slots__ = ("at", "context", "coroutine", "share", "target")
+    __slots__ = ("at", "context", "coroutine", "place", "share", "target")
 
-    def __init__(self, target: Target, context: FunctionContext, share: int, at: int) -> None:
+    def __init__(self, target: Target, context: FunctionContext, share: int, at: int, place: int) -> None:
         self.target = target
         self.context = context
         self.share = share
         self.at = at
+        """Its number in the transaction."""
+        self.place = place
+        """Among the invocations of the run that are here."""
         self.coroutine: CoroutineType[Any, Any, Any] | None = None
 
 
 class CallGraph:
     """The call graph of one run, while it grows: the part of it that is in this process."""
 
-    __slots__ = ("_access", "_draw", "_frames", "_is_here", "acks", "begun", "run", "waiting")
+    __slots__ = ("_access", "_draw", "_frames", "_is_here", "acks", "begun", "last", "run", "waiting")
 
     def __init__(self, access: EntityAccess, draw: Draw, is_here: Callable[[Entity], bool] | None = None) -> None:
         """`is_here` says which entities this process has; `None`: all."""
@@ -79,6 +87,8 @@ class CallGraph:
         self.acks = Acks()
         self.begun = 0
         """Functions of the transaction that have begun, in all processes."""
+        self.last: Target | None = None
+        """What an abort names, where none has begun here since the process was asked."""
         self.run = GraphRun()
         self.waiting: deque[Invocation] = deque()
         """Calls that nobody awaits."""
@@ -125,28 +135,61 @@ class CallGraph:
                 continue
             begun = self._awaited(frame, asked)
 
-    def abort(self, error: BaseException) -> None:
-        """What a function raised ends the transaction."""
-        if not self._frames:
+    def abort(self, error: BaseException, guard: Guard) -> None:
+        """What a function raised, or that time is up, ends the transaction."""
+        last = self.last
+        if self._frames:
+            last = self._frames[-1].target
+        elif not isinstance(error, Overdue):
             # It came between two functions: the machine's end, not a user's error.
             raise error
-        function, entity, _ = self._frames[-1].target
-        text = text_of(error)
+        elif self.run.invocations:
+            last = self.run.invocations[-1].target
+        assert last is not None
+        try:
+            # The text is the user's code, too.
+            text = guard(text_of, error)
+        except Overdue:
+            text = type(error).__name__
+        if not self.end(guard):
+            self._note(error, last, text)
+
+    def end(self, guard: Guard) -> bool:
+        """No function goes on. One whose clean-up has to be stopped ends the transaction: whether there was one."""
+        stopped: list[Target] = []
+        while self._frames:
+            # It can come between two functions, too.
+            with suppress(Overdue):
+                guard(self._clean_up, stopped)
+        if stopped:
+            self._note(Overdue(), stopped[0], "")
+        return bool(stopped)
+
+    def _clean_up(self, stopped: list[Target]) -> None:
+        """All in one time limit, as ten thousand of them could last for ever."""
+        while self._frames:
+            frame = self._frames[-1]
+            frame.context.end()
+            try:
+                if frame.coroutine is not None:
+                    frame.coroutine.close()
+            except Overdue:
+                stopped.append(frame.target)
+            except BaseException:  # noqa: BLE001, S110 - of the user's code, and the transaction has its end already
+                pass
+            self._frames.pop()
+
+    def _note(self, error: BaseException, target: Target, text: str) -> None:
+        function, entity, _ = target
         if isinstance(error, Overdue):
-            text = f"function {function.operator}.{function.name} did not return in time, and was stopped"
+            text = f"{function.title} did not return in time, and was stopped"
+        elif isinstance(error, RuntimeError) and text == "no running event loop":
+            # Of `asyncio.sleep(1)`, for example, which asks for the loop before anything is awaited.
+            text = f"{text}: {function.title} {_AWAITS}"
         aborted = TransactionAborted(text, type(error).__name__, function.operator, entity[1], function.name)
         aborted.__cause__ = error
-        self.end()
-        self.run.aborted, self.run.value = aborted, None
+        self.run.aborted, self.run.value, self.run.value_bytes = aborted, None, len(text)
         self.run.writes = {}
-
-    def end(self) -> None:
-        """No function goes on."""
-        for frame in reversed(self._frames):
-            frame.context.end()
-            if frame.coroutine is not None:
-                with suppress(BaseException):
-                    frame.coroutine.close()
 
     def _open(self, invocation: Invocation) -> _Frame:
         run, target = self.run, invocation.target
@@ -155,6 +198,7 @@ class CallGraph:
             FunctionContext(self._access, self._draw, run, target.entity),
             invocation.share,
             self.begun,
+            len(run.invocations),
         )
         self._frames.append(frame)
         run.invocations.append(invocation)
@@ -168,9 +212,9 @@ class CallGraph:
         frame = self._frames[-1]
         if frame.context.unawaited:
             raise FunctionFault("what ctx.call() returns has to be awaited; without a wait there is ctx.call_async()")
-        if value is not None:
-            function = frame.target.function
-            value = copy_of(value, f"what function {function.operator}.{function.name} returned")
+        size = 0
+        if value is not None and not are_free((value,)):
+            value, size = sized_copy(value, f"what {frame.target.function.title} returned")
         frame.context.end()
         calls = frame.context.calls
         if calls:
@@ -179,16 +223,25 @@ class CallGraph:
         else:
             self.acks.add(frame.share)
         if frame.at == 0:
-            self.run.value = value
+            self.run.value, self.run.value_bytes = value, size
+        elif frame.target.arguments:
+            size = size_of(frame.target.arguments)
+            self.run.held -= size
+            if size > KEPT_BYTES_MAX:
+                self._forget_arguments(frame)
         self._frames.pop()
         return value
 
+    def _forget_arguments(self, frame: _Frame) -> None:
+        """What has returned holds little: ten thousand calls may have had 1 MiB each."""
+        invocations, target = self.run.invocations, frame.target
+        # In a worker those of an earlier stay are told, and gone.
+        if frame.place < len(invocations) and (one := invocations[frame.place]).target is target:
+            invocations[frame.place] = one._replace(target=Target(target.function, target.entity, ()))
+
     def _awaited(self, frame: _Frame, asked: Any) -> Invocation:
         if type(asked) is not Awaited:
-            raise FunctionFault(
-                f"a function awaited {type(asked).__name__}; it can await what ctx.call() gives, and nothing else, as "
-                "the same has to happen when the transaction runs again"
-            )
+            raise FunctionFault(f"{frame.target.function.title} awaited {type(asked).__name__}; it {_AWAITS}")
         frame.context.unawaited -= 1
         frame.share *= 2
         return Invocation(asked.target, frame.share, frame.at, True)

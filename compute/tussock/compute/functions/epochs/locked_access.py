@@ -1,6 +1,6 @@
 """What a run of the lock phase may read: what the first run of its transaction touched, on which it has locks."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tussock.compute.functions.errors import Diverged
@@ -15,7 +15,15 @@ class LockedAccess:
     What such a run would read there depends on who else runs, and it is repeated in the next epoch in any case.
     """
 
-    def __init__(self, access: EntityAccess, reads: Collection[Entity], writes: Collection[Entity]) -> None:
+    def __init__(
+        self,
+        access: EntityAccess,
+        reads: Collection[Entity],
+        writes: Collection[Entity],
+        believed: Mapping[Entity, Any] | None = None,
+    ) -> None:
+        """`believed`: what lower transactions wrote which may commit."""
+        self._believed = believed
         self._read = access.read
         self._reads = reads
         self._writes = writes
@@ -27,4 +35,6 @@ class LockedAccess:
         """The stored form of an entity's state, or `None`; `Diverged` without a lock."""
         if entity not in self._reads and entity not in self._writes:
             raise Diverged
+        if self._believed is not None and entity in self._believed:
+            return self._believed[entity]
         return self._read(entity)

@@ -14,13 +14,10 @@ __all__ = [
     "FeedPlace",
     "FunctionProgress",
     "WaitingRecord",
-    "names_of",
     "pack_request",
     "read_progress",
     "unpack_request",
 ]
-
-NAMES_MAX = 10
 
 
 class WaitingRecord(msgspec.Struct, array_like=True):
@@ -54,6 +51,8 @@ class FunctionProgress(msgspec.Struct):
     """Dead letters of all runs."""
     outputs: dict[str, list[int]] = {}
     """Of each, its sequence, and what of it is sent."""
+    code: str = ""
+    """Of the functions that have run last, a number that other code does not have; a release before has none."""
 
 
 def read_progress(program: str, state: bytes) -> FunctionProgress:
@@ -64,8 +63,8 @@ def read_progress(program: str, state: bytes) -> FunctionProgress:
         return msgspec.msgpack.decode(state, type=FunctionProgress)
     except msgspec.DecodeError as error:
         raise InvalidOption(
-            f"program {program!r}: the store has an application of that name which is none of functions: {error}; "
-            "give the program another name"
+            f"program {program!r}: the store has an application of that name which is none of functions; give the "
+            "program another name"
         ) from error
 
 
@@ -96,10 +95,3 @@ def unpack_request(operators: Operators, program: str, packed: Sequence[Any]) ->
         ) from error
     # Which row it was is of no use any more: how far the feed is stands beside the requests.
     return FunctionRequest(target, request_id, None, 0.0, FedPart(feed[0], b"", 0) if feed else None)
-
-
-def names_of(transactions: Sequence[FunctionTransaction]) -> str:
-    """Numbers and functions of the first ten, for messages."""
-    targets = [(one.tid, one.request.target.function) for one in transactions[:NAMES_MAX]]
-    names = ", ".join(f"{tid}: {function.operator}.{function.name}" for tid, function in targets)
-    return names + (" ..." if len(transactions) > NAMES_MAX else "")

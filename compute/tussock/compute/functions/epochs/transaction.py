@@ -1,8 +1,8 @@
 """A request on its way: from its number to its reply, over as many runs as it takes."""
 
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tussock.compute.applications.replies import WithdrawableFuture
 from tussock.compute.functions.program.context import GraphRun, Target
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.values import size_of
@@ -24,12 +24,14 @@ class FunctionRequest:
     """What a caller has asked for, checked."""
 
     __slots__ = ("began", "fed", "reply", "request_id", "size", "target")
+    is_alone = False
+    """Whether it shares its epoch with no other request."""
 
     def __init__(
         self,
         target: Target,
         request_id: str | None,
-        reply: "Future[Any] | None",
+        reply: "WithdrawableFuture | None",
         began: float,
         fed: FedPart | None = None,
     ) -> None:

@@ -17,8 +17,11 @@ from tussock.compute.applications.borders.output_tables import OutputTables, cre
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
+from tussock.compute.applications.replies import WithdrawableFuture
+from tussock.compute.functions.entities.replies import KeptReply
 from tussock.compute.functions.epochs.request_records import FeedPlace, FunctionProgress, pack_request
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
+from tussock.compute.functions.feeds.fed_columns import FedColumns, pack_rows
 from tussock.compute.functions.feeds.request_feed import RequestFeed
 from tussock.compute.functions.program.values import pack, unpack
 from tussock.compute.functions.questions import Answer
@@ -26,7 +29,7 @@ from tussock.statestore import StateStore
 from tussock.statestore.errors import CorruptLog
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["REPLY_SCHEMA", "FedEpochs", "FeedMark", "requests_of"]
+__all__ = ["REPLY_SCHEMA", "FedEpochs", "FeedMark", "Waiting", "requests_of"]
 
 REPLY_SCHEMA = pa.schema(
     [pa.field("request_id", pa.string(), nullable=False), ("reply", pa.string()), ("error", pa.string())]
@@ -40,17 +43,22 @@ class FeedMark:
     __slots__ = ("began", "feed", "letters", "place", "reply", "size")
     request_id: str | None = None
     """As a request may have."""
+    is_alone = False
 
     def __init__(self, feed: str, place: FeedPlace, letters: Sequence[BadMessage], began: float) -> None:
         self.feed = feed
         self.place = place
         """Without a position: the former one stays."""
         self.letters = letters
-        self.reply: Future[Any] = Future()
+        self.reply = WithdrawableFuture()
         """Ends when this is durable."""
         self.began = began
         self.size = sum(len(one.data) + len(one.cause) for one in letters)
         """Bytes, about."""
+
+
+Waiting = FunctionRequest | FeedMark | FedColumns
+"""What waits for an epoch."""
 
 
 class _Crossing(NamedTuple):
@@ -70,12 +78,19 @@ class FedEpochs:
         self._feeds = feeds
         self._declared = outputs
         self._crossing = _Crossing({}, [], [])
+        self._taken: Sequence[Waiting] = ()
+        self._left: Sequence[Waiting] = ()
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """By output, replies of the epoch that runs."""
         self._cut: dict[str, bytes] = {}
         self.places: dict[str, FeedPlace] = {}
         self.committed: dict[str, bytes] = {}
         """By feed, positions that a commit holds for certain."""
+
+    @property
+    def output_tables(self) -> list[str]:
+        """Names of the tables of replies."""
+        return [one.table for one in self._declared.values()]
 
     def create_tables(self, store: StateStore) -> None:
         """Those that are not there yet."""
@@ -97,8 +112,9 @@ class FedEpochs:
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
-    def begin(self, taken: Sequence[FunctionRequest | FeedMark]) -> list[FunctionRequest]:
+    def begin(self, taken: Sequence[Waiting]) -> list[FunctionRequest]:
         """An epoch begins with what waited: its requests."""
+        self._taken = taken
         self._crossing = _Crossing({}, [], [])
         requests: list[FunctionRequest] = []
         for one in taken:
@@ -107,10 +123,27 @@ class FedEpochs:
                 self._crossing.letters.extend([one.feed, bad.origin, bad.cause, bad.data] for bad in one.letters)
                 self._crossing.replies.append(one.reply)
                 continue
+            assert not isinstance(one, FedColumns), "they are alone in their epoch"
             if one.fed is not None:
                 self._move(one.fed.feed, FeedPlace(b"", one.fed.span, one.fed.number))
             requests.append(one)
         return requests
+
+    def end_before(self, request: FunctionRequest) -> None:
+        """The epoch has what came before that request: that, and what is behind it, waits for a later one."""
+        at = next(at for at, one in enumerate(self._taken) if one is request)
+        taken, self._left = self._taken[:at], self._taken[at:]
+        self.begin(taken)
+
+    def take_left(self) -> Sequence[Waiting]:
+        """What waits for a later epoch. Nothing here keeps requests, whose replies may be large, behind their epoch."""
+        left, self._left, self._taken = self._left, (), ()
+        return left
+
+    def begin_rows(self, rows: FedColumns) -> None:
+        """An epoch begins with rows for a batch function, and nothing else."""
+        self._crossing = _Crossing({}, [[rows.feed, bad.origin, bad.cause, bad.data] for bad in rows.letters], [])
+        self._move(rows.feed, rows.place)
 
     def _move(self, feed: str, place: FeedPlace) -> None:
         places = self._crossing.places
@@ -127,8 +160,13 @@ class FedEpochs:
     def given(self, requests: Sequence[FunctionRequest]) -> bytes:
         """What a record of the epoch that runs has."""
         packed = [pack_request(one) for one in requests]
-        if not self.is_crossing:
-            return pack(packed)
+        return self._with_crossing(packed) if self.is_crossing else pack(packed)
+
+    def given_rows(self, rows: FedColumns) -> bytes:
+        """The same of an epoch of a batch function, which has run."""
+        return self._with_crossing(pack_rows(rows))
+
+    def _with_crossing(self, packed: list[Any]) -> bytes:
         places = {name: [place.position, place.span, place.taken] for name, place in self._crossing.places.items()}
         return FED + pack([packed, places, self._crossing.letters])
 
@@ -141,6 +179,8 @@ class FedEpochs:
 
     def answered(self, ended: Sequence[FunctionTransaction]) -> None:
         """Note replies that go to an output."""
+        if not self._declared:
+            return
         for one in ended:
             request, run = one.request, one.run
             feed = None if request.fed is None else self._feeds.get(request.fed.feed)
@@ -151,6 +191,15 @@ class FedEpochs:
             reply = msgspec.json.encode(run.value).decode() if is_done else None
             row = {"request_id": request.request_id, "reply": reply, "error": None if is_done else str(run.aborted)}
             self._rows.setdefault(feed.replies, []).append(row)
+
+    def rows_answered(self, rows: FedColumns, replies: Sequence[KeptReply]) -> None:
+        """The same of rows for a batch function."""
+        feed = self._feeds.get(rows.feed)
+        if feed is None or feed.replies is None or rows.ids is None:
+            return
+        texts = [None if one.aborted else msgspec.json.encode(one.value).decode() for one in replies]
+        errors = [None if one.aborted is None else str(one.aborted) for one in replies]
+        self._outputs.append(feed.replies, pa.table([rows.ids, texts, errors], schema=REPLY_SCHEMA))
 
     def end(self, epoch: int) -> list[Answer]:
         """The epoch has run: keep what it has of feeds; returns whom to tell when it is durable."""
@@ -185,7 +234,7 @@ class FedEpochs:
 
 
 def requests_of(given: bytes) -> list[Any]:
-    """The packed requests of a record."""
+    """The packed requests of a record; of rows for a batch function what `pack_rows` gave."""
     found: list[Any] = _parts(given)[0] if given[:1] == FED else unpack(given)
     return found
 

@@ -12,17 +12,16 @@ from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.runner import Runner
 from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.epochs.request_records import FeedPlace
-from tussock.compute.functions.epochs.transaction import FunctionRequest
-from tussock.compute.functions.feeds.fed_epochs import FeedMark
+from tussock.compute.functions.feeds.columns_rows import ColumnsRows
+from tussock.compute.functions.feeds.fed_epochs import FeedMark, Waiting
 from tussock.compute.functions.feeds.request_feed import RequestFeed, RequestRows
 from tussock.compute.functions.intake import RequestIntake
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.questions import Act, Look
 from tussock.statestore import StateStore, TussockError
+from tussock.statestore.base.system import System
 
 __all__ = ["ProgramAccess"]
-
-IDLE_SECONDS = 0.001
 
 
 class ProgramAccess:
@@ -36,7 +35,7 @@ class ProgramAccess:
         engine: FunctionEngine,
         runner: Runner,
         intake: RequestIntake,
-        put: Callable[[FunctionRequest | FeedMark], None],
+        put: Callable[[Waiting], None],
     ) -> None:
         """`put` lets something wait for its epoch."""
         self._program = program
@@ -47,18 +46,23 @@ class ProgramAccess:
         self._intake = intake
         self._put_one = put
         self._sources: dict[str, Source] = {}
-        self._rows: dict[str, RequestRows] = {}
+        self._rows: dict[str, RequestRows | ColumnsRows] = {}
         self._positions: dict[str, bytes] = {}
         """Behind what was put."""
         self._after: dict[str, Callable[[bytes, bytes], bytes]] = {}
 
-    def open(self, store: StateStore) -> None:
-        """Open all sources; raises what they raise, and `SchemaMismatch`."""
+    def open(self, store: StateStore, system: System) -> None:
+        """Open all sources; raises what they raise, and `SchemaMismatch`. Before the program has started."""
         for name, declared in self._feeds.items():
             what = self._what(name)
-            source = self._sources[name] = declared.feed.open(store, self._engine.system, what)
+            source = self._sources[name] = declared.feed.open(store, system, what)
             self._after[name] = source.after
-            self._rows[name] = RequestRows(self._operators, declared, source.schema, what)
+            is_batch = self._operators.function(declared.operator, declared.function)[1].is_batch
+            self._rows[name] = (
+                ColumnsRows(self._operators, declared, source.schema, what, self._intake.epoch_max)
+                if is_batch
+                else RequestRows(self._operators, declared, source.schema, what)
+            )
 
     def feeds(self) -> Mapping[str, OpenFeed]:
         """The sources where the program goes on, which are the caller's from now on."""
@@ -109,12 +113,14 @@ class ProgramAccess:
         with suppress(TussockError):
             self._runner.submit(Act(lambda seq: self._engine.fed.sent(stream, sequence, seq)))
 
-    def settle(self) -> None:
-        """Return when all that waited has run."""
-        while not self._intake.is_idle:
-            self._runner.check_running()
-            self._engine.system.sleep(IDLE_SECONDS)
-        self._runner.submit(Look(lambda: None)).result()
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for its epoch."""
+        return self._intake.is_idle
+
+    def settle(self) -> "Future[Any]":
+        """Ends when all that the runner has was run."""
+        return self._runner.submit(Look(lambda: None))
 
     def halt(self, error: Exception) -> None:
         """End the program, unless it has ended already."""
@@ -134,15 +140,15 @@ class ProgramAccess:
             if row.request is not None:
                 self._put(row.request)
                 continue
-            assert row.bad is not None
             if declared.feed.on_bad == "stop":
+                first = row.bad[0]
                 raise BadInput(
-                    f"{self._what(name)}: {row.bad.origin} cannot be a request: {row.bad.cause}; the program stops, "
+                    f"{self._what(name)}: {first.origin}, cannot be a request: {first.cause}; the program stops, "
                     "and meets the row again when it starts: mend the function, or declare the feed with "
                     "on_bad='skip'",
                     name,
                 )
-            self._mark(name, FeedPlace(b"", batch.span, row.number), (row.bad,))
+            self._mark(name, FeedPlace(b"", batch.span, row.number), row.bad)
         self._positions[name] = self._after[name](self._positions[name], batch.span)
         return self._mark(name, FeedPlace(self._positions[name]))
 
@@ -151,7 +157,7 @@ class ProgramAccess:
         self._put(mark)
         return mark.reply
 
-    def _put(self, one: FunctionRequest | FeedMark) -> None:
+    def _put(self, one: Waiting) -> None:
         while True:
             try:
                 self._put_one(one)

@@ -8,10 +8,12 @@ from uuid import UUID
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.operators import Function
-from tussock.compute.functions.program.values import Key
+from tussock.compute.functions.program.values import Key, size_of
 
 __all__ = ["Awaited", "Draw", "Entity", "EntityAccess", "FunctionContext", "GraphRun", "Invocation", "Target"]
 
+HELD_BYTES_MAX = 16 << 20
+"""Of one transaction."""
 Entity = tuple[int, Key]
 """Operator, by its number in the program, and key."""
 Draw = Callable[[], TransactionDraws]
@@ -55,7 +57,7 @@ class Invocation(NamedTuple):
 class GraphRun:
     """What one run of a transaction read, wrote, called and answered."""
 
-    __slots__ = ("aborted", "invocations", "reads", "value", "writes")
+    __slots__ = ("aborted", "held", "invocations", "reads", "value", "value_bytes", "writes")
 
     def __init__(self) -> None:
         self.reads: set[Entity] = set()
@@ -63,8 +65,23 @@ class GraphRun:
         self.writes: dict[Entity, Any] = {}
         """Stored forms; `None` deletes."""
         self.invocations: list[Invocation] = []
+        """Without large arguments of those that have returned."""
+        self.held = 0
+        """Bytes of arguments of calls that have not returned, about."""
         self.value: Any = None
+        self.value_bytes = 0
+        """Of the value; 0 of one that is small."""
         self.aborted: TransactionAborted | None = None
+
+    def hold(self, arguments: tuple[Any, ...]) -> None:
+        """A call is made; `FunctionFault` if there is no room for it."""
+        size = size_of(arguments)
+        if self.held + size > HELD_BYTES_MAX:
+            raise FunctionFault(
+                f"calls that have not returned hold {self.held:,} bytes of arguments, and this one has {size:,}; "
+                "at most 16 MiB fit: keep what is large in entities"
+            )
+        self.held += size
 
 
 class FunctionContext:
@@ -89,7 +106,9 @@ class FunctionContext:
 
     def get(self) -> dict[str, Any] | None:
         """The entity's state, with what this transaction has put; `None` where there is none. Yours to change."""
-        run, entity = self._live(), self._entity
+        run, entity = self._run, self._entity
+        if run is None:
+            raise self._ended()
         if entity in run.writes:
             stored = run.writes[entity]
         else:
@@ -99,7 +118,9 @@ class FunctionContext:
 
     def put(self, state: dict[str, Any]) -> None:
         """Replace the entity's state; `FunctionFault` if it is no dict that the operator can keep."""
-        run = self._live()
+        run = self._run
+        if run is None:
+            raise self._ended()
         run.writes[self._entity] = self._access.encode(self._entity, state)
 
     def delete(self) -> None:
@@ -109,16 +130,23 @@ class FunctionContext:
     def call_async(self, operator: str, key: Key, function: str, *arguments: Any) -> None:
         """Let another function run, too, when this one has returned; the transaction ends when all have.
 
-        Raises `FunctionFault` if there is no such function, or it does not take these arguments.
+        Raises `FunctionFault` if there is no such function, it does not take these arguments, or calls that wait hold
+        more than 16 MiB.
         """
-        self._live()
-        self.calls.append(self._access.target(operator, key, function, arguments))
+        run = self._live()
+        target = self._access.target(operator, key, function, arguments)
+        if arguments:
+            run.hold(target.arguments)
+        self.calls.append(target)
 
     def call(self, operator: str, key: Key, function: str, *arguments: Any) -> "Awaited":
         """`await` it: runs another function now, and returns what that one returned. Raises as `call_async`."""
-        self._live()
+        run = self._live()
+        target = self._access.target(operator, key, function, arguments)
+        if arguments:
+            run.hold(target.arguments)
         self.unawaited += 1
-        return Awaited(self._access.target(operator, key, function, arguments))
+        return Awaited(target)
 
     def now(self) -> dt.datetime:
         """The time in UTC, in milliseconds: the same again if this transaction runs again."""
@@ -147,8 +175,12 @@ class FunctionContext:
 
     def _live(self) -> GraphRun:
         if self._run is None:
-            raise FunctionFault("the function has returned, and its context with it")
+            raise self._ended()
         return self._run
+
+    @staticmethod
+    def _ended() -> FunctionFault:
+        return FunctionFault("the function has returned, and its context with it")
 
     def _drawn(self) -> TransactionDraws:
         self._live()

@@ -22,6 +22,12 @@ class Operators:
             raise InvalidOption(f"operators are {operators!r:.200}; expected a list of operators, each with its name")
         self.all = tuple(operators)
         self._numbers = {name: at for at, name in enumerate(names)}
+        self._check_touched()
+
+    def fix(self) -> None:
+        """The program starts: nobody may register further functions."""
+        for operator in self.all:
+            operator.fix()
 
     def target(self, operator: str, key: Key, function: str, arguments: tuple[Any, ...]) -> Target:
         """What a call runs; `FunctionFault` if there is no such function, or it does not take these arguments."""
@@ -51,6 +57,17 @@ class Operators:
         """`FunctionFault` unless an entity of the operator can have this key."""
         operator = self.all[number]
         check_key(key, operator.name, operator.key_class)
+
+    def _check_touched(self) -> None:
+        """`InvalidOption` unless batch functions touch entities of operators that there are, with columns."""
+        with_schema = [one.name for one in self.all if one.schema is not None]
+        for function in [function for operator in self.all for function in operator.functions.values()]:
+            for column, name in function.touches:
+                if name not in with_schema:
+                    raise InvalidOption(
+                        f"{function.title}: touches={{{column!r:.100}: {name!r:.100}}}; expected an operator of the "
+                        f"program that has a schema, one of {with_schema!r:.200}"
+                    )
 
     def picture(self) -> list[dict[str, Any]]:
         """Name, type of the keys, columns and functions of each, as JSON can say it."""

@@ -11,10 +11,16 @@ from tussock.compute.applications.draws import Draws
 from tussock.compute.functions.errors import ReplayDiffers
 from tussock.statestore.base.system import System
 
-__all__ = ["OVERDUE", "TransactionDraws"]
+__all__ = ["TransactionDraws", "overdue_name"]
 
-OVERDUE = "overdue"
-"""Under this name a transaction keeps by what it was stopped: that depends on the machine, and is not tried again."""
+
+def overdue_name(*, is_locked: bool) -> str:
+    """Under which a transaction keeps by what it was stopped: that depends on the machine, and is not tried again.
+
+    One that was stopped in the lock phase ran through before, and others may have lost to what it wrote then; so at a
+    replay it has to run once more.
+    """
+    return "overdue in the lock phase" if is_locked else "overdue"
 
 
 class TransactionDraws(Draws):

@@ -2,20 +2,21 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from tussock.compute.functions.errors import FunctionFault
-from tussock.compute.functions.program.values import copies_of
+from tussock.compute.functions.program.values import are_free, copy_of
 from tussock.statestore import InvalidOption
 
 __all__ = ["Function", "Operator"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+"""Names with `_` in front are those of the system's tables."""
 PARTITIONS_MAX = 256
 """As many as a table has virtual nodes."""
 FUNCTIONS_MAX = 1000
@@ -38,18 +39,46 @@ class Function(NamedTuple):
     """Name and class of each parameter, if any has one of the plain classes as its annotation."""
     touches: tuple[tuple[str, str], ...] = ()
     """Of a batch function: columns that name further entities, and their operators."""
+    names: tuple[str, ...] = ()
+    """Of the parameters behind the context."""
 
     def arguments(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the function gets them; `FunctionFault` if it does not take these."""
-        what = f"function {self.operator}.{self.name}"
         if len(given) < self.least or (self.most is not None and len(given) > self.most):
             most = "more" if self.most is None else self.most
             wanted = str(self.least) if self.least == self.most else f"{self.least} to {most}"
-            raise FunctionFault(f"{what} takes {wanted} arguments behind the context, found {len(given)}")
+            raise FunctionFault(f"{self.title} takes {wanted} arguments behind the context, found {len(given)}")
         for (name, kind), value in zip(self.types, given, strict=False):
             if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
-                raise FunctionFault(f"{what}: {name} is {value!r:.100}; expected {kind.__name__}")
-        return copies_of(given, f"an argument of {what}")
+                raise FunctionFault(f"{self.title}: {name} is {value!r:.100}; expected {kind.__name__}")
+        return given if are_free(given) else tuple(copy_of(list(given), f"an argument of {self.title}"))
+
+    def ordered(self, columns: Sequence[str]) -> list[str]:
+        """Columns by the parameters that they are named after; as they come, if it takes any number of arguments.
+
+        `FunctionFault` names those that do not fit.
+        """
+        if len(set(columns)) < len(columns):
+            raise FunctionFault(f"{self.title}: the columns {list(columns)!r:.200} have one name twice")
+        if self.most is None:
+            return list(columns)
+        if other := [name for name in columns if name not in self.names]:
+            raise FunctionFault(
+                f"{self.title} has no parameters {other!r:.200}: columns are named after its parameters, which are "
+                f"{list(self.names)!r:.200}"
+            )
+        # Arguments go by position, so none is left out before another one.
+        taken = self.names[: max(len(columns), self.least)]
+        if missing := [name for name in taken if name not in columns]:
+            raise FunctionFault(
+                f"{self.title}: a column for {missing!r:.200} is missing; there are {list(columns)!r:.200}"
+            )
+        return list(taken)
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"function {self.operator}.{self.name}"
 
 
 class Operator:
@@ -80,6 +109,12 @@ class Operator:
                 f"operator {name!r}: schema={schema!r:.100}; expected a pyarrow.Schema of the state's columns, "
                 "without one named 'key', which the table has for the entity's"
             )
+        indexed = [field.name for field in schema or () if pa.types.is_dictionary(field.type)]
+        if indexed:
+            raise InvalidOption(
+                f"operator {name!r}: columns {indexed[:20]} are of a dictionary type, which a state does not keep as "
+                "it was declared: give the type of their values"
+            )
         kind = pa.string() if key is None else key
         if kind not in _KEY_CLASSES:
             raise InvalidOption(f"operator {name!r}: key={key!r:.100}; expected pa.string(), pa.int64() or pa.binary()")
@@ -90,14 +125,22 @@ class Operator:
         self.key_class = _KEY_CLASSES[kind]
         self.functions: dict[str, Function] = {}
         """By name."""
+        self._is_fixed = False
+
+    def fix(self) -> None:
+        """A program with the operator starts: workers have its functions, and they are the same everywhere."""
+        self._is_fixed = True
 
     def register(self, code: F) -> F:
         """Let callers call a coroutine function by its name: it gets a `FunctionContext`, then what the caller gave.
 
-        An ordinary function may be registered, too; it cannot wait for others. Raises `InvalidOption`.
+        An ordinary function may be registered, too; it cannot wait for others. Raises `InvalidOption`, also once a
+        program with the operator has started.
         """
-        least, most, types = self._parameters(code)
-        self._add(Function(self.name, code.__name__, code, False, least, most, types))
+        least, most, parameters = self._parameters(code)
+        types = parameters if any(kind for _, kind in parameters) else ()
+        names = tuple(name for name, _ in parameters)
+        self._add(Function(self.name, code.__name__, code, False, least, most, types, names=names))
         return code
 
     def register_batch(self, code: F | None = None, *, touches: dict[str, str] | None = None) -> Any:
@@ -132,12 +175,15 @@ class Operator:
             )
         rest = ordinary[1:]
         takes_all = any(one.kind is one.VAR_POSITIONAL for one in parameters)
-        types = tuple((one.name, _class_of(one.annotation)) for one in rest)
-        if not any(kind for _, kind in types):
-            types = ()
-        return sum(one.default is one.empty for one in rest), None if takes_all else len(rest), types
+        named = tuple((one.name, _class_of(one.annotation)) for one in rest)
+        return sum(one.default is one.empty for one in rest), None if takes_all else len(rest), named
 
     def _add(self, function: Function) -> None:
+        if self._is_fixed:
+            raise InvalidOption(
+                f"operator {self.name!r} is in a program that has started: register function {function.name!r} before, "
+                "or on a new operator"
+            )
         if function.name in self.functions:
             raise InvalidOption(f"operator {self.name!r} has a function {function.name!r} already")
         if len(self.functions) >= FUNCTIONS_MAX:

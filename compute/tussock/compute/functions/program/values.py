@@ -9,9 +9,23 @@ from typing import Any
 
 import msgspec
 
+from tussock.compute.applications.arguments import check_nesting
 from tussock.compute.functions.errors import FunctionFault
+from tussock.statestore import InvalidOption
 
-__all__ = ["KEY_BYTES_MAX", "VALUE_BYTES_MAX", "Key", "check_key", "copies_of", "copy_of", "pack", "size_of", "unpack"]
+__all__ = [
+    "KEY_BYTES_MAX",
+    "VALUE_BYTES_MAX",
+    "Key",
+    "are_free",
+    "check_key",
+    "copy_of",
+    "is_text",
+    "pack",
+    "size_of",
+    "sized_copy",
+    "unpack",
+]
 
 Key = str | int | bytes
 
@@ -23,6 +37,7 @@ _INT_MIN, _INT_END = -(1 << 63), 1 << 63
 _SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
 _FREE = frozenset((float, bool, type(None)))
 _SHORT = 4096
+_BEYOND = "has an integer beyond 64 bits; expected plain values"
 
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder().decode
@@ -32,7 +47,7 @@ def check_key(key: object, operator: str, kind: type) -> None:
     """`FunctionFault` unless an entity of this operator can have the key, which is of class `kind`."""
     if type(key) is kind:
         if isinstance(key, str):
-            if len(key) <= KEY_BYTES_MAX // 4 and (key.isascii() or _is_text(key)):
+            if len(key) <= KEY_BYTES_MAX // 4 and is_text(key):
                 return
         elif isinstance(key, int):
             if _INT_MIN <= key < _INT_END:
@@ -47,32 +62,42 @@ def check_key(key: object, operator: str, kind: type) -> None:
     raise FunctionFault(f"{key!r:.100} is no key of operator {operator!r}; expected {wanted}")
 
 
-def copies_of(values: Sequence[Any], what: str) -> tuple[Any, ...]:
-    """Arguments as their receiver gets them; `FunctionFault` names the first that is not plain."""
+def are_free(values: Sequence[Any]) -> bool:
+    """Whether values need neither a copy nor a closer look: nobody can change them, and they are short."""
     for value in values:
         kind = type(value)
         if kind in _FREE or (kind is int and _INT_MIN <= value < _INT_END):
             continue
         if (kind is str or kind is bytes) and len(value) <= _SHORT and (kind is bytes or value.isascii()):
             continue
-        return tuple(copy_of(list(values), what))
-    return tuple(values)
+        return False
+    return True
 
 
 def copy_of(value: Any, what: str) -> Any:
-    """A copy of a plain value; `FunctionFault` if it is none, or takes more than 1 MiB."""
+    """A copy of a plain value; `FunctionFault` if it is none, nests too deep, or takes more than 1 MiB."""
+    return sized_copy(value, what)[0]
+
+
+def sized_copy(value: Any, what: str) -> tuple[Any, int]:
+    """The same, and the bytes that it takes; 0 of a number."""
     kind = type(value)
     if kind in _FREE or (kind is int and _INT_MIN <= value < _INT_END):
-        return value
+        return value, 0
     try:
+        check_nesting(value, what)
         data = pack(value)
         copy = unpack(data)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        _check_same(value, copy, what)
+    except InvalidOption as error:
+        raise FunctionFault(str(error)) from error
+    except OverflowError as error:
+        raise FunctionFault(f"{what} {_BEYOND}") from error
+    except (TypeError, ValueError, RecursionError) as error:
         raise FunctionFault(f"{what} cannot be kept: {error}; expected plain values") from error
     if len(data) > VALUE_BYTES_MAX:
         raise FunctionFault(f"{what} takes {len(data):,} bytes; at most 1 MiB fit")
-    _check_same(value, copy, what)
-    return copy
+    return copy, len(data)
 
 
 def size_of(values: Sequence[Any]) -> int:
@@ -92,7 +117,7 @@ def _check_same(value: Any, copy: Any, what: str) -> None:
     kind = type(value)
     if kind in _SCALARS:
         if kind is int and not _INT_MIN <= value < _INT_END:
-            raise FunctionFault(f"{what} has the integer {value}; expected one of 64 bits")
+            raise FunctionFault(f"{what} {_BEYOND}")
     elif kind is dict:
         for name, item in value.items():
             if type(name) is not str:
@@ -105,7 +130,10 @@ def _check_same(value: Any, copy: Any, what: str) -> None:
         raise FunctionFault(f"{what} has {value!r:.100}, of type {kind.__name__}; expected plain values")
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Whether UTF-8 has all of it: half of a surrogate pair it has not."""
+    if value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:

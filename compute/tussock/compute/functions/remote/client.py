@@ -5,17 +5,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.functions.errors import FunctionFault
-from tussock.compute.functions.program.values import Key, check_key, copies_of, pack
+from tussock.compute.functions.option_checks import check_request_id
+from tussock.compute.functions.program.values import Key, check_key, copy_of, pack
 from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.client.service_client import ServiceClient
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.compute.service.rpc.values import arrow_bytes
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["FunctionClient"]
-
-REQUEST_ID_MAX = 200
 
 
 class FunctionClient(ServiceClient):
@@ -38,16 +37,14 @@ class FunctionClient(ServiceClient):
         """
         if request_id is None:
             request_id = f"client-{self._system.random_bytes(16).hex()}"
-        elif not isinstance(request_id, str) or not 0 < len(request_id) <= REQUEST_ID_MAX:
-            raise InvalidOption(
-                f"request_id={request_id!r:.100}; expected a string of 1 to {REQUEST_ID_MAX} characters"
-            )
+        else:
+            check_request_id(request_id)
         what = _named(operator, function)
         send = pb.Send(
             operator=operator,
             key=_packed_key(key, operator),
             function=function,
-            arguments=pack(copies_of(arguments, f"an argument of {what}")) if arguments else b"",
+            arguments=pack(copy_of(list(arguments), f"an argument of {what}")) if arguments else b"",
             request_id=_text(request_id, "the id of a request"),
         )
         return self.ask(pb.Request(send=send, deadline_ms=begin_ms(timeout)), is_repeatable=True)
@@ -71,8 +68,12 @@ class FunctionClient(ServiceClient):
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
         """The newest state of an entity; `None` where there is none."""
-        query = pb.Query(operator=_text(operator, "the name of an operator"), key=_packed_key(key, operator))
-        state: dict[str, Any] | None = self._look(pb.Request(query=query))
+        name = _text(operator, "the name of an operator")
+        found = self._look(pb.Request(query=pb.Query(operator=name, key=_packed_key(key, operator), as_row=True)))
+        # A map of an operator without a schema, and from a node that does not know of rows.
+        if isinstance(found, pa.Table):
+            found = found.to_pylist()[0] if found.num_rows else None
+        state: dict[str, Any] | None = found
         return state
 
     def call_graph(self, request_id: str | None = None, *, tid: int | None = None) -> dict[str, Any] | None:
@@ -90,7 +91,7 @@ class FunctionClient(ServiceClient):
 
     def _send_many(self, operator: str, function: str, keys: Any, columns: Any, timeout: float | None) -> "Future[Any]":
         table = _table(keys, columns, _named(operator, function))
-        sent = pb.SendMany(operator=operator, function=function, arrow=arrow_bytes(table))
+        sent = pb.SendMany(operator=operator, function=function, arrow=ipc_bytes(table))
         return self.ask(pb.Request(send_many=sent, deadline_ms=begin_ms(timeout)), is_repeatable=False)
 
 
@@ -123,8 +124,8 @@ def _table(keys: Any, columns: Any, what: str) -> pa.Table:
     """The keys and the columns as one table."""
     try:
         first = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
-        rest = pa.table(columns) if columns is not None else pa.table({})
-        if columns is not None and rest.num_rows != len(first):
+        rest = pa.table({} if columns is None else columns)
+        if rest.num_columns and rest.num_rows != len(first):
             raise FunctionFault(f"{what}: {len(first)} keys, and columns of {rest.num_rows} rows")
         return pa.Table.from_arrays([first, *rest.columns], names=["", *rest.column_names])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tussock.compute.applications.errors import Full, FunctionFault
+from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.replies import give
+from tussock.compute.functions.remote.held_replies import HeldReplies
 from tussock.compute.functions.remote.shared_replies import SharedReplies
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.arrow_messages import read_table
+from tussock.compute.service.rpc.kinds import MESSAGE_BYTES_LIMIT
 from tussock.compute.service.rpc.values import plain_list, plain_value
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
     from tussock.compute.functions.runtime import Runtime
+    from tussock.compute.functions.workers.staff.lobby import Lobby
 
 __all__ = ["ROWS_MAX", "ServedRuntime"]
 
 ROWS_MAX = 10_000
 """Of a `SendMany` for a function that takes one request at a time; a batch function takes more."""
+REPLIES_BYTES_MAX = MESSAGE_BYTES_LIMIT
+"""Of the replies to a `SendMany`: no message can be larger."""
 AGAIN_MS = 50
 
 
@@ -33,13 +40,27 @@ class ServedRuntime:
         self.store_url = store_url
         self._runtime = runtime
         self._shared = SharedReplies()
+        self._held = HeldReplies()
 
     def begin_with(self, workers: int) -> None:
         """The number of processes that run the functions; before the start."""
         self._runtime.begin_with(workers)
 
+    def scale(self, workers: int) -> None:
+        """Go on with that many workers."""
+        self._runtime.scale(workers)
+
+    def take_workers(self) -> "Lobby":
+        """Let the workers be those that join."""
+        return self._runtime.take_workers()
+
+    def workers(self) -> dict[str, int]:
+        """How many are wanted and how many have joined, where they join."""
+        return self._runtime.workers_joined()
+
     def start(self) -> None:
         """Recover, and begin to take requests."""
+        self._runtime.before_epochs = self._held.wait
         self._runtime.start()
 
     def stop(self) -> None:
@@ -49,13 +70,12 @@ class ServedRuntime:
     def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
         """Ask the program; `cancel` of a request with an id withdraws it once all who wait for it have done so."""
         runtime = self._runtime
-        if kind == "send":
-            return self._send(request.send)
-        if kind == "send_many":
-            return self._send_many(request.send_many)
+        if kind in ("send", "send_many"):
+            asked = self._send(request.send) if kind == "send" else self._send_many(request.send_many)
+            asked.add_done_callback(self._held.note)
+            return asked
         if kind == "query":
-            query = request.query
-            return runtime.query_async(query.operator, plain_value(query.key, _what(query.operator)))
+            return self._query(request.query)
         done: Future[Any] = Future()
         if kind == "stats":
             done.set_result(runtime.stats())
@@ -102,6 +122,16 @@ class ServedRuntime:
             lambda: self._runtime.send(send.operator, key, send.function, *arguments, request_id=request_id)
         )
 
+    def _query(self, query: pb.Query) -> "Future[Any]":
+        key = plain_value(query.key, f"a key of operator {query.operator!r:.120}")
+        found = self._runtime.query_async(query.operator, key)
+        schema = self._runtime.state_schema(query.operator) if query.as_row else None
+        if schema is None:
+            return found
+        row: Future[Any] = Future()
+        found.add_done_callback(lambda state: give(row, _row_of(state, schema)))
+        return row
+
     def _send_many(self, sent: pb.SendMany) -> "Future[Any]":
         what = f"function {sent.operator!r:.120}.{sent.function!r:.120}"
         table = read_table(sent.arrow, what)
@@ -116,7 +146,7 @@ class ServedRuntime:
                 f"{what}: {table.num_rows:,} requests; at most {ROWS_MAX:,} fit, send the rest after them"
             )
         self._check_room(table.num_rows)
-        return self._runtime.send_many_async(sent.operator, sent.function, keys, given)
+        return self._runtime.send_many_async(sent.operator, sent.function, keys, given, bytes_max=REPLIES_BYTES_MAX)
 
     def _check_room(self, requests: int) -> None:
         """The caller is the node's loop, which must not wait."""
@@ -124,5 +154,10 @@ class ServedRuntime:
             raise Full(f"too many requests wait already; this one did not begin: try again in {AGAIN_MS} ms", AGAIN_MS)
 
 
-def _what(operator: str) -> str:
-    return f"a key of operator {operator!r:.120}"
+def _row_of(state: "Future[Any]", schema: pa.Schema) -> Outcome:
+    """A state as a table of one row, of none without one."""
+    try:
+        found = state.result()
+        return Outcome(value=pa.Table.from_pylist([] if found is None else [found], schema=schema))
+    except Exception as error:  # noqa: BLE001 - it is the caller's
+        return Outcome(error=error)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tussock.compute.applications.program import Outcome
-from tussock.compute.applications.replies import give
+from tussock.compute.applications.replies import WithdrawableFuture, give
 
 __all__ = ["SharedReplies"]
 
@@ -47,7 +47,11 @@ class SharedReplies:
             self._waiting.pop(shared, None)
 
 
-class _CallersReply(Future[Any]):
+def _nothing() -> None:
+    """A reply that is there is not awaited."""
+
+
+class _CallersReply(WithdrawableFuture):
     """Cancelled only with the request itself, since a request that runs for others may not be called withdrawn."""
 
     def __init__(self, stop_waiting: Callable[[], None]) -> None:
@@ -64,6 +68,8 @@ class _CallersReply(Future[Any]):
 
     def copy(self, shared: "Future[Any]") -> None:
         """Take over what the shared reply has become."""
+        # Each would have the other, and the reply stay until Python looks for such circles.
+        self._stop_waiting = _nothing
         if shared.cancelled():
             super().cancel()
             return

@@ -1,7 +1,7 @@
 """The answers of a worker to what its program asks: epochs are its part's, the rest is about states and commits."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from tussock.compute.functions.entities.entities import Cut, Entities
 from tussock.compute.functions.program.directory import Operators
@@ -16,7 +16,7 @@ from tussock.compute.functions.workers.messages import (
     StateRows,
     StateWrites,
 )
-from tussock.compute.functions.workers.part import Guard, WorkerPart
+from tussock.compute.functions.workers.part import WorkerPart
 from tussock.compute.functions.workers.state_rows import from_rows, in_parts, to_rows
 from tussock.statestore import StateStore
 from tussock.statestore.base.system import System
@@ -26,22 +26,35 @@ __all__ = ["WorkerDesk"]
 OPEN_SECONDS = 30.0
 
 
+class TimeLimit(Protocol):
+    """A `Deadline`, or none."""
+
+    def run(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """What `fn` returns; may raise `Overdue` in it."""
+
+    def excuse(self, wait: Callable[[], Any]) -> Any:
+        """What `wait` returns; its time does not count."""
+
+
 class WorkerDesk:
     """For one thread. It reads the store and never writes to it."""
 
-    def __init__(self, operators: Operators, store: StateStore, cache_bytes: int, system: System, guard: Guard) -> None:
-        """`guard` runs a part of a transaction, and may raise `Overdue` in it."""
+    def __init__(
+        self, operators: Operators, store: StateStore, cache_bytes: int, system: System, limit: TimeLimit
+    ) -> None:
+        """`limit`: of each part of a transaction."""
         self._operators = operators
         self._store = store
         self._cache_bytes = cache_bytes
         self._system = system
-        self._guard = guard
+        self._limit = limit
         self._cut: Iterator[CutPart] = iter(())
+        self._part: WorkerPart | None = None
 
     def answer(self, question: Any) -> Any:
         """Do what is asked; raises what the store says."""
         if type(question) is EpochStep:
-            return self._part.step(question)
+            return self._the_part.step(question)
         if type(question) is NextCut:
             return self._next_cut(question)
         if type(question) is StateReads:
@@ -52,14 +65,22 @@ class WorkerDesk:
         return self._begin(question)
 
     def _begin(self, at: BeginAt) -> AllDone:
+        if self._part is not None:
+            # As their clean-up is the user's code, Python must not do it where nobody looks at the time.
+            self._part.end_epoch()
         self._store.wait_epoch(at.store_epoch, OPEN_SECONDS)
-        self._entities = Entities(self._operators, self._store, self._cache_bytes, keeps_cut=True)
+        self._entities = Entities(self._operators, self._store, self._cache_bytes, self._limit.excuse, keeps_cut=True)
         assignment = Assignment(self._operators, at.workers)
-        self._part = WorkerPart(self._operators, self._entities, assignment, at.worker, self._system, self._guard)
+        self._part = WorkerPart(self._operators, self._entities, assignment, at.worker, self._system, self._limit.run)
         return AllDone()
 
+    @property
+    def _the_part(self) -> WorkerPart:
+        assert self._part is not None, "the first question is where to begin"
+        return self._part
+
     def _read(self, reads: StateReads) -> StateRows:
-        self._part.commit(reads.commit)
+        self._the_part.commit(reads.commit)
         entities = [(reads.operator, key) for key in reads.keys]
         self._entities.prefetch(entities)
         states = {entity[1]: self._entities.read(entity) for entity in entities}
@@ -72,7 +93,7 @@ class WorkerDesk:
         return AllDone()
 
     def _next_cut(self, cut: NextCut) -> CutPart:
-        self._part.commit(cut.commit)
+        self._the_part.commit(cut.commit)
         if cut.is_first:
             self._store.wait_epoch(cut.store_epoch, OPEN_SECONDS)
             self._cut = _parts(list(self._entities.cut()))

@@ -15,11 +15,14 @@ __all__ = [
     "TOKEN_BYTES_MAX",
     "AllDone",
     "BeginAt",
+    "CachedEnd",
+    "CachedPart",
     "Carried",
     "CutPart",
     "EpochStep",
     "FromWorker",
     "Hung",
+    "Meet",
     "NextCut",
     "Refused",
     "RemoteCall",
@@ -37,7 +40,7 @@ __all__ = [
     "wide",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 TOKEN_BYTES_MAX = 16 << 20
 """Of one transaction on its way: calls that wait, and what it has drawn."""
 STEP_BYTES_MAX = 16 << 20
@@ -61,7 +64,7 @@ def whole(number: Number) -> int:
     return int(number)
 
 
-class RemoteCall(msgspec.Struct, array_like=True):
+class RemoteCall(msgspec.Struct, array_like=True, gc=False):
     """A function that is to run."""
 
     operator: int
@@ -81,8 +84,11 @@ class Carried(msgspec.Struct, array_like=True):
     counts: dict[str, int]
 
 
-class TravelToken(msgspec.Struct, array_like=True):
-    """A transaction that moves to the worker which has its next entity. Of each run there is one, so it is serial."""
+class TravelToken(msgspec.Struct, array_like=True, gc=False):
+    """A transaction that moves to the worker which has its next entity. Of each run there is one, so it is serial.
+
+    Workers keep many for an epoch; they are in no circle, so the garbage collector need not look at them.
+    """
 
     tid: int
     run: int
@@ -104,6 +110,10 @@ class TravelToken(msgspec.Struct, array_like=True):
     drawn: Carried | None
     may_ask: bool
     """Whether it may make a call outside: what leads to it is durable."""
+    is_timed: bool = False
+    """Whether workers tell how long its functions took."""
+    held: int = 0
+    """Bytes of arguments of calls that have not returned, in all workers."""
 
 
 class TokenStay(msgspec.Struct, array_like=True):
@@ -127,6 +137,34 @@ class TokenStay(msgspec.Struct, array_like=True):
     """Functions that began: operator, key, function, caller, share, whether it is awaited."""
 
 
+class CachedPart(msgspec.Struct, array_like=True):
+    """A loser whose part here is to run again from what its first run left: the tokens as they came then."""
+
+    tid: int
+    run: int
+    """As in a token."""
+    first: int
+
+
+class CachedEnd(msgspec.Struct, array_like=True):
+    """What became of it. It counts if all that its first run did before, at other workers too, was the same again."""
+
+    tid: int
+    run: int
+    end: str
+    """`same`, `aborted`, `diverged`, `changed`; `left`: it did not run, as the answer is full."""
+    at: int
+    """Which of its stays here ended so, from 0."""
+    value: msgspec.Raw
+    """As in a stay."""
+    error: list[Any]
+    """Of an abort, as in a stay."""
+    digest: int
+    """Of what it wrote here."""
+    calls: list[tuple[int, WireKey, str, int, Number, bool]]
+    """Of an abort, the functions that began in its stay."""
+
+
 class EpochStep(msgspec.Struct, array_like=True, tag="step"):
     """Goes on with an epoch."""
 
@@ -136,6 +174,8 @@ class EpochStep(msgspec.Struct, array_like=True, tag="step"):
     commit: list[int]
     """Transactions whose writes hold, before anything else happens; of the epoch before, if this one is new."""
     tokens: list[TravelToken]
+    cached: list[CachedPart]
+    """By number; each runs on what those before it wrote here, if they were the same."""
 
 
 class Stepped(msgspec.Struct, array_like=True, tag="stepped"):
@@ -144,6 +184,8 @@ class Stepped(msgspec.Struct, array_like=True, tag="stepped"):
     number: int
     stays: list[msgspec.Raw]
     """Each a `TokenStay`."""
+    cached: list[msgspec.Raw]
+    """Each a `CachedEnd`, one for each `CachedPart`."""
     entities: list[tuple[int, WireKey]]
     """Operator and key of those that got a number in this step, in the order of the numbers, from 0 in an epoch."""
     left: int
@@ -151,6 +193,8 @@ class Stepped(msgspec.Struct, array_like=True, tag="stepped"):
     dirty: int
     dirty_bytes: int
     store_reads: int
+    times: list[tuple[int, str, str, int]] = []
+    """Of functions that have ended, if they were to be timed: transaction, operator, function and nanoseconds."""
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
@@ -162,6 +206,17 @@ class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
     """Where Python finds modules."""
     program: bytes
     """Operators, options, and how to open the store: a pickle, as both processes are of one user and program."""
+
+
+class Meet(msgspec.Struct, array_like=True, tag="meet"):
+    """The first message to a worker that has its program itself: what it has to be the same in."""
+
+    protocol: int
+    version: str
+    program: str
+    """Its name."""
+    store: str
+    """The URL; how it is opened the worker knows."""
 
 
 class Welcomed(msgspec.Struct, array_like=True, tag="welcomed"):
@@ -243,5 +298,5 @@ class Refused(msgspec.Struct, array_like=True, tag="refused"):
     """The store did not answer; another attempt may do."""
 
 
-ToWorker = Welcome | BeginAt | EpochStep | StateReads | StateWrites | NextCut
+ToWorker = Welcome | Meet | BeginAt | EpochStep | StateReads | StateWrites | NextCut
 FromWorker = Welcomed | AllDone | Stepped | StateRows | CutPart | StillAlive | Hung | Refused

@@ -2,26 +2,37 @@
 
 It is told what commits; by itself it decides nothing. Of each transaction of the epoch it has a part: the functions
 that await others, and what the transaction touched here. A part of an older run goes when the next run comes.
+
+Of the first run it keeps the tokens as they came and as they left. What a token does here depends on itself and on the
+entities here, so a loser runs again in all workers at once, each beginning with the tokens of the first run: where all
+of them leave as they left then, that is what the loser had done on its way from one to the other (Styx, section 6.3).
 """
 
-from collections.abc import Callable, Sequence
+import copy
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.epochs.digest import writes_digest
-from tussock.compute.functions.epochs.graph import CallGraph
+from tussock.compute.functions.epochs.graph import CallGraph, Guard
 from tussock.compute.functions.epochs.locked_access import LockedAccess
 from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread
-from tussock.compute.functions.program.context import Entity, Invocation, Target
+from tussock.compute.functions.function_times import TimedAccess
+from tussock.compute.functions.program.context import Entity, EntityAccess, Invocation, Target
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
+from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import pack, unpack
 from tussock.compute.functions.workers.assignment import Assignment
+from tussock.compute.functions.workers.lock_phase.visits import KeptStay, Visit
 from tussock.compute.functions.workers.messages import (
     STEP_BYTES_MAX,
     TOKEN_BYTES_MAX,
+    CachedEnd,
+    CachedPart,
     Carried,
     EpochStep,
     RemoteCall,
@@ -37,26 +48,15 @@ from tussock.statestore.base.system import System
 __all__ = ["AskFirst", "WorkerPart"]
 
 NOTHING = msgspec.Raw(pack(None))
-Guard = Callable[[Callable[[], None]], None]
+KEPT_BYTES_MAX = 64 << 20
+"""Of the tokens of an epoch that are kept; transactions beyond it move when they run again."""
+CALL_BYTES = 256
+"""Of a call that is kept, beside its arguments, about."""
+encode = msgspec.msgpack.Encoder().encode
 
 
 class AskFirst(BaseException):
     """A call outside has to wait until what leads to it is durable. Not an `Exception`, so that nobody catches it."""
-
-
-class _Visit:
-    """A transaction's run, as far as it is here."""
-
-    __slots__ = ("bases", "draws", "first_reads", "first_writes", "graph", "run")
-
-    def __init__(self, run: int) -> None:
-        self.run = run
-        self.graph: CallGraph | None = None
-        self.bases: list[int] = []
-        """How many functions awaited others here before each of the calls that came from elsewhere."""
-        self.draws: TransactionDraws | None = None
-        self.first_reads: set[Entity] = set()
-        self.first_writes: dict[Entity, Any] = {}
 
 
 class WorkerPart:
@@ -81,15 +81,18 @@ class WorkerPart:
         self._epoch = 0
         self._is_replay = False
         self._may_ask = False
-        self._visits: dict[int, _Visit] = {}
+        self._visits: dict[int, Visit] = {}
         self._numbers: dict[Entity, int] = {}
         self._left: list[TravelToken] = []
+        self._kept_bytes = 0
+        self._times: list[tuple[int, str, str, int]] = []
+        """What no answer has yet."""
 
     def step(self, step: EpochStep) -> Stepped:
         """Go on with the epoch. Raises what the store says of states that are not there yet, but for an outage."""
         self.commit(step.commit)
         if step.epoch != self._epoch:
-            self._end_epoch()
+            self.end_epoch()
             self._epoch = step.epoch
         self._is_replay = step.is_replay
         tokens = [*self._left, *step.tokens]
@@ -98,20 +101,24 @@ class WorkerPart:
         known, size, stays = len(self._numbers), 0, []
         done = 0
         while done < len(tokens) and size < STEP_BYTES_MAX:
-            stay = msgspec.Raw(msgspec.msgpack.encode(self._take(tokens[done])))
+            stay = msgspec.Raw(encode(self._count(self._take(tokens[done]))))
             size += len(stay)
             stays.append(stay)
             done += 1
         self._left = tokens[done:]
-        entities = list(self._numbers)[known:] if len(self._numbers) > known else []
+        cached = self._run_cached(step.cached, size)
+        times, self._times = self._times, []
+        entities = list(itertools.islice(self._numbers, known, None)) if len(self._numbers) > known else []
         return Stepped(
             step.number,
             stays,
+            cached,
             entities,
             len(self._left),
             self._entities.dirty,
             self._entities.dirty_bytes,
             self._entities.misses,
+            times,
         )
 
     def commit(self, tids: Sequence[int]) -> None:
@@ -121,13 +128,15 @@ class WorkerPart:
             assert graph is not None
             self._entities.apply(graph.run.writes)
 
-    def _end_epoch(self) -> None:
+    def end_epoch(self) -> None:
+        """What was asked for has ended, or is not needed any more: no function goes on."""
         for visit in self._visits.values():
             if visit.graph is not None and visit.graph.depth:
-                visit.graph.end()
+                visit.graph.end(self._guard)
         self._visits.clear()
         self._numbers.clear()
         self._left = []
+        self._kept_bytes = 0
 
     def _prefetch(self, calls: Sequence[RemoteCall]) -> None:
         try:
@@ -141,18 +150,23 @@ class WorkerPart:
         visit = self._visit_of(token)
         graph, draws = visit.graph, visit.draws
         assert graph is not None
+        came = None if token.first else copy.copy(token)
         self._may_ask = token.may_ask
-        graph.begun = token.begun
+        graph.begun, graph.run.held = token.begun, token.held
         graph.acks.set(whole(token.parts), whole(token.of))
-        graph.waiting.extend(self._invocation(call) for call in token.waiting)
+        graph.waiting.extend(self._invocation(call, visit) for call in token.waiting)
         if token.drawn is not None:
             draws = self._draws(visit)
             draws.go_on(token.drawn.kept, token.drawn.fresh, token.drawn.counts)
         elif draws is not None:
             draws.go_on({}, [], {})
         stay = TokenStay(token.tid, "ended", None, NOTHING, [], [], [], 0, [])
+        begun = None
+        if token.call is not None:
+            begun = self._invocation(token.call, visit)
+            graph.last = begun.target
         try:
-            self._guard(lambda: self._run(visit, token, stay))
+            self._guard(self._run, visit, token, begun, stay)
         except Diverged:
             stay.end = "diverged"
         except AskFirst:
@@ -162,34 +176,36 @@ class WorkerPart:
         except ReplayDiffers as error:
             stay.end, stay.error = "differs", [str(error)]
         except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-            self._abort(graph, stay, error)
-        if stay.end not in ("moved", "ended", "aborted"):
-            graph.end()
+            graph.abort(error, self._guard)
+            self._abort(graph, stay)
+        if stay.end not in ("moved", "ended", "aborted") and graph.end(self._guard):
+            self._abort(graph, stay)
         self._tell(visit, stay, token)
+        if came is not None and visit.stays is not None:
+            self._keep(visit, KeptStay(came, stay.end, token, stay.calls))
         return stay
 
-    def _visit_of(self, token: TravelToken) -> _Visit:
+    def _visit_of(self, token: TravelToken, believed: dict[Entity, Any] | None = None) -> Visit:
         visit = self._visits.get(token.tid)
         if visit is None or visit.run != token.run:
-            older, visit = visit, _Visit(token.run)
+            older, visit = visit, Visit(token.run)
             self._visits[token.tid] = visit
             access: Any = self._entities
             if token.first:
-                if older is not None and older.graph is not None and older.run == token.first:
-                    visit.first_reads, visit.first_writes = older.graph.run.reads, older.graph.run.writes
-                elif older is not None:
-                    visit.first_reads, visit.first_writes = older.first_reads, older.first_writes
-                access = LockedAccess(self._entities, visit.first_reads, visit.first_writes)
+                if older is not None:
+                    visit.first = older.first_of(token.first)
+                access = LockedAccess(self._entities, visit.first.reads, visit.first.writes, believed)
             if older is not None and older.graph is not None:
-                older.graph.end()
+                older.graph.end(self._guard)
+            if token.is_timed:
+                access = visit.timed = self._timed(access, token.tid)
             visit.graph = CallGraph(access, lambda: self._draws(visit), self._is_here)
         return visit
 
-    def _run(self, visit: _Visit, token: TravelToken, stay: TokenStay) -> None:
+    def _run(self, visit: Visit, token: TravelToken, begun: Invocation | None, stay: TokenStay) -> None:
         """Until the transaction has ended, or goes elsewhere."""
         graph = visit.graph
         assert graph is not None
-        begun = None if token.call is None else self._invocation(token.call)
         value = None if begun is not None else unpack(token.value)
         if begun is not None:
             visit.bases.append(graph.depth)
@@ -197,7 +213,7 @@ class WorkerPart:
             begun, value = graph.run_through(begun, value, visit.bases[-1])
             if begun is not None:
                 if begun.is_awaited:
-                    token.path.append(self._worker)
+                    token.path = [*token.path, self._worker]
                 else:
                     visit.bases.pop()
                 self._move(stay, token, begun, NOTHING)
@@ -217,13 +233,12 @@ class WorkerPart:
         token.value = value
         stay.end, stay.token = "moved", token
 
-    def _abort(self, graph: CallGraph, stay: TokenStay, error: BaseException) -> None:
-        graph.abort(error)
+    def _abort(self, graph: CallGraph, stay: TokenStay) -> None:
         aborted = graph.run.aborted
         assert aborted is not None
         stay.end, stay.token, stay.error = "aborted", None, list(aborted.args)
 
-    def _tell(self, visit: _Visit, stay: TokenStay, token: TravelToken) -> None:
+    def _tell(self, visit: Visit, stay: TokenStay, token: TravelToken) -> None:
         """What the run has touched here, and where it stands."""
         graph = visit.graph
         assert graph is not None
@@ -234,19 +249,16 @@ class WorkerPart:
                 fault = FunctionFault("calls of a transaction that wait, and what it has drawn, take at most 16 MiB")
                 stay.token, stay.end = None, "aborted"
                 graph.run.writes = {}
-                target = self._invocation(token.call).target if token.call is not None else None
+                target = self._invocation(token.call, visit).target if token.call is not None else None
                 names = ("", "", "") if target is None else _names(target)
                 stay.error = [str(fault), "FunctionFault", *names]
-        run, numbers = graph.run, self._numbers
-        stay.reads = [numbers.setdefault(entity, len(numbers)) for entity in run.reads]
-        stay.writes = [numbers.setdefault(entity, len(numbers)) for entity in run.writes]
-        stay.digest = writes_digest(stay.tid, run.writes)
+        run = graph.run
         stay.calls = [
             (*one.target.entity, one.target.function.name, one.caller, wide(one.share), one.is_awaited)
             for one in run.invocations
         ]
         run.invocations = []
-        token.begun = graph.begun
+        token.begun, token.held = graph.begun, run.held
         token.parts, token.of = map(wide, graph.acks.parts)
         draws = visit.draws
         token.drawn = None if draws is None else Carried(draws.kept, draws.fresh, draws.counts)
@@ -256,9 +268,70 @@ class WorkerPart:
         if run.value is not None:
             stay.value = msgspec.Raw(pack(run.value))
 
+    def _count(self, stay: TokenStay) -> TokenStay:
+        """With what the run has touched here so far."""
+        graph, numbers = self._visits[stay.tid].graph, self._numbers
+        assert graph is not None
+        stay.reads = [numbers.setdefault(entity, len(numbers)) for entity in graph.run.reads]
+        stay.writes = [numbers.setdefault(entity, len(numbers)) for entity in graph.run.writes]
+        stay.digest = writes_digest(stay.tid, graph.run.writes)
+        return stay
+
+    # --- From what is cached -----------------------------------------------------------------------------------------
+
+    def _keep(self, visit: Visit, stay: KeptStay) -> None:
+        assert visit.stays is not None
+        calls = 2 + len(stay.came.waiting) + len(stay.left.waiting) + len(stay.calls)
+        self._kept_bytes += CALL_BYTES * calls + _size(stay.came) + _size(stay.left)
+        if self._kept_bytes > KEPT_BYTES_MAX or visit.draws is not None:
+            visit.stays = None
+        else:
+            visit.stays.append(stay)
+
+    def _run_cached(self, parts: Sequence[CachedPart], size: int) -> list[msgspec.Raw]:
+        """One after the other, each on what those before it wrote here, if they were the same: they may commit."""
+        believed: dict[Entity, Any] = {}
+        ends = []
+        for part in parts:
+            end = CachedEnd(part.tid, part.run, "left", 0, NOTHING, [], 0, [])
+            if size < STEP_BYTES_MAX:
+                self._run_part(part, end, believed)
+            ends.append(msgspec.Raw(encode(end)))
+            size += len(ends[-1])
+        return ends
+
+    def _run_part(self, part: CachedPart, end: CachedEnd, believed: dict[Entity, Any]) -> None:
+        """All stays of a first run here, up to the first that is not the same."""
+        end.end = "changed"
+        older = self._visits.get(part.tid)
+        first = None if older is None else older.first_of(part.first)
+        if first is None or not first.stays:
+            return
+        for end.at, kept in enumerate(first.stays):
+            token = copy.copy(kept.came)
+            token.run, token.first = part.run, part.first
+            visit = self._visit_of(token, believed)
+            stay = self._take(token)
+            assert visit.graph is not None
+            run = visit.graph.run
+            if visit.draws is not None:
+                return
+            if stay.end == "diverged" or (stay.end == "aborted" and run.reads <= first.reads | first.writes.keys()):
+                end.end, end.error, end.calls = stay.end, stay.error, stay.calls
+                return
+            token.run, token.first = kept.left.run, kept.left.first
+            if (stay.end, token, stay.calls) != (kept.end, kept.left, kept.calls):
+                return
+        end.at += 1
+        if run.reads == first.reads and run.writes.keys() == first.writes.keys():
+            believed.update(run.writes)
+            end.end, end.digest = "same", writes_digest(part.tid, run.writes)
+            if run.value is not None:
+                end.value = msgspec.Raw(pack(run.value))
+
     # --- Within ------------------------------------------------------------------------------------------------------
 
-    def _draws(self, visit: _Visit) -> TransactionDraws:
+    def _draws(self, visit: Visit) -> TransactionDraws:
         if visit.draws is None:
             visit.draws = TransactionDraws(self._system, self._before_call)
         visit.draws.is_replay = self._is_replay
@@ -272,9 +345,17 @@ class WorkerPart:
     def _is_here(self, entity: Entity) -> bool:
         return self._assignment.home(entity) == self._worker
 
-    def _invocation(self, call: RemoteCall) -> Invocation:
+    def _timed(self, access: EntityAccess, tid: int) -> TimedAccess:
+        def note(function: Function, seconds: float) -> None:
+            self._times.append((tid, function.operator, function.name, int(seconds * 1e9)))
+
+        return TimedAccess(access, self._system.monotonic, note)
+
+    def _invocation(self, call: RemoteCall, visit: Visit) -> Invocation:
         function = self._operators.all[call.operator].functions[call.function]
         target = Target(function, (call.operator, call.key), tuple(unpack(call.arguments)))
+        if visit.timed is not None:
+            target = visit.timed.timed(target)
         return Invocation(target, whole(call.share), call.caller, call.is_awaited)
 
     def _call(self, one: Invocation) -> RemoteCall:
@@ -285,11 +366,13 @@ class WorkerPart:
 
 def _size(token: TravelToken) -> int:
     """Bytes of a token, about."""
-    size = len(token.value) + sum(len(call.arguments) for call in token.waiting)
+    size = len(token.value)
+    if token.waiting:
+        size += sum([len(call.arguments) for call in token.waiting])
     if token.call is not None:
         size += len(token.call.arguments)
     if token.drawn is not None:
-        size += len(msgspec.msgpack.encode(token.drawn))
+        size += len(encode(token.drawn))
     return size
 
 

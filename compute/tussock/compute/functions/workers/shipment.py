@@ -1,7 +1,8 @@
 """Sends a program's functions to another process of the same Python, and tells two programs apart.
 
-What a module has under its name is sent by name, as `pickle` does. Functions inside others, and those of the main
-script, are sent as their code; what they use of the main script goes along, as far as it can be pickled.
+What a module has under its name is sent by name, as `pickle` does, and so is a module that a function uses. Functions
+inside others, and functions and classes of the main script, are sent as their code; what they use of the main script
+goes along, as far as it can be pickled.
 """
 
 import importlib
@@ -12,13 +13,13 @@ import pickle
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tussock.compute.functions.program.directory import Operators
 from tussock.statestore import InvalidOption
 
-__all__ = ["fingerprint", "pack_program", "program_version", "unpack_program"]
+__all__ = ["code_number", "fingerprint", "pack_program", "program_version", "unpack_program"]
 
 PROGRAM_BYTES_MAX = 32 << 20
 
@@ -62,6 +63,14 @@ def fingerprint(operators: Operators) -> str:
     return f"{found:08x}"
 
 
+def code_number(operators: Operators) -> str:
+    """The same; empty where a function has no code of Python, so that nothing is known of it."""
+    try:
+        return fingerprint(operators)
+    except AttributeError:
+        return ""
+
+
 def _code_facts(code: types.CodeType) -> Iterator[Any]:
     yield code.co_code.hex()
     yield code.co_names
@@ -76,21 +85,68 @@ class _ProgramPickler(pickle.Pickler):
     """By name where there is one, else by value."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """How a function is rebuilt; the rest as always."""
-        if not isinstance(obj, types.FunctionType) or _is_named(obj):
-            return NotImplemented
-        code = obj.__code__
-        module = "" if obj.__module__ == "__main__" else obj.__module__
-        used = {} if module else {name: obj.__globals__[name] for name in _names(code) if name in obj.__globals__}
-        state = (
-            used,
-            obj.__defaults__,
-            obj.__kwdefaults__,
-            [_content(cell) for cell in obj.__closure__ or ()],
-            {} if module else {key: value for key, value in obj.__dict__.items() if key != "__wrapped__"},
+        """How functions, modules, and what the main script defines are rebuilt; the rest as always."""
+        if isinstance(obj, types.FunctionType):
+            return NotImplemented if _is_named(obj) else _function_parts(obj)
+        if isinstance(obj, types.ModuleType):
+            if obj.__name__ == "__main__":
+                raise pickle.PicklingError("one of them uses the main script as a module")
+            return importlib.import_module, (obj.__name__,)
+        if isinstance(obj, type) and obj.__module__ == "__main__":
+            return _class_parts(obj)
+        if isinstance(obj, property):
+            return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+        if isinstance(obj, staticmethod | classmethod):
+            return type(obj), (obj.__func__,)
+        return NotImplemented
+
+
+def _function_parts(function: types.FunctionType) -> Any:
+    code = function.__code__
+    module = "" if function.__module__ == "__main__" else function.__module__
+    names = _names(code)
+    used = {} if module else {name: function.__globals__[name] for name in names if name in function.__globals__}
+    contents = [_content(cell) for cell in function.__closure__ or ()]
+    state = (
+        used,
+        function.__defaults__,
+        function.__kwdefaults__,
+        contents,
+        {} if module else {key: value for key, value in function.__dict__.items() if key != "__wrapped__"},
+        _submodules([*used.values(), *contents], names),
+    )
+    made = (marshal.dumps(code), module, function.__name__, len(function.__closure__ or ()))
+    return _make_function, made, state, None, None, _fill_function
+
+
+def _class_parts(kind: type) -> Any:
+    """Of a class of the main script; what its metaclass or a decorator has made of it could not be made anew."""
+    if type(kind) is not type or not _PLAIN_CLASS.isdisjoint(kind.__dict__):
+        raise pickle.PicklingError(
+            f"class {kind.__name__!r} of the main script has slots or a metaclass, or is a dataclass or a named tuple"
         )
-        made = (marshal.dumps(code), module, obj.__name__, len(obj.__closure__ or ()))
-        return _make_function, made, state, None, None, _fill_function
+    state = {name: value for name, value in kind.__dict__.items() if name not in _MADE_BY_PYTHON}
+    return type, (kind.__name__, kind.__bases__, {"__module__": "__main__"}), state, None, None, _fill_class
+
+
+_PLAIN_CLASS = frozenset(("__slots__", "__dataclass_fields__", "_fields"))
+"""None of these is in one."""
+_MADE_BY_PYTHON = frozenset(("__dict__", "__weakref__", "__module__"))
+
+
+def _fill_class(kind: type, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        setattr(kind, name, value)
+
+
+def _submodules(used: Iterable[Any], names: set[str]) -> list[str]:
+    """Modules within those that are used, which an import of these alone does not bring: `a.b` after `import a.b`."""
+    found: list[str] = []
+    at = [value.__name__ for value in used if isinstance(value, types.ModuleType)]
+    while at:
+        at = [inner for outer in at for name in names if (inner := f"{outer}.{name}") in sys.modules]
+        found += at
+    return found
 
 
 def _is_named(function: types.FunctionType) -> bool:
@@ -131,7 +187,9 @@ def _make_function(code: bytes, module: str, name: str, cells: int) -> Callable[
 
 
 def _fill_function(function: Any, state: Any) -> None:
-    used, defaults, keywords, contents, attributes = state
+    used, defaults, keywords, contents, attributes, submodules = state
+    for name in submodules:
+        importlib.import_module(name)
     function.__globals__.update(used)
     function.__defaults__, function.__kwdefaults__ = defaults, keywords
     function.__dict__.update(attributes)

@@ -5,32 +5,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.functions.entities.forms import KEY, StateForm
 from tussock.compute.functions.program.values import Key
 
-__all__ = ["from_rows", "in_parts", "ipc_bytes", "table_of", "to_rows"]
+__all__ = ["from_rows", "in_parts", "table_of", "to_rows"]
 
 ROWS_BYTES_MAX = 8 << 20
 ROWS_MAX = 10_000
 """Of one message: with states of at most 1 MiB it has room, as rows are halved until they fit."""
 
 
-def ipc_bytes(table: pa.Table) -> bytes:
-    """An IPC stream; nothing for no rows."""
-    if not table.num_rows:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
 def table_of(data: bytes) -> pa.Table | None:
     """The rows of an IPC stream, if there are some."""
-    if not data:
-        return None
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()
+    return ipc_table(data) if data else None
 
 
 def from_rows(form: StateForm, data: bytes) -> dict[Key, Any]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.errors import BadInput, ProcedureError
 from tussock.compute.applications.feeds.feed import FedBatch, Source
+from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
 from tussock.compute.procedures.definitions import Definitions
@@ -125,7 +126,7 @@ class FedInputs:
         for bad in batch.bad:
             self._state.letters.add(name, batch_id, bad.origin, bad.cause, bad.data)
         if cause:
-            self._state.letters.add(name, batch_id, f"batch {batch_id}", cause, _ipc(batch.rows))
+            self._state.letters.add(name, batch_id, f"batch {batch_id}", cause, ipc_bytes(batch.rows))
         self._current = None
 
     def check_goes_on(self, procedure: str, batch_id: int, given: bytes, error: ProcedureError) -> None:
@@ -167,10 +168,3 @@ class FedInputs:
 
 def _shown(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return sink.getvalue().to_pybytes()

@@ -54,9 +54,14 @@ class PumpAccess:
         with suppress(TussockError):
             self._runner.submit(SentRequest(stream, sequence))
 
-    def settle(self) -> None:
-        """Return when all that was asked for has run."""
-        self._runner.submit(Ask(lambda: None)).result()
+    @property
+    def is_idle(self) -> bool:
+        """The runner has all requests."""
+        return True
+
+    def settle(self) -> "Future[Any]":
+        """Ends when all that was asked for has run."""
+        return self._runner.submit(Ask(lambda: None))
 
     def halt(self, error: Exception) -> None:
         """End the application, unless it has ended already."""

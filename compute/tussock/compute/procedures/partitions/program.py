@@ -5,7 +5,7 @@ task uploads; it keeps no windows and no replies, and a batch that fails is give
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,11 +40,33 @@ class PartitionedProgram:
     """Seconds that a procedure may run."""
 
     @property
+    def name(self) -> str:
+        """The application's."""
+        return self.definitions.application
+
+    @property
+    def tables(self) -> list[str]:
+        """All that are written."""
+        return sorted(self.definitions.tables)
+
+    @property
     def schema(self) -> pa.Schema:
         """Of the border's batches."""
         schema = self.definitions.procedures[self.border].schema
         assert schema is not None
         return schema
+
+    def columns_of(self, names: Sequence[str]) -> list[str]:  # noqa: ARG002 - a flow takes one more if it is there
+        """Which columns of the rows are used."""
+        return list(self.schema.names)
+
+    def begin(self, tx: Transaction, batch_id: int, now: dt.datetime) -> "PartitionedRun":
+        """The run of one batch, or of some keys of it; `now` is its time, the same in all tasks and attempts."""
+        return PartitionedRun(self, tx, batch_id, now)
+
+    def failure(self, procedure: str, batch_id: int, cause: str) -> ProcedureError:
+        """The error of a batch in which a procedure raised."""
+        return failure(procedure, batch_id, cause)
 
 
 def partitioned_program(
@@ -76,7 +98,6 @@ class PartitionedRun:
     """The run of one batch, or of some keys of it."""
 
     def __init__(self, program: PartitionedProgram, tx: Transaction, batch_id: int, now: dt.datetime) -> None:
-        """`now` is the batch's time, the same in all tasks and attempts."""
         definitions = program.definitions
         self._border = definitions.procedures[program.border]
         self._shape = TupleShape(program.schema, f"procedure {program.border!r}")
@@ -90,17 +111,17 @@ class PartitionedRun:
         self._batches.is_replay = True
         self._now: Callable[[], dt.datetime] = lambda: now
 
-    def run(self, rows: pa.Table) -> tuple[bytes, ProcedureError] | None:
-        """The graph on each key of the rows, in their order; the first key that fails, and why."""
+    def run(self, rows: pa.Table) -> tuple[bytes, str, str] | None:
+        """The graph on each key of the rows, in their order; the first key that fails, the procedure, and why."""
         try:
             groups = self._partition.groups(self._shape.table(rows))
         except SchemaMismatch as mismatch:
-            return b"", failure(self._border.name, self._batch_id, cause_of(mismatch))
+            return b"", self._border.name, cause_of(mismatch)
         running = RunningBatch(self._border, self._batch_id, rows, b"")
         for group in groups:
             error = self._batches.run_group(running, group, self._now)
             if error is not None:
-                return group.key, error
+                return group.key, error.procedure, error.cause
         return None
 
     def close(self) -> None:

@@ -1,10 +1,11 @@
 """An `App` as the node of `tussock serve` sees it."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.compute.service.rpc.values import arrow_bytes, get_rows, plain_arguments
+from tussock.compute.service.rpc.values import get_rows, plain_arguments
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -31,10 +32,25 @@ class ServedApp:
     def begin_with(self, workers: int) -> None:
         """Procedures run one after the other, in one process: `InvalidOption`, except for 0."""
         if workers:
-            raise InvalidOption(
-                f"application {self.name!r} has procedures, which run one after the other in one process; workers are "
-                "for functions: leave `workers` out"
-            )
+            raise self._no_workers("leave `workers` out")
+
+    def scale(self, workers: int) -> NoReturn:  # noqa: ARG002 - it has none
+        """`InvalidOption`, for the same reason."""
+        raise self._no_workers("leave `workers_file` out")
+
+    def take_workers(self) -> NoReturn:
+        """`InvalidOption`, for the same reason."""
+        raise self._no_workers("leave `workers_listen` out")
+
+    def workers(self) -> dict[str, int]:
+        """None."""
+        return {}
+
+    def _no_workers(self, way_out: str) -> InvalidOption:
+        return InvalidOption(
+            f"application {self.name!r} has procedures, which run one after the other in one process; workers are for "
+            f"functions: {way_out}"
+        )
 
     def start(self) -> None:
         """Recover, and begin to take requests."""
@@ -64,7 +80,7 @@ class ServedApp:
     def schemas(self) -> dict[str, bytes]:
         """By border procedure, what its batches look like."""
         found = self._app.border_schemas()
-        return {name: b"" if schema is None else arrow_bytes(schema.empty_table()) for name, schema in found.items()}
+        return {name: b"" if schema is None else ipc_bytes(schema.empty_table()) for name, schema in found.items()}
 
     def pause(self) -> None:
         """Take requests, and run none."""

@@ -8,7 +8,7 @@ import grpc
 from tussock.compute.applications.errors import ServiceUnavailable
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import error_of
-from tussock.compute.service.rpc.kinds import CONVERSE, ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA
+from tussock.compute.service.rpc.kinds import CONVERSE, ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, WORK
 from tussock.meta.client.access import channel_credentials, token_source
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import System
@@ -50,6 +50,14 @@ class ApplicationChannel:
 
     def converse(self, messages: Any) -> Any:
         """Begin a conversation: `messages` yields serialized `Requests`; returns an iterator of `Replies`."""
+        parse: Callable[[bytes], Any] = pb.Replies.FromString
+        return self._begin(CONVERSE, messages, parse)
+
+    def work(self, messages: Any) -> Any:
+        """Offer oneself as a worker: `messages` yields serialized `WorkerPart`s, and so does what this returns."""
+        return self._begin(WORK, messages, None)
+
+    def _begin(self, method: str, messages: Any, parse: Callable[[bytes], Any] | None) -> Any:
         if self._files is not None and self._files.current() is not self._credentials:
             self._channel.close()
             self._credentials = self._files.current()
@@ -58,8 +66,7 @@ class ApplicationChannel:
         metadata: tuple[tuple[str, str | bytes], ...] = ((PROTOCOL_METADATA, str(PROTOCOL)),)
         if token:
             metadata += (("authorization", f"Bearer {token}"),)
-        parse: Callable[[bytes], Any] = pb.Replies.FromString
-        return self._channel.stream_stream(CONVERSE, None, parse)(messages, metadata=metadata)
+        return self._channel.stream_stream(method, None, parse)(messages, metadata=metadata)
 
     def error_of(self, error: Any) -> TussockError:
         """What a `grpc.RpcError` tells: the node's own error, or `ServiceUnavailable`."""

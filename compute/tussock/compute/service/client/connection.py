@@ -3,8 +3,9 @@
 Two threads beside the callers: gRPC's, which sends what waits, and one that takes the replies and connects again.
 """
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -12,6 +13,7 @@ import grpc
 
 from tussock.compute.applications.arguments import cause_of
 from tussock.compute.applications.errors import ApplicationStopped, Full, OutcomeUnknown, ServiceUnavailable
+from tussock.compute.applications.replies import WithdrawableFuture
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.replies import await_reply
 from tussock.compute.service.client.window import PendingRequest, SendWindow
@@ -20,7 +22,7 @@ from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.values import reply_value
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import MessageTooLarge, TussockError
+from tussock.statestore.errors import MessageTooLarge, StoreClosed, TussockError
 
 __all__ = ["ApplicationConnection"]
 
@@ -59,13 +61,15 @@ class ApplicationConnection:
         self._thread: threading.Thread | None = None
         self._failure: TussockError | None = None
         """What the newest conversation has ended with."""
+        self._process = os.getpid()
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
         """Send a request; the future has its reply, or raises its error. Waits while as many as may be are under way.
 
-        `is_repeatable`: it may be sent once more if the connection breaks. Raises `ApplicationStopped` if closed, and
-        `MessageTooLarge`.
+        `is_repeatable`: it may be sent once more if the connection breaks. Raises `ApplicationStopped` if closed,
+        `StoreClosed` in a process that was forked off, and `MessageTooLarge`.
         """
+        self._check_process()
         size = request.ByteSize()
         with self._changed:
             self._check_open()
@@ -80,7 +84,7 @@ class ApplicationConnection:
                 self._thread.start()
             self._numbers += 1
             request.number = self._numbers
-            future: Future[Any] = Future()
+            future = _ClientFuture(self._check_process)
             self._window.add(
                 PendingRequest(self._numbers, request, size, is_repeatable, future, self._system.monotonic())
             )
@@ -102,8 +106,11 @@ class ApplicationConnection:
     def close(self, timeout: float | None = None) -> None:
         """Wait `timeout` seconds for the replies that are under way, and end; `None`: the deadline. Again: nothing.
 
-        What has no reply by then ends with `OutcomeUnknown`, or with `ServiceUnavailable` if it was not sent.
+        What has no reply by then ends with `OutcomeUnknown`, or with `ServiceUnavailable` if it was not sent. In a
+        process that was forked off it does nothing: the threads, and what they wait for, are the parent's.
         """
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -244,9 +251,35 @@ class ApplicationConnection:
         """Why the newest attempt to connect failed; empty if it did not."""
         return "" if self._failure is None or self._stream is not None else str(self._failure)
 
+    def _check_process(self) -> None:
+        """Before any lock: one that a thread of the parent held when the process was forked is never let go."""
+        if os.getpid() != self._process:
+            raise StoreClosed(
+                f"the client of the application at {self._channel.address} was made before this process was forked "
+                "off, and its threads are not here; make another one"
+            )
+
     def _check_open(self) -> None:
         if self._is_closing:
             raise ApplicationStopped(f"the client of the application at {self._channel.address} is closed")
+
+
+class _ClientFuture(WithdrawableFuture):
+    """In a process that was forked off nobody can wait for it."""
+
+    def __init__(self, check_process: Callable[[], None]) -> None:
+        super().__init__()
+        self._check_process = check_process
+
+    def result(self, timeout: float | None = None) -> Any:
+        """As of any future."""
+        self._check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As of any future."""
+        self._check_process()
+        return super().exception(timeout)
 
 
 def _give(pending: PendingRequest, found: Any) -> None:

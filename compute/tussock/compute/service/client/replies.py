@@ -8,20 +8,24 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from tussock.compute.applications.arguments import check_seconds
 from tussock.statestore.errors import WaitTimeout
 
 __all__ = ["await_reply", "begin_ms"]
 
 ANSWER_SECONDS = 0.25
 """For the service's word to arrive; of a short time a quarter."""
-_MS_MAX = (1 << 32) - 1
 
 
 def begin_ms(timeout: float | None) -> int:
-    """`Request.deadline_ms` for a caller that waits `timeout` seconds for the reply; 0 for one without a limit."""
+    """`Request.deadline_ms` for a caller that waits `timeout` seconds for the reply; 0 for one without a limit.
+
+    `InvalidOption` for what are no seconds.
+    """
+    check_seconds(timeout, "timeout of a request", none=True)
     if timeout is None:
         return 0
-    return int(min(max(1000 * (timeout - min(ANSWER_SECONDS, timeout / 4)), 1), _MS_MAX))
+    return max(int(1000 * (timeout - min(ANSWER_SECONDS, timeout / 4))), 1)
 
 
 def await_reply(

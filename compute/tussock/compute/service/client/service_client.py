@@ -17,6 +17,8 @@ from tussock.statestore.errors import InvalidOption
 __all__ = ["ServiceClient"]
 
 OUTSTANDING_MAX = 9000
+LOOK_TIMES, LOOK_SECONDS = 2, 5.0
+"""Of a look, such as a status: then the service hangs, or its machine does."""
 
 
 class ServiceClient:
@@ -58,6 +60,7 @@ class ServiceClient:
             tls_server_name=tls_server_name,
         )
         self._system = RealSystem()
+        self._deadline = deadline
         channel = ApplicationChannel(address.removeprefix("tussock://"), access, self._system)
         self._connection = ApplicationConnection(channel, self._system, deadline=deadline, outstanding=outstanding)
 
@@ -114,4 +117,7 @@ class ServiceClient:
         self.close(None if kind is None else 0)
 
     def _look(self, request: pb.Request) -> Any:
-        return self.ask(request, is_repeatable=True).result()
+        """Within `LOOK_TIMES` times the client's deadline and `LOOK_SECONDS`; `TimeoutError` says what hinders it."""
+        kind = request.WhichOneof("what")
+        seconds = LOOK_TIMES * self._deadline + LOOK_SECONDS
+        return self.reply(self.ask(request, is_repeatable=True), seconds, f"the {kind}", again="; ask again")

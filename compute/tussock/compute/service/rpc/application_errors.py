@@ -23,13 +23,18 @@ FACT_BYTES_MIN = 256
 _CODES: dict[type[TussockError], str] = {
     ours.ApplicationFenced: "FAILED_PRECONDITION",
     ours.ApplicationStopped: "FAILED_PRECONDITION",
+    ours.BadRow: "ABORTED",
     ours.Full: "RESOURCE_EXHAUSTED",
     ours.FunctionFault: "INVALID_ARGUMENT",
+    ours.HistoryGone: "NOT_FOUND",
     ours.NotDeterministic: "FAILED_PRECONDITION",
     ours.OutcomeUnknown: "UNKNOWN",
     ours.ProcedureError: "ABORTED",
     ours.ServiceUnavailable: "UNAVAILABLE",
+    ours.StreamChanged: "FAILED_PRECONDITION",
+    ours.TablesChanged: "FAILED_PRECONDITION",
     ours.TransactionAborted: "ABORTED",
+    ours.WorkerFault: "FAILED_PRECONDITION",
 }
 
 

@@ -8,6 +8,7 @@ import struct
 
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_table
 from tussock.statestore.errors import SchemaMismatch
 
 __all__ = ["read_table"]
@@ -25,8 +26,7 @@ def read_table(data: bytes, what: str) -> pa.Table:
         for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(data)):
             if _is_compressed(message.metadata.to_pybytes()):
                 raise SchemaMismatch(f"{what}: its Arrow stream is compressed; write it without compression")
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            table = reader.read_all()
+        table = ipc_table(data)
         if table.num_rows > max(ROWS_MIN, ROWS_PER_BYTE_MAX * len(data)):
             raise SchemaMismatch(f"{what}: {len(data):,} bytes of Arrow cannot have {table.num_rows:,} rows")
         table.validate(full=True)

@@ -5,25 +5,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.arrow_messages import read_table
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
 from tussock.statestore.errors import InvalidOption, MessageTooLarge, SchemaMismatch
 
-__all__ = ["arrow_bytes", "get_rows", "plain_arguments", "plain_list", "plain_value", "reply_value", "set_result"]
+__all__ = ["get_rows", "plain_arguments", "plain_list", "plain_value", "reply_value", "set_result"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_rows = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 _decode_list = msgspec.msgpack.Decoder(list[Any]).decode
-
-
-def arrow_bytes(table: pa.Table) -> bytes:
-    """An IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def get_rows(submit: pb.Submit) -> Any:
@@ -62,12 +55,18 @@ def plain_value(data: bytes, what: str) -> Any:
 
 
 def set_result(reply: pb.Reply, value: Any, bytes_max: int) -> None:
-    """Put what a request is answered into its reply; `MessageTooLarge` if a message cannot have it."""
+    """Put what a request is answered into its reply.
+
+    `MessageTooLarge` and `SchemaMismatch` if no message can have it.
+    """
     if isinstance(value, pa.Table):
-        data = arrow_bytes(value)
+        data = ipc_bytes(value)
         reply.arrow = data
     else:
-        data = _encode(value)
+        try:
+            data = _encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SchemaMismatch(f"the reply cannot be MessagePack: {error}; ask for it as Arrow") from error
         reply.plain = data
     if len(data) > bytes_max:
         reply.ClearField("result")
@@ -82,8 +81,7 @@ def set_result(reply: pb.Reply, value: Any, bytes_max: int) -> None:
 def reply_value(reply: pb.Reply) -> Any:
     """What a request was answered."""
     if reply.WhichOneof("result") == "arrow":
-        with pa.ipc.open_stream(pa.py_buffer(reply.arrow)) as reader:
-            return reader.read_all()
+        return ipc_table(reply.arrow)
     return _decode(reply.plain)
 
 

@@ -1,22 +1,23 @@
 """The node without a network: roles, how much may be on its way, replies, status."""
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tussock.compute.applications.arguments import clean_text
-from tussock.compute.applications.errors import ApplicationStopped, ServiceUnavailable
+from tussock.compute.applications.errors import ApplicationStopped, Full, ServiceUnavailable
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, message_of
 from tussock.compute.service.rpc.kinds import KINDS
 from tussock.compute.service.rpc.values import set_result
-from tussock.compute.service.server.admission import Outstanding
+from tussock.compute.service.server.admission import Outstanding, ReplyShare, RequestPlace
 from tussock.compute.service.server.layer import ServedLayer
 from tussock.compute.service.server.metrics import ApplicationMetrics
 from tussock.compute.service.server.settings import RequestLimits
 from tussock.meta.node.auth.caller import Caller
+from tussock.meta.node.auth.expiry import CertificateWatch
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import AccessDenied, InvalidOption, TussockError, WaitTimeout
@@ -37,23 +38,41 @@ class Asked(NamedTuple):
 
     number: int
     kind: str
-    size: int
-    who: Hashable
+    place: RequestPlace
     began: float
     future: "Future[Any]"
+
+
+class OpenConversation(Protocol):
+    """What the node tells a conversation."""
+
+    def expect(self) -> None:
+        """Replies turned out larger than was known."""
+
+    def end_stalled(self) -> None:
+        """Others lack the room that this one's replies take: end, if the client does not read them."""
 
 
 class ApplicationNode:
     """Used by the event loop only, where nothing else is said."""
 
-    def __init__(self, layer: ServedLayer, limits: RequestLimits, system: System, metrics: ApplicationMetrics) -> None:
-        """The application is not started yet."""
+    def __init__(
+        self,
+        layer: ServedLayer,
+        limits: RequestLimits,
+        system: System,
+        metrics: ApplicationMetrics,
+        certificates: Sequence[str] = (),
+    ) -> None:
+        """The application is not started yet. `certificates`: files of which the status tells when they end."""
+        self._certificates = CertificateWatch(certificates, system)
         self.layer = layer
         self.limits = limits
         self.system = system
         self.metrics = metrics
         self.outstanding = Outstanding(limits)
-        self.conversations = 0
+        self.open: set[OpenConversation] = set()
+        """The conversations."""
         self.is_started = False
         self.is_draining = False
         self.on_drain: Callable[[], None] = lambda: None
@@ -62,7 +81,9 @@ class ApplicationNode:
         """The newest requests that ended with an error."""
         self._started_ms = system.now_ms()
 
-    def enter(self, request: pb.Request, size: int, caller: Caller, who: Hashable) -> tuple[str, float]:
+    def enter(
+        self, request: pb.Request, size: int, caller: Caller, who: Hashable, share: ReplyShare
+    ) -> tuple[str, RequestPlace, float]:
         """Count a request in, which the caller may make and for which there is room; returns its kind and the time.
 
         Raises `InvalidOption`, `AccessDenied`, `Full`, or what the application has ended with.
@@ -77,8 +98,14 @@ class ApplicationNode:
             raise self.layer.failure
         if not self.is_started or self.is_draining:
             raise ServiceUnavailable(f"application {self.layer.name!r} {self.obstacle()}; this request did not begin")
-        self.outstanding.enter(who, size)
-        return kind, self.system.monotonic()
+        try:
+            place = self.outstanding.enter(who, share, _asked_for(kind, request), size)
+        except Full:
+            if self.outstanding.is_crowded:
+                for one in list(self.open):
+                    one.end_stalled()
+            raise
+        return kind, place, self.system.monotonic()
 
     def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
         """Ask the application, or the node; in any thread. Raises a `TussockError`."""
@@ -94,13 +121,16 @@ class ApplicationNode:
         done.set_result(self.status() if kind == "status" else None)
         return done
 
-    def leave(self, kind: str, size: int, who: Hashable, began: float, code: str) -> None:
-        """Count a request out that was counted in."""
-        self.outstanding.leave(who, size)
+    def leave(self, kind: str, place: RequestPlace, began: float, code: str) -> None:
+        """Count a request out that was counted in and has no reply."""
+        self.outstanding.leave(place)
         self.metrics.end(kind, code, self.system.monotonic() - began)
 
-    def reply(self, asked: Asked) -> pb.Reply:
-        """The reply to a request that has come to its end, which is counted out."""
+    def reply(self, asked: Asked) -> tuple[pb.Reply, bool]:
+        """The reply to a request that has come to its end; its place is left when that is out.
+
+        And whether replies of that kind are larger than was known.
+        """
         reply = pb.Reply(number=asked.number)
         code = "OK"
         try:
@@ -113,8 +143,9 @@ class ApplicationNode:
         except Exception as error:
             log.error("request failed", kind=asked.kind, exc_info=error)
             code = self._set_error(reply, asked.kind, ApplicationStopped(f"{type(error).__name__}: {error}"))
-        self.leave(asked.kind, asked.size, asked.who, asked.began, code)
-        return reply
+        self.metrics.end(asked.kind, code, self.system.monotonic() - asked.began)
+        nbytes = len(reply.plain) + len(reply.arrow)
+        return reply, self.outstanding.answered(asked.place, nbytes, is_known=code == "OK")
 
     def obstacle(self) -> str:
         """Why no request is taken; empty if they are. In any thread."""
@@ -122,7 +153,12 @@ class ApplicationNode:
             return f"has ended: {self.layer.failure}"
         if self.is_draining:
             return "is shutting down"
-        return "" if self.is_started else "is starting"
+        if self.is_started:
+            return ""
+        workers = self.layer.workers()
+        if workers and workers["workers_joined"] < workers["workers"]:
+            return f"is starting: {workers['workers_joined']} of {workers['workers']} workers have joined"
+        return "is starting"
 
     def status(self) -> dict[str, Any]:
         """How node and application are, as JSON can say it. In any thread."""
@@ -130,11 +166,16 @@ class ApplicationNode:
         if self.is_started:
             found = layer.status()
         else:
-            found = {"application": layer.name, "layer": layer.layer, "state": "starting", "failure": "", "waiting": 0}
+            known = {"application": layer.name, "layer": layer.layer, **layer.workers()}
+            found = {**known, "state": "starting", "failure": "", "trouble": [], "waiting": 0}
         if self.is_draining and found["state"] in ("running", "paused"):
             found["state"] = "draining"
+        ending = [
+            {"what": "certificate", "since_ms": one.since_ms, "error": one.text} for one in self._certificates.ending()
+        ]
         return {
             **found,
+            "trouble": [*found["trouble"], *ending],
             "ready": not self.obstacle(),
             "paused": found["state"] == "paused",
             "version": metadata.version("tussock"),
@@ -143,7 +184,7 @@ class ApplicationNode:
             "started_ms": self._started_ms,
             "outstanding": self.outstanding.requests,
             "outstanding_bytes": self.outstanding.nbytes,
-            "conversations": self.conversations,
+            "conversations": len(self.open),
             "failures": list(self.failures.copy()),
         }
 
@@ -162,3 +203,14 @@ class ApplicationNode:
         reply.error.CopyFrom(message_of(error))
         self.note_failure(kind, error)
         return code_of(error)
+
+
+def _asked_for(kind: str, request: pb.Request) -> Hashable:
+    """What the sizes of replies are kept in mind by."""
+    if kind == "send":
+        return kind, request.send.operator, request.send.function
+    if kind == "send_many":
+        return kind, request.send_many.operator, request.send_many.function
+    if kind == "call":
+        return kind, request.call.name
+    return (kind, request.submit.procedure) if kind == "submit" else kind

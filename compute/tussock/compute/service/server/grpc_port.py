@@ -13,31 +13,17 @@ from google.protobuf.message import DecodeError
 
 from tussock.compute.applications.errors import Full
 from tussock.compute.service.rpc import application_pb2 as pb
-from tussock.compute.service.rpc.application_errors import code_of, error_of, message_of
-from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA, SERVICE
-from tussock.compute.service.server.admission import AGAIN_MS
+from tussock.compute.service.rpc.application_errors import error_of
+from tussock.compute.service.rpc.kinds import SERVICE
+from tussock.compute.service.server.admission import AGAIN_MS, ReplyShare, full
 from tussock.compute.service.server.application_node import ApplicationNode, Asked
+from tussock.compute.service.server.call_gate import CallGate, Context, host_of
 from tussock.compute.service.server.conversation import Conversation
-from tussock.meta.node.auth.authentication import Authenticator, Presented
-from tussock.meta.node.auth.caller import Caller
-from tussock.meta.node.auth.certificates import certificate_names
 from tussock.meta.node.wire.addresses import bind_grpc
 from tussock.meta.node.wire.health import HealthService
-from tussock.meta.node.wire.rate_limits import RateLimits
-from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, FAILED, clip
-from tussock.statestore.base.logs import get_logger
-from tussock.statestore.errors import (
-    InvalidOption,
-    ProtocolMismatch,
-    RateLimited,
-    TussockError,
-    Unauthenticated,
-    WaitTimeout,
-)
+from tussock.statestore.errors import InvalidOption, TussockError, WaitTimeout
 
-__all__ = ["GrpcPort"]
-
-log = get_logger("tussock.application")
+__all__ = ["END", "KNOWN_SECONDS", "GrpcPort", "node_server"]
 
 CONNECTIONS_MAX = 4096
 CONNECTION_CALLS_MAX = 256
@@ -51,48 +37,44 @@ KNOWN_SECONDS = 1.0
 """For how long a caller stays known in a conversation: then tokens and revoked certificates are looked at again."""
 BODY_SECONDS_MAX = 30.0
 """For a single request to come in."""
-REFUSALS_PER_SECOND, REFUSALS_BURST = 5, 100
-"""Of callers who are not known, that are logged."""
-
 END: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # which the stubs do not know
 """What is read where nothing more comes."""
 
-Context = Any
-"""A `grpc.aio.ServicerContext`; the stubs' is generic in two messages that a handler here does not know."""
+
+def node_server(message_bytes: int, calls: int) -> grpc.aio.Server:
+    """A server for that many calls at once, which takes messages of that size; for all ports of a node."""
+    return grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
+            ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+            ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+            # A client that waits long, in a pause, pings every 10 s to see whether the node is there; by itself gRPC
+            # would hang up on it, and the outcome of its call be unknown.
+            ("grpc.http2.min_ping_interval_without_data_ms", PING_MS_MIN),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+            # Else gRPC reads ahead, megabytes a call that nobody has admitted.
+            ("grpc.http2.bdp_probe", 0),
+        ],
+        maximum_concurrent_rpcs=calls,
+    )
 
 
 class GrpcPort:
     """Serves one node on one address: `bind`, which tells the port, then `start`."""
 
-    def __init__(
-        self, node: ApplicationNode, authenticator: Authenticator, credentials: grpc.ServerCredentials | None
-    ) -> None:
+    def __init__(self, node: ApplicationNode, gate: CallGate, credentials: grpc.ServerCredentials | None) -> None:
         """Not started yet; `credentials` are those of TLS."""
         self._node = node
-        self._authenticator = authenticator
+        self._gate = gate
         self._credentials = credentials
-        self._lines = RateLimits(node.system, REFUSALS_PER_SECOND, REFUSALS_BURST)
         self._hosts: Counter[str] = Counter()
         """Conversations by host."""
         self._draining = asyncio.Event()
         self._health = HealthService()
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", node.limits.message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
-                ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
-                ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
-                # A client that waits long, in a pause, pings every 10 s to see whether the node is there; by itself
-                # gRPC would hang up on it, and the outcome of its call be unknown.
-                ("grpc.http2.min_ping_interval_without_data_ms", PING_MS_MIN),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-                # Else gRPC reads ahead, megabytes a call that nobody has admitted.
-                ("grpc.http2.bdp_probe", 0),
-            ],
-            maximum_concurrent_rpcs=node.limits.conversations + node.limits.outstanding,
-        )
+        self._server = node_server(node.limits.message_bytes, node.limits.conversations + node.limits.outstanding)
         handlers = {
             "Ask": grpc.stream_unary_rpc_method_handler(self._ask, response_serializer=pb.Reply.SerializeToString),
             "Converse": grpc.stream_stream_rpc_method_handler(self._converse),
@@ -126,29 +108,31 @@ class GrpcPort:
     async def _ask(self, _: Any, context: Context) -> pb.Reply:
         asked: Asked | None = None
         try:
-            caller, who = self._admit(context)
+            caller, who = self._gate.admit(context)
             request = await self._read_request(context)
-            kind, began = self._node.enter(request, request.ByteSize(), caller, who)
-            size = request.ByteSize()
+            kind, place, began = self._node.enter(request, request.ByteSize(), caller, who, ReplyShare())
             try:
                 future = await asyncio.get_running_loop().run_in_executor(None, self._node.begin, kind, request)
             except BaseException as error:
-                self._node.leave(kind, size, who, began, "INVALID_ARGUMENT")
+                self._node.leave(kind, place, began, "INVALID_ARGUMENT")
                 if isinstance(error, TussockError):
                     self._node.note_failure(kind, error)
                 raise
-            asked = Asked(request.number, kind, size, who, began, future)
+            asked = Asked(request.number, kind, place, began, future)
             await self._await_end(asked, request.deadline_ms)
-            reply, asked = self._node.reply(asked), None
+            reply, _ = self._node.reply(asked)
+            asked = None
+            # Until the reply is out.
+            context.add_done_callback(lambda _: self._node.outstanding.leave(place))
             if reply.WhichOneof("result") == "error":
                 raise error_of(reply.error)
         except TussockError as error:
-            await self._refuse(context, error)
+            await self._gate.refuse(context, error)
             raise AssertionError("unreachable: the refusal raises") from None
         finally:
             if asked is not None:
                 asked.future.cancel()
-                self._node.leave(asked.kind, asked.size, asked.who, asked.began, "CANCELLED")
+                self._node.leave(asked.kind, asked.place, asked.began, "CANCELLED")
         return reply
 
     async def _read_request(self, context: Context) -> pb.Request:
@@ -179,23 +163,23 @@ class GrpcPort:
     # --- Conversations -----------------------------------------------------------------------------------------------
 
     async def _converse(self, _: Any, context: Context) -> None:
-        host = self._host(context)
+        host = host_of(context)
         try:
-            caller, who = self._admit(context)
+            caller, who = self._gate.admit(context)
             self._check_room(host)
         except TussockError as error:
-            await self._refuse(context, error)
+            await self._gate.refuse(context, error)
         conversation = Conversation(self._node, caller, who)
         self._hosts[host] += 1
-        self._node.conversations += 1
+        self._node.open.add(conversation)
         try:
             await self._say(context, pb.Replies(replies=[pb.Reply(hello=self._hello())]))
             await self._talk(context, conversation)
         except TussockError as error:
-            await self._refuse(context, error)
+            await self._gate.refuse(context, error)
         finally:
             conversation.abandon()
-            self._node.conversations -= 1
+            self._node.open.discard(conversation)
             self._hosts[host] -= 1
             self._hosts += Counter()  # forgets hosts that have none
 
@@ -211,7 +195,7 @@ class GrpcPort:
                 await conversation.ready.wait()
                 replies = conversation.replies()
                 if replies is not None:
-                    await self._say(context, replies)
+                    await self._say_replies(context, conversation, replies)
                 if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
                     raise error
                 if draining.done() and not has_told:
@@ -234,7 +218,7 @@ class GrpcPort:
             if data is END or self._draining.is_set():
                 return
             if loop.time() > known_until:
-                self._admit(context)
+                self._gate.admit(context)
                 known_until = loop.time() + KNOWN_SECONDS
             # Not to be broken off between a request that has begun and the note of it.
             await asyncio.shield(conversation.take(data))
@@ -242,6 +226,19 @@ class GrpcPort:
     @staticmethod
     async def _say(context: Context, replies: pb.Replies) -> None:
         await context.write(replies.SerializeToString())
+
+    async def _say_replies(self, context: Context, conversation: Conversation, replies: pb.Replies) -> None:
+        """Until they are out. `Full` if the client reads nothing, and others need the room of its replies."""
+        writing = asyncio.ensure_future(self._say(context, replies))
+        try:
+            await asyncio.wait({writing, conversation.stalled}, return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                conversation.abandon()
+                raise full("the client has not read its replies, whose room others need: it is to ask again,")
+            writing.result()
+        finally:
+            writing.cancel()
+        conversation.written()
 
     def _hello(self) -> pb.Hello:
         layer, limits = self._node.layer, self._node.limits
@@ -255,45 +252,10 @@ class GrpcPort:
 
     # --- Callers -----------------------------------------------------------------------------------------------------
 
-    def _admit(self, context: Context) -> tuple[Caller, tuple[str, str]]:
-        """The caller, and what its requests are counted by: identity and host."""
-        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        spoken = metadata.get(PROTOCOL_METADATA, "")
-        if spoken != str(PROTOCOL):
-            raise ProtocolMismatch(
-                f"the client speaks protocol {spoken[:20]!r} and this application {PROTOCOL}: upgrade the older of the "
-                "two",
-                spoken[:20],
-                PROTOCOL,
-                PROTOCOL,
-            )
-        presented = Presented(metadata.get("authorization"), certificate_names(context.auth_context()))
-        caller = self._authenticator.authenticate(presented)
-        return caller, ("" if self._authenticator.is_open else caller.identity, self._host(context))
-
     def _check_room(self, host: str) -> None:
         most = self._node.limits.conversations
-        if self._node.conversations >= most or self._hosts[host] >= max(most // 2, 1):
-            raise Full(f"{self._node.conversations:,} conversations are open already", AGAIN_MS)
+        held = len(self._node.open)
+        if held >= most or self._hosts[host] >= max(most // 2, 1):
+            raise Full(f"{held:,} conversations are open already", AGAIN_MS)
         if self._draining.is_set():
             raise Full(f"application {self._node.layer.name!r} is shutting down", AGAIN_MS)
-
-    @staticmethod
-    def _host(context: Context) -> str:
-        return str(context.peer().rpartition(":")[0])
-
-    async def _refuse(self, context: Context, error: TussockError) -> None:
-        """End the call with the error's status and its details."""
-        code = code_of(error)
-        self._node.metrics.refuse(code)
-        if isinstance(error, Unauthenticated | ProtocolMismatch):
-            try:
-                self._lines.check(self._host(context), "")
-                log.warning("refused", peer=context.peer(), code=code, error=clip(str(error), DETAILS_BYTES_MAX))
-            except RateLimited:
-                pass
-        await context.abort(
-            grpc.StatusCode[code],
-            clip(str(error) or FAILED, DETAILS_BYTES_MAX),
-            ((ERROR_METADATA, message_of(error).SerializeToString()),),
-        )

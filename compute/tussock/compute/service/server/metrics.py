@@ -1,6 +1,6 @@
 """What the node counts, and what the application is when somebody asks; `docs/metrics.md` lists it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -68,15 +68,22 @@ _GAUGES = {
     "paused": "1 while requests are taken and none is run.",
     "waiting": "Requests that have not begun to run.",
     "outstanding": "Requests that wait for their replies.",
-    "outstanding_bytes": "Bytes of these requests.",
+    "outstanding_bytes": "Bytes of these requests and their replies.",
     "conversations": "Conversations that are open.",
 }
+_WHILE_RUNNING = {
+    "uncommitted": "Records that no committed epoch holds yet.",
+    "workers": "Of functions: workers that the program wants.",
+    "workers_joined": "Of functions: workers that are there, and those that wait to take the place of one.",
+}
+"""0 before the application runs; and of workers where it has none."""
 _COUNTERS = {
     "records": "Records of the input log.",
     "log_writes": "Objects of the input log.",
     "commits": "Store epochs committed.",
     "epochs": "Epochs of functions.",
     "deferrals": "How often a transaction of functions had to wait for the next epoch.",
+    "stopped": "Calls of functions that the time limit ended.",
 }
 _PHASES = ("lock_free", "locked", "batched", "aborted")
 
@@ -99,6 +106,13 @@ class _StatusMetrics(Collector):
         yield info
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"tussock_application_{name}", text, value=float(found[name]))
+        for name, text in _WHILE_RUNNING.items():
+            yield GaugeMetricFamily(f"tussock_application_{name}", text, value=float(found.get(name, 0)))
+        yield GaugeMetricFamily(
+            "tussock_application_troubles",
+            "Things that the application waits for, and certificates that end soon.",
+            value=len(found["trouble"]),
+        )
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"tussock_application_{name}", text, value=float(found.get(name, 0)))
         transactions = CounterMetricFamily(
@@ -123,3 +137,27 @@ class _StatusMetrics(Collector):
             for state in ("visible", "staged"):
                 tuples.add_metric([window["name"], state], window[state])
         yield tuples
+        if found["layer"] == "changelog":
+            yield from _stream_metrics(found.get("streams", ()))
+
+
+_OF_STREAMS: tuple[tuple[str, type[Metric], str, str], ...] = (
+    ("rows_taken", CounterMetricFamily, "Of flows: records that a stream has taken, of this run.", "rows_in"),
+    ("rows_published", CounterMetricFamily, "Of flows: records that it has published, of this run.", "rows_out"),
+    ("bad", CounterMetricFamily, "Of flows: transactions that were bad, of this run.", "bad"),
+    ("held_back", GaugeMetricFamily, "Of flows: records that an operator holds back.", "held_back"),
+    ("taken", GaugeMetricFamily, "Of flows: the number of the newest transaction taken.", "taken"),
+    ("published", GaugeMetricFamily, "Of flows: the number of the newest transaction published.", "published"),
+    ("queued", GaugeMetricFamily, "Of flows: transactions that wait for a stream.", "queued"),
+    ("subscribers", GaugeMetricFamily, "Of flows: subscribers of a stream.", "subscribers"),
+    ("subscriber_lag", GaugeMetricFamily, "Of flows: transactions that the slowest has not read.", "subscriber_lag"),
+)
+
+
+def _stream_metrics(streams: Sequence[dict[str, Any]]) -> Iterator[Metric]:
+    """Of a flow; names of streams are few, and the program's own."""
+    for name, kind, text, field in _OF_STREAMS:
+        family: Any = kind(f"tussock_application_stream_{name}", text, labels=["stream"])  # type: ignore[call-arg]
+        for one in streams:
+            family.add_metric([one["name"]], one[field])
+        yield family

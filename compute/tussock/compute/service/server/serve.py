@@ -15,16 +15,20 @@ from prometheus_client import disable_created_metrics
 
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.service.server.application_node import ApplicationNode
+from tussock.compute.service.server.call_gate import CallGate
 from tussock.compute.service.server.entry import BadApplication, load_application
 from tussock.compute.service.server.grpc_port import GrpcPort
-from tussock.compute.service.server.http_pages import make_pages
-from tussock.compute.service.server.layer import ServedLayer
+from tussock.compute.service.server.http.node_pages import make_pages
+from tussock.compute.service.server.layer import ServedLayer, WorkerDoor
 from tussock.compute.service.server.metrics import ApplicationMetrics
 from tussock.compute.service.server.settings import ServeSettings
+from tussock.compute.service.server.worker_port import WorkerPort
+from tussock.compute.service.server.workers.workers_file import WorkersFile
 from tussock.meta.node.doors import (
     authenticator_of,
     grpc_credentials,
     listen_http,
+    spare_collector,
     stop_on_signals,
     warn_of_open_doors,
 )
@@ -63,26 +67,35 @@ def serve_application(settings: ServeSettings) -> None:
 
     # Before the loop: a module may run one while it is imported.
     layer = load_application(settings.app, open_store, settings.store).served()
-    if settings.workers is not None:
-        try:
-            layer.begin_with(settings.workers)
-        except InvalidOption as error:
-            raise BadApplication(f"{settings.app} with workers={settings.workers}: {error}") from None
-    code = asyncio.run(_serve(settings, layer, stores))
+    door: WorkerDoor | None = None
+    workers = settings.workers
+    try:
+        if settings.workers_file:
+            workers = WorkersFile(settings.workers_file).read()
+        if workers is not None:
+            layer.begin_with(workers)
+        if settings.workers_listen:
+            door = layer.take_workers()
+    except InvalidOption as error:
+        raise BadApplication(f"{settings.app} with workers={workers}: {error}") from None
+    code = asyncio.run(_serve(settings, layer, door, workers or 0, stores))
     log.info("stopped", application=layer.name, code=code)
     # A thread in a procedure that hangs, or in a request to the bucket, would keep Python from ending.
     sys.stderr.flush()
     os._exit(code)
 
 
-async def _serve(settings: ServeSettings, layer: ServedLayer, stores: list[StateStore]) -> int:
+async def _serve(
+    settings: ServeSettings, layer: ServedLayer, door: WorkerDoor | None, workers: int, stores: list[StateStore]
+) -> int:
     system, loop = RealSystem(), asyncio.get_running_loop()
     metrics = ApplicationMetrics()
-    node = ApplicationNode(layer, settings.limits, system, metrics)
-    metrics.watch(node.status)
     tls = settings.tls
+    node = ApplicationNode(layer, settings.limits, system, metrics, (tls.certificate, tls.client_ca))
+    metrics.watch(node.status)
     authenticator = authenticator_of(tls, settings.tokens, system)
-    port = GrpcPort(node, authenticator, grpc_credentials(tls, system))
+    gate, credentials = CallGate(authenticator, metrics, system), grpc_credentials(tls, system)
+    port = GrpcPort(node, gate, credentials)
     address = f"{settings.listen.rpartition(':')[0]}:{port.bind(settings.listen)}"
     stopped = asyncio.Event()
 
@@ -95,20 +108,44 @@ async def _serve(settings: ServeSettings, layer: ServedLayer, stores: list[State
     warn_of_open_doors(authenticator, tls, settings.tokens, "application", log)
     if settings.store.startswith("memory:"):
         log.warning("the store is in the memory of this process and ends with it", store=settings.store)
+    worker_port: WorkerPort | None = None
+    if door is not None:
+        # Before the start, which waits for them. Each port has credentials, as these follow the files port by port.
+        worker_port = WorkerPort(node, door, gate, grpc_credentials(tls, system))
+        place = settings.workers_listen
+        workers_address = f"{place.rpartition(':')[0]}:{worker_port.bind(place)}"
+        await worker_port.start()
+        log.info("taking workers", application=layer.name, address=workers_address, http=http, **layer.workers())
     # While it recovers, the probes answer; a signal then ends the process at once, since nothing was taken.
     starting = loop.run_in_executor(None, layer.start)
     stopping = asyncio.create_task(stopped.wait())
     first: set[asyncio.Future[Any]] = {starting, stopping}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
+        if door is not None:
+            door.close()
         return 0
     await starting
     node.is_started = True
     await port.start()
+    spare_collector()
+    for one in node.status()["trouble"]:
+        log.warning("trouble at the start", what=one["what"], error=one["error"])
     log.info("serving", application=layer.name, address=address, http=http, store=layer.store_url)
+    scaling = asyncio.create_task(_follow_workers(settings, layer, workers))
     while not stopped.is_set() and layer.failure is None:
         await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
-    return await _end(settings, node, port, stores)
+    scaling.cancel()
+    code = await _end(settings, node, port, stores)
+    if door is not None and worker_port is not None:
+        door.close()
+        await worker_port.stop()
+    return code
+
+
+async def _follow_workers(settings: ServeSettings, layer: ServedLayer, workers: int) -> None:
+    if settings.workers_file:
+        await WorkersFile(settings.workers_file).follow(layer, workers)
 
 
 async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, stores: list[StateStore]) -> int:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tussock.compute.service.rpc.kinds import MESSAGE_BYTES_MAX
+from tussock.compute.service.rpc.kinds import MESSAGE_BYTES_LIMIT, MESSAGE_BYTES_MAX
+from tussock.compute.service.server.workers.workers_file import WorkersFile
 from tussock.meta.client.addresses import addresses_in
 from tussock.meta.node.settings.groups import (
     Address,
@@ -18,6 +19,7 @@ from tussock.meta.node.settings.groups import (
 )
 from tussock.meta.node.settings.sources import SettingsForm
 from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.errors import InvalidOption
 
 __all__ = ["SERVE_FORM", "RequestLimits", "ServeSettings"]
 
@@ -33,7 +35,7 @@ class RequestLimits(SettingsGroup):
     """What callers may have on its way."""
 
     message_bytes: int = Field(
-        default=MESSAGE_BYTES_MAX, ge=1 << 10, le=256 << 20, description="largest message, so largest batch"
+        default=MESSAGE_BYTES_MAX, ge=1 << 10, le=MESSAGE_BYTES_LIMIT, description="largest message, so largest batch"
     )
     outstanding: int = Field(
         default=8192, ge=1, le=9000, description="requests that wait for their replies, of all callers"
@@ -41,7 +43,9 @@ class RequestLimits(SettingsGroup):
     identity_outstanding: int = Field(default=4096, ge=1, le=9000, description="of one identity on one host")
     conversation_outstanding: int = Field(default=1024, ge=1, le=9000, description="of one conversation")
     outstanding_bytes: int = Field(
-        default=256 << 20, ge=1 << 10, description="bytes of all requests that wait for their replies"
+        default=256 << 20,
+        ge=1 << 10,
+        description="bytes of requests, and of replies until they are out; of replies of one conversation an eighth",
     )
     conversations: int = Field(default=1024, ge=1, le=65536, description="conversations at once; of one host half")
 
@@ -60,6 +64,14 @@ class ServeSettings(SettingsGroup):
     workers: int | None = Field(
         default=None, ge=0, le=64, description="processes that share a program of functions; empty: as it says itself"
     )
+    workers_file: str = Field(
+        default="",
+        description="file with that number, in place of `workers`; it is followed: another one scales the program",
+    )
+    workers_listen: AddressOrNothing = Field(
+        default="",
+        description="where workers join that run elsewhere, by `tussock work`; empty: workers are processes here",
+    )
     drain_seconds: SecondsOrNever = Field(default=30.0, description="how long SIGTERM waits for requests taken")
     tls: TlsSettings = TlsSettings()
     tokens: TokenSettings = TokenSettings()
@@ -69,6 +81,13 @@ class ServeSettings(SettingsGroup):
 
 def _contradictions(settings: ServeSettings) -> list[tuple[str, str]]:
     found = access_contradictions(settings.tls, settings.tokens)
+    if settings.workers is not None and settings.workers_file:
+        found.append(("workers_file", "says how many workers there are, and so does workers; give one of the two"))
+    try:
+        if settings.workers_file:
+            WorkersFile(settings.workers_file).read()
+    except InvalidOption as error:
+        found.append(("workers_file", str(error)))
     limits = settings.limits
     if limits.outstanding_bytes < limits.message_bytes:
         found.append(("limits.outstanding_bytes", f"is less than limits.message_bytes, {limits.message_bytes}"))

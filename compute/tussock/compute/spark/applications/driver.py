@@ -14,10 +14,9 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from tussock.compute.applications.errors import ProcedureError
+from tussock.compute.changelog.flow import Flow
 from tussock.compute.procedures.app import App
-from tussock.compute.procedures.batches import failure
-from tussock.compute.procedures.partitions.program import PartitionedProgram
+from tussock.compute.spark.applications.program import TaskProgram
 from tussock.compute.spark.applications.task import ApplicationPlan, ApplicationReport, Failure, run_application
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import micro_batch
@@ -39,7 +38,7 @@ log = get_logger("tussock.compute.spark.applications")
 
 
 def run(
-    app: App,
+    app: App | Flow,
     stream: DataFrame,
     *,
     checkpoint: str,
@@ -51,7 +50,7 @@ def run(
     trigger: Mapping[str, Any] | None = None,
     chunk_bytes: int = 128 << 20,
 ) -> StreamingQuery:
-    """Start a streaming query that gives each of its micro-batches to an application as one batch.
+    """Start a streaming query that gives each of its micro-batches to an application, or a flow, as one batch.
 
     `checkpoint`: Spark's folder for the query. `trigger`: the arguments of Spark's `trigger`, such as
     `{"processingTime": "1 second"}`. The other arguments, and what is raised, are those of `run_batches`.
@@ -72,7 +71,7 @@ def run(
 
 
 def run_batches(
-    app: App,
+    app: App | Flow,
     *,
     procedure: str | None = None,
     order_by: str | Sequence[str] | None = None,
@@ -83,29 +82,30 @@ def run_batches(
 ) -> Callable[[DataFrame, int], int]:
     """A function for `foreachBatch` that gives micro-batches to border procedure `procedure` of an application.
 
-    It returns the epoch that holds the batch.
+    It returns the epoch that holds the batch. Of a flow, the rows are changes of its one stream without inputs:
+    column `_op` says what each does, and without it all are upserts; `procedure` is left out.
 
     The application is partitioned by key, is not started, and has a store that Spark's tasks can reach. Each task runs
     the graph on the tuples of its keys; a micro-batch is one epoch, exactly once by (`writer`, batch). The tuples of a
     key come in the order of `order_by`. `errors`: what a procedure raises ends the query ("stop"), or the batch leaves
     nothing ("skip"), as in an embedded application. `partitions`: tasks, as in `stateful`.
 
-    Raises `InvalidOption` for what cannot run in tasks, with the reason. A batch raises `ProcedureError`, `Conflict` if
-    another writer has written to a table of the application, and `SchemaMismatch`.
+    Raises `InvalidOption` for what cannot run in tasks, with the reason. A batch raises `ProcedureError`, of a flow
+    `BadRow`, `Conflict` if another writer has written to a table of the application, and `SchemaMismatch`.
     """
     if errors not in ("stop", "skip"):
         raise InvalidOption(f"errors={errors!r:.100}; expected 'stop' or 'skip'")
     if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 256):
         raise InvalidOption(f"partitions is {partitions!r}; expected 1 to 256, best a power of two")
-    if not isinstance(app, App):
-        raise InvalidOption(f"{app!r:.100} is no application of procedures; expected an App")
+    if not isinstance(app, App | Flow):
+        raise InvalidOption(f"{app!r:.100} is no application of procedures, and no flow; expected an App or a Flow")
     address = address_of(app.store.url)
-    program = app.partitioned_program(procedure)
+    program: TaskProgram = app.partitioned_program(procedure)
     try:
         pickled = cloudpickle.dumps(program)
     except (TypeError, InvalidOption, pickle.PicklingError) as error:
         raise InvalidOption(
-            f"application {app.name!r} cannot be sent to Spark's tasks: {error}; its procedures may use what they are "
+            f"application {app.name!r} cannot be sent to Spark's tasks: {error}; its functions may use what they are "
             "given, and no stores, connections or other things of this process"
         ) from error
     return _Batches(
@@ -137,8 +137,8 @@ class _Batches(msgspec.Struct, kw_only=True):
     def __call__(self, rows: DataFrame, batch_id: int) -> int:
         """Run the application on one micro-batch, unless it is in the store already; the epoch that holds it."""
         store: StateStore = self.app.store
-        program: PartitionedProgram = self.program
-        names = sorted(program.definitions.tables)
+        program: TaskProgram = self.program
+        names = program.tables
         batch = micro_batch(rows, batch_id, self.writer, names)
         known = is_committed(store, batch)
         if known is not None:
@@ -159,7 +159,7 @@ class _Batches(msgspec.Struct, kw_only=True):
             return commit_batch(store, batch, uploads, [report.spent for report in reports], expect)
 
     def _plan(self, rows: DataFrame, batch_id: int, read_epoch: int, tasks: int) -> ApplicationPlan:
-        program: PartitionedProgram = self.program
+        program: TaskProgram = self.program
         key = tuple(program.partition_by.names)
         arriving = sent_schema(rows.schema, program.border)
         # Stands for the tables in what places rows: all of them are placed by these columns.
@@ -175,7 +175,7 @@ class _Batches(msgspec.Struct, kw_only=True):
         missing = [name for name in program.schema.names if name not in checked.names]
         if missing:
             raise SchemaMismatch(
-                f"procedure {program.border!r}: the rows lack the columns {missing} of its batches; they have "
+                f"{program.border!r} of {program.name!r}: the rows lack its columns {missing}; they have "
                 f"{checked.names}"
             )
         task = TaskPlan(
@@ -196,7 +196,7 @@ class _Batches(msgspec.Struct, kw_only=True):
 
     def _refuse(self, failed: Failure, batch_id: int) -> None:
         """The batch leaves nothing: raise why, or say it in the log."""
-        error: ProcedureError = failure(failed.procedure, batch_id, failed.cause)
+        error = self.program.failure(failed.who, batch_id, failed.cause)
         if not self.skips:
             raise error
         log.error("a batch was rolled back", application=self.app.name, batch=batch_id, error=str(error))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext, cloudpickle
 
-from tussock.compute.procedures.partitions.program import PartitionedProgram, PartitionedRun
+from tussock.compute.spark.applications.program import TaskProgram
 from tussock.compute.spark.batches.task_times import Meter, TimeSpent
 from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.state.arrivals import convert_arrivals
@@ -40,11 +40,11 @@ class ApplicationPlan:
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A procedure that raised."""
+    """A procedure that raised, or a stream whose transaction is bad."""
 
     key: bytes
     """For which key, in the order of the keys."""
-    procedure: str
+    who: str
     cause: str
 
 
@@ -80,7 +80,7 @@ def _run_task(plan: ApplicationPlan, partition: int, batches: Iterable[pa.Record
     store.wait_epoch(task.read_epoch, WAIT_SECONDS)
     program = _load_program(task.function)
     with store.transaction() as tx:
-        run = PartitionedRun(program, tx, task.batch_id, plan.now)
+        run = program.begin(tx, task.batch_id, plan.now)
         try:
             for piece in pieces_of(_arrived(plan, meter.rows(batches)), task.rows, task.key, task.chunk_bytes):
                 rows = _in_order(piece.rows, task)
@@ -88,10 +88,9 @@ def _run_task(plan: ApplicationPlan, partition: int, batches: Iterable[pa.Record
                     [rows.column(name).combine_chunks() for name in task.key], partition, task.tasks, program.border
                 )
                 with meter.calling():
-                    failed = run.run(rows.select(program.schema.names))
+                    failed = run.run(rows.select(program.columns_of(rows.schema.names)))
                 if failed is not None:
-                    key, error = failed
-                    report.failed = Failure(key, str(error.procedure), str(error.cause))
+                    report.failed = Failure(*failed)
                     break
         finally:
             run.close()
@@ -104,9 +103,9 @@ def _run_task(plan: ApplicationPlan, partition: int, batches: Iterable[pa.Record
 
 
 @functools.lru_cache(maxsize=8)
-def _load_program(pickled: bytes) -> PartitionedProgram:
+def _load_program(pickled: bytes) -> TaskProgram:
     """The application; unpickled once for many batches."""
-    program: PartitionedProgram = cloudpickle.loads(pickled)
+    program: TaskProgram = cloudpickle.loads(pickled)
     return program
 
 

@@ -122,8 +122,10 @@ def plan_shares(state: TableState, span: Span) -> list[ChangesOf]:
     """The span divided into shares with about equal bytes to read."""
     levels = state.levels
     if not span.snapshot:
+        # Which run is newer does not matter here.
         runs = [
-            [sst for sst in run if sst.max_epoch > span.after and sst.min_epoch <= span.until] for run in levels.runs()
+            [sst for sst in run if sst.max_epoch > span.after and sst.min_epoch <= span.until]
+            for run in (*levels.runs(), *(one.ssts for one in levels.history))
         ]
         levels = TableLevels(l0=tuple(Run(ssts=tuple(run)) for run in runs if run))
         if not levels.l0:

@@ -35,7 +35,7 @@ from tussock.compute.spark.reads.partitions import (
 )
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.records import TableLevels, TableSpec, UploadedRun
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import epoch_at_ms, iso
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.moments import check_begun
@@ -113,7 +113,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         same_table(store, self.spec)
         state = store.version().tables[self.spec.id]
         if self.uploads:
-            levels = TableLevels(l0=(*self.uploads, *state.levels.l0), levels=state.levels.levels)
+            levels = with_fields(state.levels, l0=(*self.uploads, *state.levels.l0))
             state = with_fields(state, levels=levels)
         split_bytes = self.options.split_bytes or PARTITION_BYTES
         primary_key = self.spec.primary_key or ("key",)

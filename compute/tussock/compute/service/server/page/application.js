@@ -1,35 +1,12 @@
 // The page of one application: asks for `/status` each second and shows it. All text goes in as text.
 
+import { arrowHead, ask, drawn, element, fill, find, number, table, time } from "./parts.js";
+import { flowCounts, showFlow } from "./flow.js";
+
 const POLL_MS = 1000;
 const TRACE_SHOWN = 12;
 const CALLS_DRAWN = 100;
 const BOX = { width: 190, height: 46, gapX: 90, gapY: 18 };
-const SVG = "http://www.w3.org/2000/svg";
-
-const find = (id) => document.getElementById(id);
-const number = (value) => Number(value ?? 0).toLocaleString("en");
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function drawn(name, attributes, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-function table(columns, rows, empty) {
-  if (rows.length === 0) return element("p", { className: "dim", textContent: empty });
-  const cell = (kind, at, text) =>
-    element(kind, { className: columns[at].startsWith("#") ? "figure" : "", textContent: text });
-  const head = element("tr", {}, ...columns.map((name, at) => cell("th", at, name.replace("#", ""))));
-  const body = rows.map((row) => element("tr", {}, ...row.map((text, at) => cell("td", at, text))));
-  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
-}
 
 // The column of each procedure: one more than that of the last one whose stream it consumes.
 function depths(procedures) {
@@ -60,12 +37,7 @@ function graph(procedures) {
   }
   const width = rows.length * (BOX.width + BOX.gapX) - BOX.gapX + 8;
   const height = Math.max(...rows) * (BOX.height + BOX.gapY) - BOX.gapY + 8;
-  const arrow = drawn(
-    "marker",
-    { id: "arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
-    drawn("path", { d: "M0 0 L8 4 L0 8 z" }),
-  );
-  const parts = [drawn("defs", {}, arrow)];
+  const parts = [arrowHead()];
   for (const one of procedures) {
     const { x, y } = place.get(one.name);
     for (const stream of one.consumes) {
@@ -94,6 +66,7 @@ function phases(status) {
     ["Lock phase", number(status.locked), ""],
     ["Aborted", number(status.aborted), ""],
     ["Deferrals", number(status.deferrals), `${number(status.deferred)} wait`],
+    ["Stopped", number(status.stopped), "by the time limit"],
   ];
 }
 
@@ -101,11 +74,13 @@ function counts(status) {
   const uptime = Math.max(0, Math.round((status.now_ms - status.started_ms) / 1000));
   return [
     ...(status.layer === "functions" ? phases(status) : []),
+    ...(status.layer === "changelog" ? flowCounts(status) : []),
+    ...(status.workers ? [["Workers", number(status.workers_joined), `${number(status.workers)} wanted`]] : []),
     ["Waiting", number(status.waiting), "not begun"],
     ["Outstanding", number(status.outstanding), `${number(status.outstanding_bytes)} bytes`],
     ["Conversations", number(status.conversations), ""],
     ["Records", number(status.records), `${number(status.log_writes)} writes of the log`],
-    ["Commits", number(status.commits), "store epochs"],
+    ["Commits", number(status.commits), `store epochs; ${number(status.uncommitted)} records in none yet`],
     ["Up for", `${number(uptime)} s`, `Tussock ${status.version}`],
   ].map(([name, value, note]) =>
     element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: `${value} ` }, element("span", { textContent: note }))),
@@ -117,11 +92,30 @@ function functions(status) {
   const lines = transactions.map((one) => [
     number(one.tid), `${one.operator} ${one.key}: ${one.function}`, number(one.calls), one.error ? `${one.phase}: ${one.error}` : one.phase,
   ]);
-  find("transactions").replaceChildren(table(["#number", "function", "#calls", "phase"], lines, "none yet"));
+  fill("transactions", lines, () => {
+    const rows = lines.map(([tid, ...rest], at) => [toCalls(transactions[at].tid, tid), ...rest]);
+    return [table(["#number", "function", "#calls", "phase"], rows, "none yet")];
+  });
   const feeds = Object.entries(status.feeds ?? {}).map(([name, one]) => [name, number(one.rows), one.trouble]);
   find("feeds").replaceChildren(table(["feed", "#rows", "trouble"], feeds, "none"));
   const hot = (status.hot ?? []).map(([operator, key, count]) => [operator, String(key), number(count)]);
   find("hot").replaceChildren(table(["operator", "key", "#lost here"], hot, "none"));
+  const slow = (status.function_times ?? []).map((one) => [
+    `${one.operator}.${one.function}${one.stopped ? `, stopped by the time limit: ${number(one.stopped)}` : ""}`,
+    one.calls ? `~${number(one.calls)}` : "", time(one.median_ms), time(one.largest_ms), `${(100 * one.share).toFixed(1)} %`,
+  ]);
+  find("slow").replaceChildren(table(["function", "#calls", "#median", "#largest", "#share"], slow, "none yet"));
+}
+
+// The number of a transaction, which shows its call graph.
+function toCalls(tid, textContent) {
+  const button = element("button", { type: "button", className: "link", title: "Show its call graph", textContent });
+  button.addEventListener("click", async () => {
+    find("which").value = tid;
+    await showCalls(() => lookAtCalls("tid", tid));
+    find("calls-title").scrollIntoView({ block: "nearest" });
+  });
+  return button;
 }
 
 // The calls of one transaction, each a step behind the call that made it, in the order of the calls.
@@ -157,18 +151,7 @@ function callGraph(found) {
   return [element("p", { textContent: told + more }), element("div", { className: "drawing" }, drawnCalls(found.calls.slice(0, CALLS_DRAWN)))];
 }
 
-function show(status) {
-  const isFunctions = status.layer === "functions";
-  for (const one of document.querySelectorAll(".of-procedures")) one.hidden = isFunctions;
-  for (const one of document.querySelectorAll(".of-functions")) one.hidden = !isFunctions;
-  functions(status);
-  document.title = `${status.application} - Tussock`;
-  find("name").textContent = `${status.application} (${status.layer}${status.recovery ? `, ${status.recovery} recovery` : ""})`;
-  find("state").textContent = status.state;
-  find("state").className = `pill ${{ running: "good", failed: "bad" }[status.state] ?? "warn"}`;
-  find("store").textContent = status.store;
-  trouble(status.failure);
-  find("counts").replaceChildren(...counts(status));
+function procedures(status) {
   find("graph").replaceChildren(graph(status.procedures ?? []));
   const windows = (status.windows ?? []).map((one) => [
     one.name, one.stream, `${number(one.visible)} of ${number(one.size)} ${one.of}`, `${number(one.staged)} of ${number(one.slide)}`,
@@ -176,6 +159,24 @@ function show(status) {
   find("windows").replaceChildren(table(["window", "stream", "#visible", "#staged"], windows, "none"));
   const trace = (status.trace ?? []).slice(-TRACE_SHOWN).map(([name, batch]) => [name, batch === null ? "call" : number(batch)]).reverse();
   find("trace").replaceChildren(table(["procedure", "#batch"], trace, "none yet"));
+}
+
+function show(status) {
+  for (const layer of ["procedures", "functions", "changelog"]) {
+    for (const one of document.querySelectorAll(`.of-${layer}`)) one.hidden = layer !== status.layer;
+  }
+  find("failed").hidden = false;
+  if (status.layer === "functions") functions(status);
+  if (status.layer === "procedures") procedures(status);
+  if (status.layer === "changelog") showFlow(status);
+  document.title = `${status.application} - Tussock`;
+  find("name").textContent = `${status.application} (${status.layer}${status.recovery ? `, ${status.recovery} recovery` : ""})`;
+  find("state").textContent = status.state;
+  find("state").className = `pill ${{ running: "good", failed: "bad" }[status.state] ?? "warn"}`;
+  find("store").textContent = status.store;
+  const waits = status.trouble.map((one) => `${one.what}, since ${new Date(one.since_ms).toISOString()}: ${one.error}`);
+  trouble([status.failure, ...waits].filter(Boolean).join("\n"));
+  find("counts").replaceChildren(...counts(status));
   const failures = status.failures.map((one) => [new Date(one.ms).toISOString(), one.kind, one.error, one.text]).reverse();
   find("failures").replaceChildren(table(["time", "request", "error", "text"], failures, "none"));
 }
@@ -185,9 +186,24 @@ function trouble(text) {
   find("trouble").hidden = !text;
 }
 
-function ask(path) {
-  const token = sessionStorage.getItem("token");
-  return fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+// What a refusal means to somebody before a browser: the service speaks to programs. Before the first token nothing is wrong.
+function refusal(status) {
+  if (status === 401) return sessionStorage.getItem("token") ? "The token is not valid, or not any more: give another one." : "";
+  return status === 403 ? "This token may not look at the application: give one with a role." : undefined;
+}
+
+async function lookAtCalls(name, which) {
+  const answer = await ask(`call-graph?${name}=${encodeURIComponent(which)}`);
+  if (!answer.ok) throw new Error();
+  return answer.json();
+}
+
+async function showCalls(look) {
+  try {
+    find("calls").replaceChildren(...callGraph(await look()));
+  } catch {
+    find("calls").replaceChildren(element("p", { className: "dim", textContent: "The application does not tell." }));
+  }
 }
 
 async function poll() {
@@ -195,7 +211,7 @@ async function poll() {
     const answer = await ask("status");
     find("ask").hidden = answer.status !== 401 && answer.status !== 403;
     if (answer.ok) show(await answer.json());
-    else trouble((await answer.json()).message);
+    else trouble(refusal(answer.status) ?? (await answer.json()).message);
   } catch {
     trouble("The application does not answer.");
   }
@@ -207,21 +223,11 @@ find("ask").addEventListener("submit", (event) => {
   sessionStorage.setItem("token", find("token").value);
   find("token").value = "";
 });
-find("calls-of").addEventListener("submit", async (event) => {
+find("calls-of").addEventListener("submit", (event) => {
   event.preventDefault();
   const which = find("which").value.trim();
-  const look = async (name) => {
-    const answer = await ask(`call-graph?${name}=${encodeURIComponent(which)}`);
-    if (!answer.ok) throw new Error();
-    return answer.json();
-  };
-  try {
-    // The ids of a feed may be numbers, too.
-    const found = await look("request_id");
-    const isNumber = /^[0-9]{1,18}$/.test(which);
-    find("calls").replaceChildren(...callGraph(found ?? (isNumber ? await look("tid") : null)));
-  } catch {
-    find("calls").replaceChildren(element("p", { className: "dim", textContent: "The application does not tell." }));
-  }
+  // The ids of a feed may be numbers, too.
+  const isNumber = /^[0-9]{1,18}$/.test(which);
+  showCalls(async () => (await lookAtCalls("request_id", which)) ?? (isNumber ? lookAtCalls("tid", which) : null));
 });
 poll();

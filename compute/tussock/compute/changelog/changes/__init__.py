@@ -1,0 +1,1 @@
+"""What flows between streams: records, transactions of them, and their bytes."""

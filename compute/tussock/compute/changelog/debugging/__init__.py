@@ -1,0 +1,1 @@
+"""Looking into a flow: conditions of breakpoints, steps by themselves, and transactions tried again."""

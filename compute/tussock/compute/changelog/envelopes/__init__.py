@@ -1,0 +1,1 @@
+"""What messages of change data capture look like, and the changes that they are: Debezium, Canal, plain rows."""

@@ -1,0 +1,1 @@
+"""Expiry: rows of a stream that go by themselves, by their age or their number."""

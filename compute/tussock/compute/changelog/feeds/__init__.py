@@ -1,0 +1,1 @@
+"""What feeds streams: the changes of a table, messages of Kafka, files of a folder."""

@@ -1,0 +1,1 @@
+"""Operators over groups of rows: aggregates and distinct combinations."""

@@ -1,0 +1,1 @@
+"""Sequences of rows that fulfil conditions one after the other."""

@@ -1,0 +1,1 @@
+"""How the losers of an epoch run again in several workers."""

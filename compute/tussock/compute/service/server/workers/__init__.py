@@ -1,0 +1,1 @@
+"""How many workers a served program has while it runs."""
