@@ -33,7 +33,7 @@ PAIRS = (
     Figure("Zipf 0.999 against uniform", "functions", "zipf", "uniform", wanted=0.7),
     Figure("a commit each second against none, 1 M keys", "functions", "many_keys", "many_keys_uncommitted", 2, 0.9),
 )
-RECOVERIES = (100_000, 1_000_000)
+RECOVERIES = (1_000_000, 10_000_000)
 
 
 class Workload(NamedTuple):
@@ -54,6 +54,7 @@ class Workload(NamedTuple):
 WORKLOADS = (
     Workload("YCSB-T, uniform", "uniform", 1, "40,000 (72 / 199)", 40_000, 20_000),
     Workload("YCSB-T, uniform, two workers", "two_workers", 0.4, "", None, 30_000),
+    Workload("YCSB-T, Zipf 0.99, two workers", "two_workers_zipf", 0.4),
     Workload("YCSB-T, Zipf 0.999", "zipf", 1, "2,000 (30 / 57)", 2_000),
     Workload("YCSB-T, a batch function", "batches", 20, "", None, 300_000),
     Workload("Deathstar travel", "travel", 1, "30,000 (70 / 256)", 30_000),

@@ -5,6 +5,7 @@ replies took, and how long a request kept the processor busy, the client's part 
 workload's checker finds that a reply or a table is wrong.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -38,6 +39,8 @@ OPEN_SECONDS, OPEN_WARM_SECONDS = 10, 2
 LATE_SECONDS = 3.0
 """A rate at which requests are sent that much too late is not held."""
 MANY = 1_000_000
+LOADED = 1_000_000
+"""Accounts of one commit, as they are loaded."""
 BEFORE_KILL = 20_000
 
 Sample = dict[str, Any]
@@ -53,8 +56,13 @@ def two_workers(folder: Path, count: int) -> Sample:
     return _closed(folder, YcsbT(), count, workers=2)
 
 
+def two_workers_zipf(folder: Path, count: int) -> Sample:
+    """The same with creditors drawn by Zipf, 0.99."""
+    return _closed(folder, YcsbT(skew=0.99), count, workers=2)
+
+
 def zipf(folder: Path, count: int) -> Sample:
-    """The same with creditors drawn by Zipf, 0.999."""
+    """Transfers in this process with creditors drawn by Zipf, 0.999."""
     return _closed(folder, YcsbT(skew=0.999), count)
 
 
@@ -116,43 +124,55 @@ def batches(folder: Path, count: int) -> Sample:
 def offered(folder: Path, rate: int) -> Sample:
     """Transfers between 10,000 accounts that come at a rate, a second, whether or not replies do.
 
-    How long a reply took counts from when its request was due.
+    How long a reply took counts from when its request was due. The client keeps no futures of replies that have come,
+    as clients do: Python's collector would look at all of them again and again.
     """
     workload = YcsbT()
     requests = workload.requests(rate * (OPEN_WARM_SECONDS + OPEN_SECONDS), SEED)
-    futures: list[Any] = []
+    sent, futures = 0, deque[Any]()
+    values, errors = [None] * len(requests), [None] * len(requests)
     ends = np.zeros(len(requests))
+
+    def take(waiting: int) -> None:
+        while len(futures) > waiting and (waiting == 0 or futures[0].done()):
+            at = sent - len(futures)
+            values[at], errors[at] = _reply(futures.popleft())
+
     with connect(folder.as_uri()) as store:
         with _runtime(store, workload) as runtime:
             began = time.perf_counter()
             is_held = True
-            while len(futures) < len(requests) and is_held:
+            while sent < len(requests) and is_held:
                 now = time.perf_counter() - began
                 due = min(int(now * rate), len(requests))
-                futures += [_send(runtime, requests[at], at, ends) for at in range(len(futures), due)]
-                is_held = time.perf_counter() - began - len(futures) / rate < LATE_SECONDS
+                futures.extend([_send(runtime, requests[at], at, ends) for at in range(sent, due)])
+                sent = due
+                is_held = time.perf_counter() - began - sent / rate < LATE_SECONDS
                 time.sleep(0.0005)
-            replies = [_reply(future) for future in futures]
+                take(1)
+            take(0)
             seconds = time.perf_counter() - began
-        _check(store, workload, requests[: len(replies)], replies)
-    taken = ends[: len(replies)] - began - np.arange(len(replies)) / rate
-    return {"rate": len(replies) / seconds, "is_held": is_held, **_taken(taken[OPEN_WARM_SECONDS * rate :])}
+        replies = list(map(Reply, values[:sent], errors[:sent]))
+        _check(store, workload, requests[:sent], replies)
+    taken = ends[:sent] - began - np.arange(sent) / rate
+    return {"rate": sent / seconds, "is_held": is_held, **_taken(taken[OPEN_WARM_SECONDS * rate :])}
 
 
 def recovery(folder: Path, keys: int) -> Sample:
     """`kill -9` of a process with that many accounts, amid transfers, until its successor has replied to a new one."""
     with connect(folder.as_uri()) as store:
         workload = YcsbT(keys)
-        fn.Runtime(store, "bank", workload.operators).load("account", workload.table())
-        store.compact("account")
+        _load(fn.Runtime(store, "bank", workload.operators), store, workload)
     command = [sys.executable, __file__, folder.as_uri(), str(keys)]
     with subprocess.Popen([*command, "serve"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         last = process.stdout.readline().strip()
         process.send_signal(signal.SIGKILL)
         process.wait()
+    # Known before, as it is to who asks: 200,000 requests take long to make.
+    asked = json.dumps(workload.requests(10 * BEFORE_KILL, SEED)[BEFORE_KILL])
     began = time.perf_counter()
-    with subprocess.Popen([*command, "follow", last], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, "follow", last, asked], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = process.stdout.readline().split()
         seconds = time.perf_counter() - began
@@ -182,7 +202,7 @@ def worker_lost(folder: Path, keys: int) -> Sample:
             seconds = time.perf_counter() - began
             replies += [_reply(future) for future in futures]
             replies.append(Reply(0, None))
-        _check(store, workload, [*requests, again], replies)
+        _check_balances(store, workload, [*requests, again], replies)
     return {"seconds": round(seconds, 3)}
 
 
@@ -192,11 +212,18 @@ def worker_lost(folder: Path, keys: int) -> Sample:
 def _runtime(store: StateStore, workload: Workload, **options: Any) -> fn.Runtime:
     runtime = fn.Runtime(store, "bench", workload.operators, **options)
     if isinstance(workload, YcsbT):
-        runtime.load("account", workload.table())
-        store.compact("account")
+        _load(runtime, store, workload)
     else:
         load(runtime, workload)
     return runtime
+
+
+def _load(runtime: fn.Runtime, store: StateStore, workload: YcsbT) -> None:
+    """All accounts, some at a time, and as one run."""
+    table = workload.table()
+    for start in range(0, len(table), LOADED):
+        runtime.load("account", table.slice(start, LOADED))
+    store.compact("account")
 
 
 def _closed(folder: Path, workload: Workload, count: int, warm: int = WARM, **options: Any) -> Sample:
@@ -250,6 +277,21 @@ def _check(store: StateStore, workload: Workload, requests: Sequence[Request], r
         raise SystemExit("\n".join(wrong[:20]))
 
 
+def _check_balances(store: StateStore, workload: YcsbT, requests: Sequence[Request], replies: Sequence[Reply]) -> None:
+    """The ledger, on columns, as the workload's checker would make a dict of each of many accounts."""
+    expected = np.full(workload.accounts, workload.balance)
+    for request, reply in zip(requests, replies, strict=True):
+        if reply.error is None:
+            to, amount = request.arguments
+            expected[int(request.key)] -= amount
+            expected[to] += amount
+    found = np.full(workload.accounts, -1)
+    for batch in store.table("account").read(["key", "balance"]):
+        found[batch["key"].to_numpy()] = batch["balance"].to_numpy()
+    if differing := np.flatnonzero(found != expected).tolist():
+        raise SystemExit(f"accounts {differing[:5]} differ from the ledger, {len(differing):,} in all")
+
+
 # --- The processes of `recovery` -------------------------------------------------------------------------------------
 
 
@@ -269,14 +311,14 @@ def _serve(url: str, keys: int) -> None:
     time.sleep(600)
 
 
-def _follow(url: str, keys: int, last: str) -> None:
-    """The reply that its predecessor gave last, and one to a new request; says how long the start took."""
+def _follow(url: str, keys: int, last: str, asked: str) -> None:
+    """The reply that its predecessor gave last, to that request, and one to a new one; says how long the start took."""
     workload = YcsbT(keys)
     runtime = fn.Runtime(connect(url), "bank", workload.operators)
     began = time.perf_counter()
     runtime.start()
     seconds = time.perf_counter() - began
-    _, key, function, arguments = workload.requests(10 * BEFORE_KILL, SEED)[BEFORE_KILL]
+    _, key, function, arguments = json.loads(asked)
     again = runtime.send("account", key, function, *arguments, request_id=f"transfer {BEFORE_KILL}").result()
     runtime.send("account", key, function, *arguments).result()
     if str(again) != last:
@@ -289,4 +331,4 @@ if __name__ == "__main__":
     if sys.argv[3] == "serve":
         _serve(sys.argv[1], int(sys.argv[2]))
     else:
-        _follow(sys.argv[1], int(sys.argv[2]), sys.argv[4])
+        _follow(sys.argv[1], int(sys.argv[2]), sys.argv[4], sys.argv[5])

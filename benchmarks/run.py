@@ -32,11 +32,13 @@ from figures import (
     ratios,
 )
 from quiet import Watch, refuse_if_busy
+from timing import VERSIONS
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SPARK = HERE / "spark_write.py"
 SPARK_WANTED = 0.8
+VERSIONS_WANTED = 0.9
 ROWS = 1_000_000
 ROUNDS = 5
 MEMORY_FACTOR = 10
@@ -124,6 +126,30 @@ def measure_mix(folder: Path, rows: int) -> dict[str, Any]:
     return found
 
 
+def measure_versions(folder: Path, rows: int) -> dict[str, Any]:
+    """Scans of the present with many versions a key retained, and with none."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        found = sample(US, "versions_scan", scratch, rows)
+    finally:
+        shutil.rmtree(scratch)
+    rates = found["rates"]
+    say(
+        f"scan of the present: {rates['retained'] / rates['none']:.2f}x retention=0; of the oldest epoch: "
+        f"{rates['oldest'] / rates['none']:.3f}x"
+    )
+    return found
+
+
+def versions_ratio(rounds: list[dict[str, Any]]) -> Ratio:
+    """These rounds as a line of the table."""
+    rates = [{US: {"rate": one["rates"]["retained"]}, "retention=0": {"rate": one["rates"]["none"]}} for one in rounds]
+    title = f"scan of the present, {VERSIONS} versions a key retained"
+    wanted = {"retention=0": VERSIONS_WANTED}
+    return ratios(Figure("versions", title, "rows/s", engines=(US, "retention=0"), wanted=wanted), rates)[0]
+
+
 def measure_spark() -> dict[str, Any] | None:
     """What the Spark job prints: `rows`, and the `seconds` of each run with each format; `None` if it failed."""
     say("Spark: batch write beside Parquet")
@@ -171,6 +197,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
                 samples[figure.case].append(taken)
                 told = ", ".join(f"{one.ratio:.2f}x {one.peer}" for one in ratios(figure, [taken]))
                 say(f"round {number} of {options.rounds}: {figure.title}: {told}")
+        versions = [measure_versions(folder, options.rows) for _ in range(options.rounds)]
         mix = [measure_mix(folder, options.rows) for _ in range(options.rounds)]
         memory = measure_memory(folder, MEMORY_FACTOR * options.rows)
     finally:
@@ -178,6 +205,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
     spark = None if options.no_spark else measure_spark()
     say(f"done after {(time.monotonic() - started) / 60:.0f} minutes")
     found = [one for figure in FIGURES for one in ratios(figure, samples[figure.case])]
+    found.append(versions_ratio(versions))
     results = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "command": "make bench",
@@ -189,6 +217,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
         "memory_settings": 64 << 20,
         "memory": memory,
         "mix": mix,
+        "versions": versions,
         "spark": spark,
         "samples": samples,
     }

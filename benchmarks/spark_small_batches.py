@@ -23,26 +23,33 @@ from tussock.statestore import connect
 SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("total", pa.int64())])
 
 
-def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
-    """Stream that many batches; medians of their seconds, and the most runs of L0 seen, per `window` batches."""
+def started() -> Any:
+    """A session of Spark for it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     import tussock.compute.spark as ts
 
-    url = (folder / "store").as_uri()
-    watch = connect(url, compaction=False)
-    watch.create_table("t", schema=SCHEMA, primary_key=["k"])
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", False)
         .config("spark.driver.memory", "2g")
         .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.streaming.numRecentProgressUpdates", batches + 1000)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
     ts.register(spark)
+    return spark
+
+
+def run(spark: Any, batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
+    """Stream that many batches; medians of their seconds, and the most runs of L0 seen, per `window` batches."""
+    import tussock.compute.spark as ts
+
+    url = (folder / "store").as_uri()
+    watch = connect(url, compaction=False)
+    watch.create_table("t", schema=SCHEMA, primary_key=["k"])
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", batches + 1000)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     numbers = source.option("startTimestamp", 0).load()
     changes = numbers.selectExpr("value * 7919 % 100000 k", "1L n", "value total")
@@ -67,7 +74,6 @@ def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[
         raise error
     seconds = {entry.batchId: entry.durationMs["triggerExecution"] / 1000 for entry in progress}
     levels = watch.version().find_table("t").levels  # type: ignore[union-attr]
-    spark.stop()
     watch.close()
     windows = [
         {
@@ -97,7 +103,9 @@ def main() -> None:
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tussock-bench-"))
     try:
-        print(json.dumps(run(given.batches, given.window, given.rows, given.shape, folder)))
+        spark = started()
+        print(json.dumps(run(spark, given.batches, given.window, given.rows, given.shape, folder)))
+        spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

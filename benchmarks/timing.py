@@ -25,6 +25,12 @@ MIX_LISTS = {10: 500, 100: 50, 1_000: 10, 10_000: 2}
 
 MIX_SHORT_SCANS = 1_000
 
+VERSIONS = 100
+"""Of each key, in the scans beside retained versions."""
+
+VERSION_SCANS = 200
+"""Scans of all keys in one pass."""
+
 COLD_GETS = 1_000
 SHORT_SCANS = 2_000
 SHORT_SCAN_ROWS = 10

@@ -186,6 +186,41 @@ def mixed_reads(folder: Path, rows: int) -> Sample:
     }
 
 
+def versions_scan(folder: Path, rows: int) -> Sample:
+    """Scans of the present where each key has many versions: all retained, and none; rows a second of processor time.
+
+    The two stores are scanned in turn, and the middle of some passes counts, after one that is not timed.
+    """
+    keys = rows // timing.VERSIONS
+    with _store(folder / "retained", compaction=False) as kept, _store(folder / "none", retention=0) as none:
+        stores = {"retained": kept, "none": none}
+        for store in stores.values():
+            store.create_table("kv")
+            for version in range(timing.VERSIONS):
+                _commit(store, dataset.as_table(keys, values_seed=version))
+            store.compact("kv")
+        oldest = kept.table("kv").change_epochs(0)[0]
+        work = {name: partial(_scan_all, store, timing.VERSION_SCANS) for name, store in stores.items()}
+        work["oldest"] = partial(_scan_all, kept, 1, epoch=oldest)
+        took: dict[str, list[float]] = {name: [] for name in work}
+        for number in range(timing.PASSES + 1):
+            for name, scan in work.items():
+                seconds = timing.processor_seconds(scan)
+                if number:
+                    took[name].append(seconds)
+        counts = dict.fromkeys(stores, timing.VERSION_SCANS) | {"oldest": 1}
+        return {
+            "rates": {name: keys * counts[name] / statistics.median(times) for name, times in took.items()},
+            "requests": kept.requests(),
+        }
+
+
+def _scan_all(store: StateStore, times: int, **options: Any) -> None:
+    for _ in range(times):
+        for _ in store.table("kv").scan(**options):
+            pass
+
+
 def get_cold(folder: Path, rows: int) -> Sample:
     keys = dataset.some_keys(rows, timing.COLD_GETS, seed=4)
     timing.forget(folder)
