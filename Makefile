@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute bench-functions lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute bench-functions bench-changelog lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -86,6 +86,9 @@ bench-compute: setup-no-java ## Measure transactions and procedures beside SQLit
 
 bench-functions: setup-no-java ## Measure transactional functions: YCSB-T, travel, movie, TPC-C, skew, commits, recovery
 	@$(PYTHON) benchmarks/functions_bench.py
+
+bench-changelog: setup-no-java ## Measure changelog streams beside Bytewax, subscribers, and small pushes
+	@$(PYTHON) benchmarks/changelog_bench.py
 
 proto: setup-no-java ## Generate the code of the .proto files anew
 	@$(PYTHON) -m grpc_tools.protoc -I meta --python_out=meta --pyi_out=meta meta/tussock/meta/rpc/meta.proto

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tussock.statestore
-from tussock.compute import procedures
+from tussock.compute import changelog, functions, procedures
 from tussock.statestore import errors
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
@@ -94,6 +94,20 @@ def test_every_public_name_of_procedures_is_listed() -> None:
     assert all(hasattr(procedures, name) for name in listed)
     assert procedures.InvalidBatch is tussock.statestore.InvalidBatch
     assert procedures.SchemaMismatch is tussock.statestore.SchemaMismatch
+
+
+def test_every_public_name_of_functions_is_listed() -> None:
+    """Each can be imported from there, and `dir` shows it, also the client, which is loaded when it is asked for."""
+    listed = set(re.findall(r"`(\w+)`", section("Functions")))
+    assert listed == set(functions.__all__) == set(dir(functions))
+    assert all(hasattr(functions, name) for name in listed)
+
+
+def test_every_public_name_of_changelog_is_listed() -> None:
+    """Each can be imported from there, also the client, which is loaded when it is asked for."""
+    listed = set(re.findall(r"`(\w+)`", section("Changelog")))
+    assert listed == set(changelog.__all__)
+    assert all(hasattr(changelog, name) for name in listed)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

@@ -8,14 +8,14 @@ A Python block in `README.md` or `docs/*.md` says after `python` what becomes of
 """
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
+
+from support.spark.scripts_in_turn import ScriptsInTurn
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
@@ -135,12 +135,21 @@ def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert len(namespace) > 1, "the blocks did nothing"
 
 
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptsInTurn]:
+    """A process that shares no Spark with other tests."""
+    scripts = ScriptsInTurn(tmp_path_factory.mktemp("in-turn") / "log")
+    yield scripts
+    scripts.end()
+
+
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("path", with_mark("run spark"), ids=name_of)
-def test_spark_blocks_run(path: Path, tmp_path: Path) -> None:
-    """Every block marked `run spark` runs after all before it, in a process that shares no Spark with other tests."""
+def test_spark_blocks_run(path: Path, in_turn: ScriptsInTurn, tmp_path: Path) -> None:
+    """Every block marked `run spark` runs after all before it, in a Spark context that no other file has."""
     script = tmp_path / "blocks.py"
     script.write_text(source_of(path, {"run", "run spark"}), encoding="utf-8")
-    ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, check=False, text=True)
-    assert ran.returncode == 0, f"{name_of(path)}: {ran.stderr[-4000:]}"
+    (tmp_path / "empty").mkdir()
+    wrong = in_turn.run(script, tmp_path / "empty")
+    assert not wrong, f"{name_of(path)}: {wrong[-4000:]}"
