@@ -1,6 +1,5 @@
 """The program and the workers of `examples/kubernetes/functions.yaml`, by the arguments that stand there."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from support.children import path_of_imports
 from support.service.meta_process import TUSSOCK, ServiceProcess
 from tussock.compute import functions as fn
 
@@ -23,8 +23,7 @@ class ProcessOfPod(ServiceProcess):
         arguments = container["args"]
         for place, here in places.items():
             arguments = [argument.replace(place, here) for argument in arguments]
-        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-        super().__init__(*arguments, environment={"PYTHONPATH": path})
+        super().__init__(*arguments, environment={"PYTHONPATH": path_of_imports(folder)})
 
 
 def made_as_the_comment_says(folder: Path) -> None:

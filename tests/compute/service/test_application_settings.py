@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.applications.serve_process import PROGRAM, TESTS, ServeProcess
+from support.applications.serve_process import PROGRAM, ServeProcess
+from support.children import TESTS
 from support.service.meta_process import TUSSOCK
 from tussock.compute import procedures as ps
 from tussock.compute.service.server.settings import SERVE_FORM

@@ -6,7 +6,6 @@ operator are real.
 
 import asyncio
 import base64
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import pytest
 
 from support.applications.served_bank import START
 from support.buckets.minio import free_port
+from support.children import path_of_imports
 from support.operator.containers import ContainerProcess, mounted_files
 from support.operator.resources import DEFAULTS, meta_with, store_with
 from support.operator.services.service_cases import service_with
@@ -34,7 +34,6 @@ from tussock.statestore import AccessDenied
 
 HOST = "127.0.0.1"
 SECONDS = 100
-TESTS = Path(__file__).resolve().parents[2]
 STORE = store_with({"volume": {"size": "1Gi"}}, compaction={})
 META = meta_with()
 BANK = service_with(workers=2, drainSeconds=20, module="support.applications.served_bank:make")
@@ -117,8 +116,7 @@ class ServicePlatform:
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServicePlatform:
-    path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    monkeypatch.setenv("PYTHONPATH", path_of_imports())
     return ServicePlatform(tmp_path)
 
 

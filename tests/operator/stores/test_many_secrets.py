@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.buckets.minio import MinioServer
+from support.memory import peak_bytes
 from support.operator.process import Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import store_on
 
@@ -33,10 +34,3 @@ def test_a_cluster_full_of_secrets_is_listed_in_parts(objects: Objects, minio: M
     for name, _ in names:
         objects.delete("Secret", name)
     assert peak < PEAK_BYTES_MAX, peak >> 20
-
-
-def peak_bytes(pid: int) -> int:
-    """The highest memory use of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    [kibibytes] = [line.split()[1] for line in lines if line.startswith("VmHWM")]
-    return int(kibibytes) << 10

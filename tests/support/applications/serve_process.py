@@ -1,16 +1,14 @@
 """`tussock serve` as a separate process."""
 
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from support.children import EXAMPLES, path_of_imports
 from support.service.meta_process import ServiceProcess
 
-TESTS = Path(__file__).resolve().parents[2]
 PROGRAM = "support.applications.served_program"
 
 
@@ -22,10 +20,9 @@ class ServeProcess(ServiceProcess):
     ) -> None:
         places = ("--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
         # Behind them what the caller's own code comes from.
-        path = [str(TESTS), str(TESTS.parent / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
         super().__init__(
             *("serve", app, *(("--store", store) if store else ()), *places, *arguments),
-            environment={"PYTHONPATH": os.pathsep.join(path), **(environment or {})},
+            environment={"PYTHONPATH": path_of_imports(EXAMPLES), **(environment or {})},
         )
 
     @property

@@ -1,9 +1,9 @@
 """`tussock work` as a separate process, and a program that takes such workers."""
 
-import os
 from collections.abc import Mapping
 
-from support.applications.serve_process import TESTS, ServeProcess
+from support.applications.serve_process import ServeProcess
+from support.children import EXAMPLES, path_of_imports
 from support.service.meta_process import ServiceProcess
 
 __all__ = ["BANK", "ProgramProcess", "WorkProcess"]
@@ -49,10 +49,9 @@ class WorkProcess(ServiceProcess):
         app: str = BANK,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        path = [str(TESTS), str(TESTS.parent / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
         super().__init__(
             *("work", app, "--program", program, "--store", store, *arguments),
-            environment={"PYTHONPATH": os.pathsep.join(path), **(environment or {})},
+            environment={"PYTHONPATH": path_of_imports(EXAMPLES), **(environment or {})},
         )
 
     def wait_until_ready(self) -> None:

@@ -1,12 +1,12 @@
 """Processes that ask functions and are killed at random moments, and what their journal and the tables have to be."""
 
-import os
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from support.children import EXAMPLES, child_environment
 from support.functions import transfer_process
 from support.functions.accounts import accounts
 from support.functions.transfer_process import ACCOUNTS, BALANCE, input_of, journaled, said, send, transfers
@@ -32,10 +32,7 @@ class Lives:
         self._chance = random.Random(seed)
         self._replies = replies
         self._command = [sys.executable, program, url, str(seed), str(count), str(self.journal), str(workers_max)]
-        tests = Path(__file__).resolve().parents[2]
-        places = [str(tests), str(tests.parent / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        path = os.pathsep.join(places)
-        self._environment = {**os.environ, "PYTHONPATH": path}
+        self._environment = child_environment(EXAMPLES)
 
     def live_and_die(self) -> None:
         """One process, killed while it imports, recovers or serves."""

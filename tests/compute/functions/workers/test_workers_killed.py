@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.children import child_environment
 from support.depth import DEPTH
 from support.functions import worker_process
 from support.functions.accounts import accounts
@@ -75,8 +76,7 @@ def test_killed_with_all_its_workers_a_program_goes_on(tmp_path: Path) -> None:
     """X26, X31: workers end with their program, replies that were given hold, and its successor has another number."""
     url = (tmp_path / "store").as_uri()
     command = [sys.executable, worker_process.__file__, url]
-    path = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment())
     assert process.stdout is not None
     workers = [int(pid) for pid in process.stdout.readline().split()]
     replies = dict(line.split() for line in iter(process.stdout.readline, "done\n"))

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from support.applications.serve_process import ServeProcess
+from support.memory import peak_bytes
 from support.waiting import eventually
 from tussock.compute import functions as fn
 from tussock.compute.service.rpc import application_pb2 as pb
@@ -248,12 +249,6 @@ GROWTH_MIB_MAX = 1600
 """Of three such clients; it was 500 to 1,250 in tries, and 1,860 to 3,700 before epochs ended early."""
 
 
-def peak_mib(process: int) -> int:
-    """The most memory that the process has had."""
-    told = Path(f"/proc/{process}/status").read_text()
-    return int(told.partition("VmHWM:")[2].split()[0]) // 1024
-
-
 def has_settled(node: ServeProcess) -> bool:
     """The clients are there with their first replies, what had not begun was withdrawn, and the rest is committed."""
     status = node.status()
@@ -266,12 +261,12 @@ def test_clients_that_stop_reading_do_not_fill_the_memory(tmp_path: Path) -> Non
     """Story: three processes, each with a thousand requests for 1 MB, made a node take 2.8 GB and more."""
     with ServeProcess((tmp_path / "store").as_uri(), app=APP) as node, fn.Client(node.address) as client:
         client.send("cell", "k", "write", "x" * 1_000_000).result(SECONDS)
-        before = peak_mib(node.process.pid)
+        before = peak_bytes(node.process.pid)
         clients = [subprocess.Popen([sys.executable, "-c", CLIENT, node.address, f"c{at}"]) for at in range(3)]
         try:
             eventually(partial(has_settled, node))
             assert client.send("cell", "other", "add", 1).result(SECONDS) == 1
-            assert peak_mib(node.process.pid) - before < GROWTH_MIB_MAX
+            assert peak_bytes(node.process.pid) - before < GROWTH_MIB_MAX << 20
         finally:
             for one in clients:
                 one.kill()

@@ -1,6 +1,5 @@
 """Workers that run elsewhere: processes that join over gRPC, and that nobody of the program has started."""
 
-import os
 import random
 import signal
 from collections.abc import Iterator
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.applications.serve_process import TESTS
 from support.applications.served_bank import PEOPLE, START
 from support.applications.work_process import BANK, ProgramProcess, WorkProcess
+from support.children import TESTS, path_of_imports
 from support.depth import DEPTH
 from support.waiting import eventually
 from tussock.compute import functions as fn
@@ -219,8 +218,9 @@ def test_a_worker_of_another_version_of_the_module_is_refused(tmp_path: Path, ur
         changed + "\n\nfrom support.applications import served_bank\n\nserved_bank.accounts = accounts\n"
         "make = served_bank.make\n"
     )
-    path = os.pathsep.join([str(tmp_path), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = WorkProcess(program.workers_address, url, app="later_bank:make", environment={"PYTHONPATH": path})
+    worker = WorkProcess(
+        program.workers_address, url, app="later_bank:make", environment={"PYTHONPATH": path_of_imports(tmp_path)}
+    )
     told = refused(stack.enter_context(worker))
     assert "has other functions" in told
     assert "let both run the same Tussock, Python and module" in told
