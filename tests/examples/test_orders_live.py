@@ -48,4 +48,4 @@ def test_the_demo_ends_with_all_epochs_right(broker: KafkaBroker, tmp_path: Path
     lines = done.stdout.splitlines()
     assert lines[0].startswith("The page is at http://127.0.0.1:")
     assert "committed epochs are what Polars makes of the sources" in lines[-1]
-    assert int(lines[-1].split()[0]) >= 5
+    assert int(lines[-1].split()[0]) >= 2

@@ -58,7 +58,7 @@ def test_a_misspelt_field_is_told_and_holds_up_nothing_else(store: Body, shared:
     assert [toleration["key"] for toleration in pods_of(shared, name)["tolerations"]] == ["a"]
     shared.apply({**wrong, "spec": {**wrong["spec"], "images": {"node": "localhost/newer:1"}}})
     eventually("the image", lambda: pods_of(shared, name)["containers"][0]["image"] == "localhost/newer:1")
-    assert shared.ready("Meta", name)["reason"] == "ApplyRefused"
+    shared.await_reason("Meta", name, "ApplyRefused")
     shared.patch("Deployment", f"{name}-meta", {"spec": {"replicas": 5}})
     eventually("two replicas", lambda: shared.get("Deployment", f"{name}-meta")["spec"]["replicas"] == 2)  # type: ignore[index]
     shared.apply(templated(store, nodeSelector={"disk": "fast"}))
