@@ -14,6 +14,8 @@ from tussock.statestore.contract.readable import check_unpinned
 from tussock.statestore.epochs import check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
+from tussock.statestore.rows.row_codec import ABSENT, Absent
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.write.shared_buffer import SharedBuffer
 
 __all__ = ["TableViews"]
@@ -50,6 +52,20 @@ class TableViews:
         if epoch is not None:
             self._views.check_readable(check_epoch(epoch), pinned=False)
         return epoch
+
+    def find_loose(self, key: bytes) -> Rows | Absent | None:
+        """An own row, or delete, above all else at the latest epoch; `ABSENT` if `take_bound` has what there is."""
+        if self._own is None or self._pin is not None:
+            return ABSENT
+        return self._own.find_loose(self._table, key)
+
+    def take_bound(self) -> ReadView:
+        """What a read of a key at the latest epoch sees that is not loose: as `take`, without a run of what is."""
+        if self._own is None or self._pin is not None:
+            return self.take(self.epoch_to_read(None))
+        own = self._own.bound_runs(self._table)
+        view = self._views.committed(self._table, self.name)
+        return view._replace(own=own) if own else view
 
     def take(self, epoch: int | None) -> ReadView:
         """What a read at an epoch that was checked sees.
