@@ -69,5 +69,5 @@ def size_of(written: Sequence[tuple[bytes, Row | None]]) -> int:
     return size
 
 
-_WIDTHS = {bytes: 1, str: 4}
+_WIDTHS: dict[type, int] = {bytes: 1, str: 4}
 """Bytes of a letter, at most."""
