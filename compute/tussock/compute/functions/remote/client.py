@@ -1,4 +1,4 @@
-"""`FunctionClient`: the calls of a `Runtime` that another process serves."""
+"""`Client`: the calls of a `Runtime` that another process serves."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -14,10 +14,10 @@ from tussock.compute.service.client.service_client import ServiceClient
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["FunctionClient"]
+__all__ = ["Client"]
 
 
-class FunctionClient(ServiceClient):
+class Client(ServiceClient):
     """A program behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
 
     def send(
