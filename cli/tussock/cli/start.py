@@ -12,7 +12,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         # What cannot be printed is told by the command line, as for every command.
         with suppress(OSError):
-            print(f"tussock {metadata.version('tussock')}", flush=True)
+            sys.stdout.write(f"tussock {metadata.version('tussock')}\n")
+            sys.stdout.flush()
             return
     from tussock.cli.main import main as run
 

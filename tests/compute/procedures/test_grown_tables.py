@@ -62,7 +62,10 @@ def test_all_that_is_kept_follows(store: StateStore) -> None:
     assert [store.table("t").get(key) for key in (1, 2)] == [row, more]
     out = [one for batch in store.table("out").read() for one in batch.to_pylist()]
     assert [{name: one[name] for name in GROWN.names} for one in out] == [row, more]
-    for schema, wrong in ((FIRST, "'v' is int64 in the store, and int32"), (GROWN.remove(1), "'note' is in the store o")):
+    for schema, wrong in (
+        (FIRST, "'v' is int64 in the store, and int32"),
+        (GROWN.remove(1), "'note' is in the store o"),
+    ):
         with pytest.raises(InvalidOption, match=f"another schema: column {wrong}"):
             app_of(store, schema)
 
@@ -73,7 +76,9 @@ def test_what_the_log_has_is_of_the_former_columns(store: StateStore) -> None:
     running.start()
     running.submit("first", [{"k": 1, "v": 2}]).result(SECONDS)
     with connect(store.url, compaction=False) as other:
-        with pytest.raises(SchemaMismatch, match="was not stopped in order.*note string.*repair application a --give-up"):
+        with pytest.raises(
+            SchemaMismatch, match=r"was not stopped in order.*note string.*repair application a --give-up"
+        ):
             app_of(other, GROWN).start()
         assert other.table("t").schema.names == other.table("a.recent").schema.names[2:] == ["k", "v"]
     running.submit("first", [{"k": 2, "v": 2}]).result(SECONDS)
@@ -89,7 +94,9 @@ def test_a_window_that_cannot_follow_is_told(store: StateStore) -> None:
     other = ps.App(store, "a")
     other.table("t")
     other.window("recent", on=other.stream("kept", pa.schema([("k", pa.string())])), rows=10)
-    with pytest.raises(SchemaMismatch, match=r"table 'a.recent' has other columns, and cannot follow: column 'k' was int"):
+    with pytest.raises(
+        SchemaMismatch, match=r"table 'a.recent' has other columns, and cannot follow: column 'k' was int"
+    ):
         other.start()
 
 

@@ -44,8 +44,8 @@ class ProgramDeclarations:
 
         `rows`: Arrow data, a frame or a list of dicts with the column `key` and those of the state; each row replaces
         its entity. The operator's table is the program's from then on, also with rows that somebody else has stored in
-        it. A table that lacks columns of the operator gets them, as at a start. Raises `InvalidOption` while the program
-        runs, or for a table of another application, `SchemaMismatch` for columns that it cannot have.
+        it. A table that lacks columns of the operator gets them, as at a start. Raises `InvalidOption` while the
+        program runs, or for a table of another application, `SchemaMismatch` for columns that it cannot have.
         """
         self._check_declaring()
         number = self._operators.number(operator)

@@ -110,8 +110,9 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def start(self) -> None:
         """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
 
-        Tables get the columns that their operators have got, if the program was stopped in order. Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody
-        out `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
+        Tables get the columns that their operators have got, if the program was stopped in order. Raises
+        `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody out
+        `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
         `TableNotFound` for one that was dropped, and `NotDeterministic` for functions that have changed.
         """
         if self._runner is not None:

@@ -108,9 +108,9 @@ class App(Declarations, Startable):
     def start(self) -> None:
         """Recover, and begin to take batches. A second runner of the same application shuts the first one out.
 
-        Tables get the columns that they lack, if the application was stopped in order: else `SchemaMismatch`, and it
-        runs on. Raises `InvalidOption` for a graph with a circle, `NotDeterministic`, `CorruptLog`, and what opening tables
-        raises.
+        Tables get the columns that they lack, if the application was stopped in order: else `SchemaMismatch`, and what
+        runs goes on. Raises `InvalidOption` for a graph with a circle, `NotDeterministic`, `CorruptLog`, and what
+        opening tables raises.
         """
         self._check_declaring()
         self._definitions.check_feeds()

@@ -80,8 +80,8 @@ def create_tables(store: StateStore, definitions: Definitions, place: str | None
     """The application's tables, where they are not there yet; none if something stands against the start.
 
     Those that lack columns get them, and who runs the application is shut out first. `place`: of the input log. Raises
-    `SchemaMismatch` if it was not stopped in order then, `InvalidOption` for an output with other columns, or an application of another kind, and what
-    `TableClaims.check` raises.
+    `SchemaMismatch` if it was not stopped in order then, or a table cannot follow, `InvalidOption` for an output with
+    other columns, or an application of another kind, and what `TableClaims.check` raises.
     """
     application = definitions.application
     claims = TableClaims(store, application)
@@ -113,8 +113,11 @@ def _grow(store: StateStore, definitions: Definitions, place: str | None) -> Non
     for stream, output in definitions.outputs.items():
         declared[output.table] = output.schema_of(definitions.streams[stream].schema)
     growths: dict[str, Growth] = {}
+    there = set(store.tables())
     for name, schema in declared.items():
-        table = store.table(name) if name in store.tables() else None
+        if name not in there:
+            continue
+        table = store.table(name)
         key = getattr(table, "primary_key", None)
         if key is None or (name not in definitions.grown and tuple(key) not in (_WINDOW_KEY, _OUTPUT_KEY)):
             continue
@@ -124,8 +127,8 @@ def _grow(store: StateStore, definitions: Definitions, place: str | None) -> Non
         elif name not in {one.table for one in definitions.outputs.values()}:
             raise SchemaMismatch(
                 f"application {application!r}: table {name!r} has other columns, and cannot follow: {growth}; "
-                f"{other_columns(table.schema, schema)}. Declare it as it was, with new columns nullable and types only "
-                "wider; or under another name"
+                f"{other_columns(table.schema, schema)}. Declare it as it was, with new columns nullable and types "
+                "only wider; or under another name"
             )
 
     def refusal() -> SchemaMismatch:

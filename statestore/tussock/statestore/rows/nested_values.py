@@ -31,19 +31,25 @@ def copy_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if not pt.is_nested(kind):
         return None
     if _is_list(kind):
-        item = copy_of(kind.value_type)
-        if item is None:
-            return list.copy
-        return lambda value: [None if one is None else item(one) for one in value]
+        return _list_copy(copy_of(kind.value_type))
     if pt.is_struct(kind):
         fields = [(field.name, copy) for field in kind if (copy := copy_of(field.type)) is not None]
         return _struct_copy(fields) if fields else dict.copy
     if pt.is_map(kind) and not pt.is_nested(kind.key_type):
-        item = copy_of(kind.item_type)
-        if item is None:
-            return list.copy
-        return lambda value: [(name, None if one is None else item(one)) for name, one in value]
+        return _map_copy(copy_of(kind.item_type))
     return deepcopy
+
+
+def _list_copy(item: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if item is None:
+        return list.copy
+    return lambda value: [None if one is None else item(one) for one in value]
+
+
+def _map_copy(item: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if item is None:
+        return list.copy
+    return lambda value: [(name, None if one is None else item(one)) for name, one in value]
 
 
 def _struct_copy(fields: Sequence[tuple[str, Callable[[Any], Any]]]) -> Callable[[Any], Any]:

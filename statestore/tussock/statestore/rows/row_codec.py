@@ -2,8 +2,8 @@
 
 A batch of Arrow costs its hundred microseconds whether it has one row or a thousand. A row that is written alone is
 held to the same rule here, a value is stored as it was given or refused, in a microsecond: a value of just the class
-that its column reads back needs no conversion, or one that cannot fail. Whatever else is given goes through Arrow, which
-converts or refuses it.
+that its column reads back needs no conversion, or one that cannot fail. Whatever else is given goes through Arrow,
+which converts or refuses it.
 
 Values that hold others, lists, structs and maps, are for callers that ask for them: who is given such a row, or keeps
 it, could change what the other one has. They are taken as copies (`nested_values.py`).
@@ -34,6 +34,7 @@ ABSENT: Final = Absent.ABSENT
 
 Known = Row | None | Absent
 """A row, a delete (`None`), or nothing."""
+
 
 class Unfit(Enum):
     """Arrow has to convert or refuse a value."""

@@ -15,6 +15,8 @@ from tussock.statestore import SchemaMismatch, StateStore, connect
 
 SECONDS = 60
 APP = "support.applications.grown_purses:make"
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StateStore]:
     with connect((tmp_path / "store").as_uri(), compaction=False) as opened:
@@ -51,7 +53,9 @@ def test_a_table_follows_its_operator(store: StateStore, workers: int) -> None:
         assert third.query("purse", "a") == {"note": "rich", "total": 2**40 + 5, "tags": ["rich", None]}
     with pytest.raises(fn.ApplicationFenced):
         killed.stop()
-    with pytest.raises(SchemaMismatch, match=r"column 'total' was int64, and is int32.*it has key string not null, tot"):
+    with pytest.raises(
+        SchemaMismatch, match=r"column 'total' was int64, and is int32.*it has key string not null, tot"
+    ):
         program(store, FIRST).start()
 
 
@@ -87,7 +91,9 @@ def test_what_the_log_has_is_of_the_former_columns(store: StateStore) -> None:
     assert add(running, "a", 1) == 1
     with connect(store.url, compaction=False) as other:
         for refused in (program(other, GROWN).start, lambda: program(other, GROWN).load("purse", [])):
-            with pytest.raises(SchemaMismatch, match="was not stopped in order.*tags list<.*repair application p --giv"):
+            with pytest.raises(
+                SchemaMismatch, match=r"was not stopped in order.*tags list<.*repair application p --giv"
+            ):
                 refused()
     assert store.table("purse").schema.names == ["key", "total"]
     # It was not shut out, and the next start of its kind replays.

@@ -64,9 +64,8 @@ class RoundEnd:
             if errors.count(None) == len(errors):
                 writes.update(zip(entities[of], states, strict=True))
                 continue
-            for entity, state, error in zip(entities[of], states, errors, strict=True):
-                if error is None:
-                    writes[entity] = state
+            rows = zip(entities[of], states, errors, strict=True)
+            writes.update({entity: state for entity, state, error in rows if error is None})
 
 
 class FunctionBatch:

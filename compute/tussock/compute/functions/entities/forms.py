@@ -48,7 +48,9 @@ class StateForm:
         if operator.schema is not None:
             self.names = tuple(operator.schema.names)
             self._codec = RowCodec.of(operator.schema, (), nested_take_of)
-            self._copies = [(field.name, copy) for field in operator.schema if (copy := copy_of(field.type)) is not None]
+            self._copies = [
+                (field.name, copy) for field in operator.schema if (copy := copy_of(field.type)) is not None
+            ]
             """Of columns whose values could be changed."""
             self._row_bytes = ENTITY_BYTES + VALUE_BYTES * len(self.names)
             self._wide = [

@@ -62,9 +62,7 @@ class _Frame:
 
     __slots__ = ("at", "context", "coroutine", "place", "share", "target", "turn")
 
-    def __init__(
-        self, target: Target, turn: Turn, context: FunctionContext, share: int, at: int, place: int
-    ) -> None:
+    def __init__(self, target: Target, turn: Turn, context: FunctionContext, share: int, at: int, place: int) -> None:
         self.target = target
         self.turn = turn
         self.context = context
