@@ -1,4 +1,4 @@
-"""A dead letter has the bytes of its own row, and none of those that came with it."""
+"""A dead letter has the bytes of the row that it is about, and none of those that came with it."""
 
 import pyarrow as pa
 import pytest

@@ -202,7 +202,7 @@ def query(
 
     Needs the role reader; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
-    from tussock.compute.functions.remote.client import Client as FunctionClient
+    from tussock.compute.functions.remote.client import FunctionClient
 
     access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
     with FunctionClient(address, **access) as client:
@@ -229,7 +229,7 @@ def call_graph(
 
     Needs the role reader; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
-    from tussock.compute.functions.remote.client import Client as FunctionClient
+    from tussock.compute.functions.remote.client import FunctionClient
 
     if (request_id is None) == (tid is None):
         raise typer.BadParameter("give the id of a request, or --tid with the number of a transaction")
@@ -338,7 +338,7 @@ def _send(
     timeout: float | None,
 ) -> Any:
     """Ask a node of functions for a transaction; `given` is key, function and arguments."""
-    from tussock.compute.functions.remote.client import Client as FunctionClient
+    from tussock.compute.functions.remote.client import FunctionClient
 
     if len(given) < 2:
         raise typer.BadParameter(

@@ -18,7 +18,7 @@ def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
 def alone_bytes(rows: pa.Table | pa.RecordBatch, at: int = 0, count: int | None = None) -> bytes:
     """A stream of some of the rows, from number `at` on, without a byte of the others; without a `count` of all.
 
-    A slice has what stands around it in its buffers, and a dictionary what other rows have in it: whoever reads a dead
+    A slice has what stands around it in its buffers, and a dictionary what other rows have in it: readers of a dead
     letter would read of rows that it is not about.
     """
     chosen = range(at, rows.num_rows if count is None else at + count)

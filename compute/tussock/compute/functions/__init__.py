@@ -25,7 +25,7 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.runtime import Runtime
 
 if TYPE_CHECKING:
-    from tussock.compute.functions.remote.client import Client
+    from tussock.compute.functions.remote.client import FunctionClient as Client
 
 __all__ = [
     "ApplicationFenced",
@@ -55,9 +55,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`Client` needs gRPC (extra `platform`), which nobody else here does: it is imported when it is asked for."""
     if name == "Client":
-        from tussock.compute.functions.remote import client
+        from tussock.compute.functions.remote.client import FunctionClient
 
-        return client.Client
+        return FunctionClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

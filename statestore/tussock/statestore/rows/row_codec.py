@@ -5,8 +5,8 @@ held to the same rule here, a value is stored as it was given or refused, in a m
 that its column reads back needs no conversion, or one that cannot fail. Whatever else is given goes through Arrow,
 which converts or refuses it.
 
-Values that hold others, lists, structs and maps, are for callers that ask for them: who is given such a row, or keeps
-it, could change what the other one has. They are taken as copies (`nested_values.py`).
+Values that hold others, lists, structs and maps, are for callers that ask for them: two that have such a row could
+each change what the other one has. They are taken as copies (`nested_values.py`).
 """
 
 import datetime as dt

@@ -104,7 +104,7 @@ def grow_tables(
     place: str | None,
     refusal: Callable[[], TussockError],
 ) -> None:
-    """Alter tables, by name, once nobody else runs the application: whoever does is shut out.
+    """Alter tables, by name, once nobody else runs the application: one that does is shut out.
 
     So no run of the former columns can write records that this one would have to replay; if it has written some since
     it was looked, `refusal`, and nothing is altered. A start that dies in between does the rest again.

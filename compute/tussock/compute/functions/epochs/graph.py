@@ -22,10 +22,10 @@ from tussock.compute.functions.program.context import (
     Entity,
     EntityAccess,
     FunctionContext,
+    FunctionTurn,
     GraphRun,
     Invocation,
     Target,
-    Turn,
 )
 from tussock.compute.functions.program.values import are_free, size_of, sized_copy
 
@@ -62,7 +62,9 @@ class _Frame:
 
     __slots__ = ("at", "context", "coroutine", "place", "share", "target", "turn")
 
-    def __init__(self, target: Target, turn: Turn, context: FunctionContext, share: int, at: int, place: int) -> None:
+    def __init__(
+        self, target: Target, turn: FunctionTurn, context: FunctionContext, share: int, at: int, place: int
+    ) -> None:
         self.target = target
         self.turn = turn
         self.context = context
@@ -195,7 +197,7 @@ class CallGraph:
 
     def _open(self, invocation: Invocation) -> _Frame:
         run, target = self.run, invocation.target
-        turn = Turn(run)
+        turn = FunctionTurn(run)
         frame = _Frame(
             target,
             turn,

@@ -10,7 +10,17 @@ from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import Key, size_of
 
-__all__ = ["Awaited", "Draw", "Entity", "EntityAccess", "FunctionContext", "GraphRun", "Invocation", "Target", "Turn"]
+__all__ = [
+    "Awaited",
+    "Draw",
+    "Entity",
+    "EntityAccess",
+    "FunctionContext",
+    "FunctionTurn",
+    "GraphRun",
+    "Invocation",
+    "Target",
+]
 
 HELD_BYTES_MAX = 16 << 20
 """Of one transaction."""
@@ -84,7 +94,7 @@ class GraphRun:
         self.held += size
 
 
-class Turn:
+class FunctionTurn:
     """What one function does in a run, for who runs it."""
 
     __slots__ = ("calls", "run", "unawaited")
@@ -103,7 +113,7 @@ class FunctionContext:
 
     __slots__ = ("_access", "_draw", "_entity", "_turn")
 
-    def __init__(self, access: EntityAccess, draw: Draw, turn: Turn, entity: Entity) -> None:
+    def __init__(self, access: EntityAccess, draw: Draw, turn: FunctionTurn, entity: Entity) -> None:
         self._access = access
         self._draw = draw
         self._turn = turn

@@ -1,4 +1,4 @@
-"""`Client`: the calls of a `Runtime` that another process serves."""
+"""`functions.Client`: the calls of a `Runtime` that another process serves."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -14,11 +14,11 @@ from tussock.compute.service.client.service_client import ServiceClient
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Client"]
+__all__ = ["FunctionClient"]
 
 
-class Client(ServiceClient):
-    """A program behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
+class FunctionClient(ServiceClient):
+    """`functions.Client`: a program behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
 
     def send(
         self,
