@@ -175,8 +175,7 @@ class LocalSite:
                 self._host.wait_for_store(error.cause)
         if run.aborted is not None and run.aborted.kind in STOPPED:
             note_stopped(self._host.draws(one), overdue, run.aborted)
-            if run.aborted.kind == "Overdue":
-                self._times.stop(run.aborted)
+            self._times.stop(run.aborted)
         return run
 
     def _run_once(self, one: FunctionTransaction, access: EntityAccess) -> GraphRun:

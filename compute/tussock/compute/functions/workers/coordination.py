@@ -282,8 +282,7 @@ class EpochCoordination:
         attempt.writes = set()
         if run.aborted.kind in STOPPED:
             note_stopped(self._host.draws(one), overdue_name(is_locked=one.tid in self._first), run.aborted)
-            if run.aborted.kind == "Overdue":
-                self._times.stop(run.aborted)
+            self._times.stop(run.aborted)
 
     # --- Phases ------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.applications import payers as program
+from support.applications.payers import USES, payers
 from support.children import child_environment
-from support.functions import payers as program
-from support.functions.payers import USES, payers
 from tussock.compute import functions as fn
 from tussock.statestore import connect
 
