@@ -26,7 +26,7 @@ from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, 
 from tussock.statestore.sst.merge import distinct_versions, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
-from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun
 
 __all__ = ["KeyReader"]
 

@@ -32,7 +32,7 @@ RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa
 _OPERATIONS = ("put", "delete")
 
 _FEW_PAIRS = 16
-"""Up to so many are kept as they come; of more a run is made at once, in less time."""
+"""Pairs of a list, at most, that are kept as they come; of more a run is made at once, in less time."""
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray, table: str) -> pa.Array:

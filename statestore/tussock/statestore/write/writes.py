@@ -21,8 +21,9 @@ from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
+from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.loose_rows import EncodeRows, size_of
-from tussock.statestore.write.shared_buffer import BufferedRun, EpochBuffer, SharedBuffer
+from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
 from tussock.statestore.write.uploader import Uploader

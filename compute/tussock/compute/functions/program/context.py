@@ -111,13 +111,15 @@ class FunctionTurn:
 class FunctionContext:
     """What a function gets first: its entity, and the calls of others. Valid until the function returns."""
 
-    __slots__ = ("_access", "_draw", "_entity", "_turn")
+    __slots__ = ("_access", "_draw", "_entity", "_is_asking", "_turn")
 
     def __init__(self, access: EntityAccess, draw: Draw, turn: FunctionTurn, entity: Entity) -> None:
         self._access = access
         self._draw = draw
         self._turn = turn
         self._entity = entity
+        self._is_asking = False
+        """Whether the function of a call outside runs."""
 
     @property
     def key(self) -> Key:
@@ -185,9 +187,16 @@ class FunctionContext:
 
         The request and the key are durable before `fn` is called, and its answer is before the transaction's reply.
         After a crash between the two it is called once more, with the same key, by which the other side can tell.
-        All transactions wait meanwhile. Raises `InvalidOption` for what cannot be recorded.
+        All transactions wait meanwhile. What `fn` raises, and an answer that cannot be recorded, is recorded, and comes
+        as `OutsideCallFailed`, each time that the transaction runs. `fn` does not run again with it, so it cannot use
+        this context: `FunctionFault`.
         """
-        return self._drawn().call_external(fn, key)
+        turn, run, draws = self._turn, self._live(), self._drawn()
+        turn.run, self._is_asking = None, True
+        try:
+            return draws.call_external(fn, key)
+        finally:
+            turn.run, self._is_asking = run, False
 
     def _live(self) -> GraphRun:
         run = self._turn.run
@@ -195,8 +204,12 @@ class FunctionContext:
             raise self._ended()
         return run
 
-    @staticmethod
-    def _ended() -> FunctionFault:
+    def _ended(self) -> FunctionFault:
+        if self._is_asking:
+            return FunctionFault(
+                "what call_external calls cannot use ctx, as it does not run again with the transaction: let it return "
+                "what the function needs, and use ctx behind it"
+            )
         return FunctionFault("the function has returned, and its context with it")
 
     def _drawn(self) -> TransactionDraws:

@@ -18,7 +18,10 @@ __all__ = ["FunctionClient"]
 
 
 class FunctionClient(ServiceClient):
-    """`functions.Client`: a program behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
+    """`functions.Client`: a program behind `tussock serve`.
+
+    Safe to share between threads; use it in a `with` block, or close it.
+    """
 
     def send(
         self,
