@@ -84,8 +84,10 @@ class Runner:
         self.troubles = Troubles(self._name, self._system)
         self._writer = LogWriter(self._system, self._limits, self._requests.nudge, self.nesting, self.troubles)
         try:
-            self._recover(generation)
-            self._resume()
+            # As in the run itself: what a function may not ask there it may not in a replay, and comes to the same.
+            with self.nesting:
+                self._recover(generation)
+                self._resume()
             if self._failure is not None:
                 self._writer.stop()
                 raise self._failure

@@ -177,6 +177,7 @@ class Flow(FlowLooks):
         """The flow as `tussock serve` sees it (extra `service`)."""
         from tussock.compute.changelog.remote.served_flow import ServedFlow
 
+        self._host.check_asked()
         return ServedFlow(self, self._host)
 
     def partitioned_program(self, procedure: str | None = None) -> FlowProgram:
@@ -184,6 +185,7 @@ class Flow(FlowLooks):
         return self._host.partitioned_program(procedure)
 
     def _check_stopped(self, what: str) -> None:
+        self._host.check_asked()
         if self._host.is_running:
             raise InvalidOption(f"flow {self.name!r} runs; stop it before {what}")
 

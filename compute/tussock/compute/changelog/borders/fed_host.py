@@ -41,6 +41,10 @@ class FedHost(ABC):
     def is_running(self) -> bool:
         """Whether it has started, and not stopped."""
 
+    @abstractmethod
+    def check_asked(self, *, waits: bool = False) -> None:
+        """`InvalidOption` in a function that the flow runs; if what is asked `waits` for it, in a callback as well."""
+
     def feed(self, stream: "Stream | str", feed: Any, name: str | None) -> None:
         """See `Flow.feed`."""
         self._check_declaring()
@@ -129,5 +133,6 @@ class FedHost(ABC):
         return self.streams[self.name_of(stream)]
 
     def _check_declaring(self) -> None:
+        self.check_asked()
         if self.is_running:
             raise InvalidOption(f"flow {self.name!r} runs: stop it first, then declare feeds and outputs")
