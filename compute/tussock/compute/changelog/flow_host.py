@@ -15,7 +15,7 @@ from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import TimedEnd
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.transaction import changes_bytes
-from tussock.compute.changelog.debugging.host_looks import HostLooks
+from tussock.compute.changelog.debugging.host_looks import HostLooks, end_watch
 from tussock.compute.changelog.engine.flow_engine import FlowEngine
 from tussock.compute.changelog.engine.queue_room import QueueRoom
 from tussock.compute.changelog.engine.requests import FlowAct, FlowLook, Pump, Push, Tick
@@ -114,14 +114,21 @@ class FlowHost(HostLooks):
         if any(one.ages is not None and one.ages.keep.ms for one in plan.streams):
             engine.system.spawn(f"tussock flow {self.name} ticks", lambda: self._tick_each_second(runner))
 
-    def stop(self, timeout: float | None, first: Callable[[], None]) -> None:
-        """See `Flow.stop`; `first` is called once the flow takes nothing any more."""
+    def stop(self, timeout: float | None, first: Callable[[], None], *, in_trouble: bool = False) -> None:
+        """See `Flow.stop`; `first` is called once the flow takes nothing any more.
+
+        `in_trouble`: only seconds count in which the flow waits for its bucket.
+        """
         self.check_asked(waits=True)
         runner = self._runner
         if runner is not None:
             system, self._runner = self.started().system, None
-            self._ending.begin(system, lambda: self._end(runner, first), timeout)
-        self._ending.wait(timeout)
+            self._ending.begin(system, lambda: self._end(runner, first), end_watch(runner), timeout)
+        self._ending.wait(timeout, in_trouble=in_trouble)
+
+    def leave(self, first: Callable[[], None]) -> None:
+        """At the end of a `with` block, which waits for as long as the flow ends as it should."""
+        self.stop(self._limits.exit_seconds, first, in_trouble=True)
 
     def _end(self, runner: Runner, first: Callable[[], None]) -> None:
         first()
