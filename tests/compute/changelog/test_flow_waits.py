@@ -137,14 +137,18 @@ def test_the_end_of_a_block_does_not_wait_for_a_bucket_for_ever(*, is_raised: bo
     outage, bucket = Outage("log/", "sst/"), open_bucket("memory://")
     store = open_on(FaultyBucket(bucket, outage), QuickSystem())
     stream = cl.Stream(store, "s", schema=SCHEMA, key=["k"])
-    flow = cl.Flow(store, [stream], checkpoint=3600, limits=ApplicationLimits(exit_seconds=0.3))
-    with pytest.raises(WaitTimeout, match=r"flow 's' has not ended within 0.3 s, .*: the commit waits: ") as caught:  # noqa: SIM117
+    flow = cl.Flow(store, [stream], checkpoint=3600, limits=ApplicationLimits(exit_ms=300))
+
+    def block() -> None:
         with flow:
             for key in "abc":
                 stream.push([cl.upsert(k=key, v=1)]).result(20)
             outage.begin()
             if is_raised:
                 raise ValueError("of the block")
+
+    with pytest.raises(WaitTimeout, match=r"flow 's' has not ended within 0.3 s, .*: the commit waits: ") as caught:
+        block()
     assert "3 records are in its input log and in no committed epoch: the next start runs them again." in str(
         caught.value
     )
@@ -167,24 +171,29 @@ def test_the_end_of_a_block_says_what_may_be_lost() -> None:
     outage, bucket = Outage("applications/"), open_bucket("memory://")
     with open_on(FaultyBucket(bucket, outage), QuickSystem()) as store:
         stream = cl.Stream(store, "s", schema=SCHEMA, key=["k"])
-        limits = ApplicationLimits(exit_seconds=0.3)
-        with pytest.raises(WaitTimeout, match=r"the input log waits: .* 1 are not known to be in the log") as caught:  # noqa: SIM117
-            with cl.Flow(store, [stream], checkpoint=3600, limits=limits) as flow:
+        flow = cl.Flow(store, [stream], checkpoint=3600, limits=ApplicationLimits(exit_ms=300))
+        pushed = []
+
+        def block() -> None:
+            with flow:
                 stream.push([cl.upsert(k="a", v=1)]).result(20)
                 outage.begin()
-                last = stream.push([cl.upsert(k="b", v=1)])
+                pushed.append(stream.push([cl.upsert(k="b", v=1)]))
+
+        with pytest.raises(WaitTimeout, match=r"the input log waits: .* 1 are not known to be in the log") as caught:
+            block()
         assert "1 records are in its input log and in no committed epoch" in str(caught.value)
-        assert not last.done()
+        assert not pushed[0].done()
         outage.end()
         flow.stop(20)
-        assert last.result(20) == 2
+        assert pushed[0].result(20) == 2
         assert [row["k"] for row in rows_of(store)] == ["a", "b"]
 
 
 def test_the_end_of_a_block_waits_for_what_only_takes_long(store: StateStore) -> None:
     """The limit counts while the bucket is away, and not while the flow works."""
     stream = cl.Stream(store, "s", schema=SCHEMA, key=["k"])
-    flow = cl.Flow(store, [stream], limits=ApplicationLimits(exit_seconds=0.05))
+    flow = cl.Flow(store, [stream], limits=ApplicationLimits(exit_ms=50))
     left = threading.Event()
 
     @stream.compute

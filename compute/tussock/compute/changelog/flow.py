@@ -159,9 +159,9 @@ class Flow(FlowLooks):
     def rebuild(self, stream: Stream | str) -> None:
         """While the flow does not run: let the next start make a stream anew from the rows of its inputs.
 
-        It publishes what differs from what it had, so that subscribers and the streams behind it are right, too. It may
-        have got more columns, at the end and nullable, which a stream that reads no others gets by this, too. Raises
-        `InvalidOption` if the flow runs, has never run, or was not stopped in order.
+        It publishes what differs from what it had, so that subscribers and the streams behind it are right, too. One
+        that reads no others goes on from the rows that it has, also if others have written them. Raises `InvalidOption`
+        if the flow runs, has never run, or was not stopped in order.
         """
         self._check_stopped("rebuild()")
         rebuild_stream(self._host.store, self._host.name, self._host.name_of(stream), place=self._host.place)

@@ -86,10 +86,11 @@ class FlowHost(HostLooks):
             raise InvalidOption(f"flow {self.name!r} runs already")
         self._ending.check_over()
         plan = FlowPlan(self.name, [plan_of(one) for one in self.streams.values()])
-        self._make_tables(plan)
+        touched = self._make_tables(plan)
         self._is_pumping = False
         subscribers = Subscribers(self.again)
         engine = FlowEngine(plan, self, self._timeout, self._borders, self._limits)
+        engine.touched = touched
         self._room = QueueRoom(engine.streams, lambda: self._runner is None or self._runner.failure is not None)
         runner = Runner(
             self.store,
@@ -122,20 +123,24 @@ class FlowHost(HostLooks):
         self.check_asked(waits=True)
         runner = self._runner
         if runner is not None:
-            system, self._runner = self.started().system, None
-            self._ending.begin(system, lambda: self._end(runner, first), end_watch(runner), timeout)
+            # First, as a feed that meets a flow which runs no more takes that for a fault.
+            self._end_feeds()
+            engine, self._runner = self.started(), None
+            self._ending.begin(engine.system, lambda: self._end(runner, engine, first), end_watch(runner), timeout)
         self._ending.wait(timeout, in_trouble=in_trouble)
 
     def leave(self, first: Callable[[], None]) -> None:
         """At the end of a `with` block, which waits for as long as the flow ends as it should."""
-        self.stop(self._limits.exit_seconds, first, in_trouble=True)
+        self.stop(self._limits.exit_ms / 1000, first, in_trouble=True)
 
-    def _end(self, runner: Runner, first: Callable[[], None]) -> None:
+    def _end(self, runner: Runner, engine: FlowEngine, first: Callable[[], None]) -> None:
         first()
         assert self._subscribers is not None
         self.moved()
         try:
             self._stop_pumps(runner)
+            if engine.stops is not None:
+                raise engine.stops  # which the last commit has come to know of
         finally:
             self._subscribers.end(runner.failure)
             self.moved()
