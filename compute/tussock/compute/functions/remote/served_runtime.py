@@ -86,7 +86,10 @@ class ServedRuntime:
                 runtime.call_graph(tid=graph.tid) if is_tid else runtime.call_graph(request_id=graph.request_id)
             )
         else:
-            raise InvalidOption(f"a program of functions has no request {kind!r}")
+            raise InvalidOption(
+                f"a program of functions has no request {kind!r}: `status` has its newest transactions, and `call_graph` "
+                "(`tussock call-graph`) what one of them called"
+            )
         return done
 
     def schemas(self) -> dict[str, bytes]:
@@ -111,7 +114,7 @@ class ServedRuntime:
         return self._runtime.failure
 
     def _send(self, send: pb.Send) -> "Future[Any]":
-        what = f"function {send.operator!r:.120}.{send.function!r:.120}"
+        what = f"function {send.operator:.120}.{send.function:.120}"
         key = plain_value(send.key, what)
         arguments = plain_list(send.arguments, what)
         self._check_room(1)
@@ -130,10 +133,11 @@ class ServedRuntime:
             return found
         row: Future[Any] = Future()
         found.add_done_callback(lambda state: give(row, _row_of(state, schema)))
+        row.add_done_callback(lambda asked: asked.cancelled() and found.cancel())
         return row
 
     def _send_many(self, sent: pb.SendMany) -> "Future[Any]":
-        what = f"function {sent.operator!r:.120}.{sent.function!r:.120}"
+        what = f"function {sent.operator:.120}.{sent.function:.120}"
         table = read_table(sent.arrow, what)
         if not table.num_columns:
             raise FunctionFault(f"{what}: a table without columns; expected the keys as the first one")
