@@ -261,9 +261,12 @@ def test_a_batch_that_fails_stops_the_program(store: StateStore) -> None:
     """Where nobody gets replies, and nothing else is said: the next start meets the rows again."""
     table_of(store)
     commit(store, *[transfer(number, -1 if number == 7 else 1) for number in range(20)])
-    with pytest.raises(fn.BadInput, match=r"raised ValueError: an amount is negative \(.*accounts.py:\d+\); .*on_bad"):
-        with fed_bank(store, fn.TableFeed("transfers"), by_columns=True) as bank:
-            bank.drain(SECONDS)
+    told = r"raised ValueError: an amount is negative \(.*accounts.py:\d+\); .*on_bad"
+    with (
+        pytest.raises(fn.BadInput, match=told),
+        fed_bank(store, fn.TableFeed("transfers"), by_columns=True) as bank,
+    ):
+        bank.drain(SECONDS)
     assert sum(balances_of(store).values()) == START * len(balances_of(store))
     with fed_bank(store, fn.TableFeed("transfers"), "answers", by_columns=True) as bank:
         bank.drain(SECONDS)
@@ -284,5 +287,7 @@ def test_a_feed_whose_newest_batch_failed_is_a_trouble(store: StateStore, caplog
         bank.drain(SECONDS)
         assert bank.status()["trouble"] == []
     lines = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert [(one.tussock["event"], one.tussock["kind"]) for one in lines] == [("a batch of a feed failed", "ValueError")]
+    assert [(one.tussock["event"], one.tussock["kind"]) for one in lines] == [
+        ("a batch of a feed failed", "ValueError")
+    ]
     assert "accounts.py" in lines[0].tussock["stack"]

@@ -3,6 +3,7 @@
 They need the extra `service`, or `platform` to ask only, so what they are made of is imported when it is asked for.
 """
 
+import base64
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from tussock.statestore.errors import InvalidOption
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tussock.compute.applications.errors import TransactionAborted
     from tussock.compute.procedures import Client
 
 __all__ = [
@@ -166,7 +168,9 @@ def call(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A call procedure; of functions an operator.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENT...", help="Each as JSON, or else as text; of functions after KEY FUNCTION."),
+        typer.Argument(
+            metavar="ARGUMENT...", help="JSON, hex:00ff or base64:AP8=, or else text; of functions after KEY FUNCTION."
+        ),
     ] = None,
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
@@ -179,12 +183,17 @@ def call(
     Prints the reply as JSON.
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
+    from tussock.compute.applications.errors import TransactionAborted
+
     given = arguments or []
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
         status = client.status()
         if status["layer"] == "functions":
             access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
-            _print(_send(address, access, status, name, given, timeout))
+            try:
+                _print(_send(address, access, status, name, given, timeout))
+            except TransactionAborted as error:
+                raise TransactionAborted(f"{error} ({_raised(error)})", *error.args[1:]) from None
         else:
             _print(client.call(name, *map(_value, given), timeout=timeout))
 
@@ -347,7 +356,7 @@ def _send(
     key = _key(given[0], status, operator)
     with FunctionClient(address, **access) as client:
         asked = client.send(operator, key, given[1], *map(_value, given[2:]), timeout=timeout)
-        return client.reply(asked, timeout, f"function {operator!r:.100}.{given[1]!r:.100}")
+        return client.reply(asked, timeout, f"function {operator:.100}.{given[1]:.100}")
 
 
 def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
@@ -363,7 +372,23 @@ def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
     return text
 
 
+def _raised(error: "TransactionAborted") -> str:
+    """Class and place of what a function raised; a node of an earlier release tells no place."""
+    return f"{error.kind} at {error.at}" if error.at else error.kind
+
+
 def _value(text: str) -> Any:
+    """An argument: JSON, bytes as `hex:00ff` or `base64:AP8=`, or else text. Text that begins so is given as JSON."""
+    form, is_bytes, data = text.partition(":")
+    try:
+        if is_bytes and form == "hex":
+            return bytes.fromhex(data)
+        if is_bytes and form == "base64":
+            return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r:.100} is no bytes: {error}; text that begins so is given as JSON, in double quotes"
+        ) from None
     try:
         return json.loads(text)
     except RecursionError:

@@ -46,16 +46,23 @@ class TransactionAborted(TussockError, RuntimeError):
     """
 
     def __init__(
-        self, message: str, kind: str, operator: str, key: str | int | bytes, function: str, at: str = ""
+        self,
+        message: str,
+        kind: str,
+        operator: str,
+        key: str | int | bytes,
+        function: str,
+        at: str = "",
+        stack: str = "",
     ) -> None:
+        """`stack`: the calls that led there, as a worker has told them; for the log, and no fact for callers."""
         super().__init__(message, kind, operator, key, function, at)
         self.kind = kind
         self.operator = operator
         self.key = key
         self.function = function
         self.at = at
-        self.stack = ""
-        """The calls that led there, as a worker has told them; for the log."""
+        self.stack = stack
 
     @property
     def told(self) -> str:

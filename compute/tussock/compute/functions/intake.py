@@ -103,7 +103,7 @@ class RequestIntake:
                 left = requests[0].began + self._epoch_seconds - self._system.monotonic()
                 if left > 0:
                     self._is_awaited = True
-                    self._changed.wait_for(lambda: len(requests) >= most or self._is_held, left)
+                    self._changed.wait_for(lambda: len(requests) >= most or self._is_held or self._is_closed, left)
                     self._is_awaited = False
             if self._is_held:
                 return None

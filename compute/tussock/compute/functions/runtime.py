@@ -10,17 +10,15 @@ import pyarrow as pa
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.replies import ReplyFuture
-from tussock.compute.applications.request_queue import AskedWithin
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
-from tussock.compute.functions.callers import Callers, SharedReply
+from tussock.compute.functions.callers import ASKED_WITHIN, Callers, SharedReply
 from tussock.compute.functions.declarations import ProgramDeclarations
 from tussock.compute.functions.entities.own_tables import create_tables
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
-from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting
 from tussock.compute.functions.feeds.pump_access import ProgramAccess
 from tussock.compute.functions.intake import RequestIntake
@@ -37,13 +35,6 @@ if TYPE_CHECKING:
     from tussock.compute.functions.remote.served_runtime import ServedRuntime
 
 __all__ = ["Runtime"]
-
-_ASKED_WITHIN = AskedWithin(
-    FunctionFault,
-    "program",
-    "a function that it runs, which would wait for itself: call others by ctx.call() or ctx.call_async()",
-    "send(), query_async() or send_many_async()",
-)
 
 
 class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
@@ -128,7 +119,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             group_commit=self._group_commit,
             checkpoint=self._checkpoint,
             place=self._input,
-            asked_within=_ASKED_WITHIN,
+            asked_within=ASKED_WITHIN,
         )
         callers = Callers()
         intake = RequestIntake(
@@ -140,6 +131,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             self._rehearse(lambda: FedEpochs(self.name, self._feeds, self._outputs), self._input)
             runner.start()
             self._engine, self._runner, self._site, self._callers, self._intake = engine, runner, site, callers, intake
+            self._watch_workers(runner.troubles)
             if engine.deferred:
                 self._begin_epoch()
             self._pumps = Pumps(self.name, self._store, self._system, runner, self._outputs, access)

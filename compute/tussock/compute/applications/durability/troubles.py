@@ -19,7 +19,7 @@ INPUT_LOG, COMMIT, STATE, WORKERS = "input log", "commit", "state", "workers"
 processes that run it."""
 FEED = "feed"
 """With a name behind it: the newest batch of that feed failed as a whole. Nothing waits for it."""
-_WAITING = frozenset((INPUT_LOG, COMMIT, STATE, WORKERS))
+_WAITING = frozenset((INPUT_LOG, COMMIT, STATE))
 TEXT_MAX = 500
 LOOK_TIMES, LOOK_SECONDS = 2, 5.0
 """Of a look: what runs and does not end by itself is given up after twice its time."""
@@ -38,7 +38,9 @@ class Trouble(NamedTuple):
 def waits(trouble: dict[str, Any]) -> str:
     """What a trouble, as `Troubles.told` has it, lets wait; empty if nothing."""
     what = trouble["what"]
-    return f"the {what} wait{'' if what == WORKERS else 's'}: {trouble['error']}" if what in _WAITING else ""
+    if what == WORKERS:
+        return f"what runs waits for workers: {trouble['error']}"
+    return f"the {what} waits: {trouble['error']}" if what in _WAITING else ""
 
 
 class Troubles:

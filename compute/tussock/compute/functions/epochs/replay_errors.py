@@ -17,7 +17,9 @@ _WAY_OUT = (
 def other_result(record: Record, program: str, ended: Sequence[FunctionTransaction]) -> NotDeterministic:
     """Of an epoch, with numbers and functions of its first ten transactions."""
     targets = [(one.tid, one.request.target) for one in ended[:NAMES_MAX]]
-    names = ", ".join(f"{tid}: {function.operator}.{function.name} of {entity[1]!r:.50}" for tid, (function, entity, _) in targets)
+    names = ", ".join(
+        f"{tid}: {function.operator}.{function.name} of {entity[1]!r:.50}" for tid, (function, entity, _) in targets
+    )
     names += " ..." if len(ended) > NAMES_MAX else ""
     return NotDeterministic(
         f"record {record.seq} of the input log: epoch {record.batch_id} of program {program!r} had another result, "

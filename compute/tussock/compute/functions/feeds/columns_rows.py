@@ -70,9 +70,7 @@ class ColumnsRows:
             letters = tuple(bad.values())
             yield self._row(batch, number, good, letters, now) if good.num_rows else FedRow(number, None, letters)
 
-    def _row(
-        self, batch: FedBatch, number: int, rows: pa.Table, letters: tuple[BadMessage, ...], now: float
-    ) -> FedRow:
+    def _row(self, batch: FedBatch, number: int, rows: pa.Table, letters: tuple[BadMessage, ...], now: float) -> FedRow:
         """`number`: rows of the batch up to the last of these. Raises `FunctionFault` if a row cannot be a request."""
         request, ids = self._request(rows)
         place = FeedPlace(b"", batch.span, number)

@@ -35,7 +35,9 @@ def place_of(error: BaseException) -> str:
 
 def stack_of(error: BaseException) -> str:
     """The way to that line as Python shows it, without the source: a line for each call, the innermost last."""
-    lines = [f'File "{_clean(at.f_code.co_filename)}", line {line}, in {at.f_code.co_name}' for at, line in _frames(error)]
+    lines = [
+        f'File "{_clean(at.f_code.co_filename)}", line {line}, in {at.f_code.co_name}' for at, line in _frames(error)
+    ]
     return "\n".join(lines[-FRAMES_MAX:])
 
 

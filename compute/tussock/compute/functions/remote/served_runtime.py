@@ -129,8 +129,7 @@ class ServedRuntime:
         key = plain_value(query.key, f"a key of operator {query.operator!r:.120}")
         found = self._runtime.query_async(query.operator, key)
         schema = self._runtime.state_schema(query.operator) if query.as_row else None
-        if schema is None:
-            return found
+        # A look that runs may wait for long, as for a worker that is lost; who asks need not.
         row: Future[Any] = Future()
         found.add_done_callback(lambda state: give(row, _row_of(state, schema)))
         row.add_done_callback(lambda asked: asked.cancelled() and found.cancel())
@@ -158,10 +157,12 @@ class ServedRuntime:
             raise Full(f"too many requests wait already; this one did not begin: try again in {AGAIN_MS} ms", AGAIN_MS)
 
 
-def _row_of(state: "Future[Any]", schema: pa.Schema) -> Outcome:
-    """A state as a table of one row, of none without one."""
+def _row_of(state: "Future[Any]", schema: pa.Schema | None) -> Outcome:
+    """A state as a table of one row, of none without one; as it is where there is no schema."""
     try:
         found = state.result()
+        if schema is None:
+            return Outcome(value=found)
         return Outcome(value=pa.Table.from_pylist([] if found is None else [found], schema=schema))
     except Exception as error:  # noqa: BLE001 - it is the caller's
         return Outcome(error=error)

@@ -278,9 +278,7 @@ class EpochCoordination:
 
     def _abort(self, one: FunctionTransaction, attempt: Attempt, stay: TokenStay | CachedEnd) -> None:
         run = attempt.run
-        *facts, stack = stay.error
-        run.aborted, run.value = TransactionAborted(*facts), None
-        run.aborted.stack = str(stack)
+        run.aborted, run.value = TransactionAborted(*stay.error), None
         attempt.writes = set()
         if run.aborted.kind == "Overdue":
             self._host.draws(one).add(overdue_name(is_locked=one.tid in self._first), list(run.aborted.args))
