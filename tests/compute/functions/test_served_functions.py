@@ -240,7 +240,7 @@ def test_a_request_that_has_not_begun_in_its_time_is_withdrawn(client: fn.Client
     assert not second.done()
     with pytest.raises(WaitTimeout):
         client.send_many("purse", "give", [14], {"to": [15], "coins": [0]}, timeout=0.3)
-    with pytest.raises(WaitTimeout, match="did not begin .* and was not run: the application is paused"):
+    with pytest.raises(WaitTimeout, match=r"did not begin .* and was not run: the application is paused"):
         client.send_many("account", "credit", ["p14"], {"amount": [1000]}, timeout=0.3)
     client.resume()
     assert first.result(SECONDS) is second.result(SECONDS) is None

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.errors import TransactionAborted
+from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.fault_log import FaultLog
 from tussock.compute.functions.program.values import Key

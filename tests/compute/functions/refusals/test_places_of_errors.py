@@ -1,4 +1,4 @@
-"""What a function raises is found: by its class and line in the error, in the call graph, in kept replies and the log."""
+"""What a function raises is found by its class and line: in the error, call graphs, kept replies and the log."""
 
 import json
 import logging
@@ -124,7 +124,7 @@ def test_text_that_is_no_plain_value_is_named_once() -> None:
             ("text", r"what function value.give returned has '\udce9', with half of a surrogate pair; expected text"),
         ):
             assert str(program.send("value", "k", "give", what).exception(SECONDS)) == told
-        with pytest.raises(fn.FunctionFault, match="takes 1 argument behind the context, found 2$"):
+        with pytest.raises(fn.FunctionFault, match=r"takes 1 argument behind the context, found 2$"):
             program.send("value", "k", "give", "set", 2)
 
 

@@ -14,7 +14,7 @@ FRAMES_MAX = 20
 """Of a stack, the innermost."""
 TEXT_MAX = 200
 """Characters of a place, and of a file in a stack."""
-_traceback_of = BaseException.__traceback__.__get__  # type: ignore[attr-defined]
+_traceback_of = vars(BaseException)["__traceback__"].__get__
 _ENGINE, _FROZEN = "tussock", "<frozen"
 
 

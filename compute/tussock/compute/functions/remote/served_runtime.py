@@ -87,8 +87,8 @@ class ServedRuntime:
             )
         else:
             raise InvalidOption(
-                f"a program of functions has no request {kind!r}: `status` has its newest transactions, and `call_graph` "
-                "(`tussock call-graph`) what one of them called"
+                f"a program of functions has no request {kind!r}: `status` has its newest transactions, and "
+                "`call_graph` (`tussock call-graph`) what one of them called"
             )
         return done
 

@@ -32,7 +32,7 @@ def begin_ms(timeout: float | None) -> int:
 def await_reply(
     reply: "Future[Any]", timeout: float | None, what: str, obstacle: Callable[[], str], *, again: str = ""
 ) -> Any:
-    """The reply to `what`, or its error. `TimeoutError` soon after `timeout` seconds; `again` says what may be done then.
+    """The reply to `what`, or its error. `TimeoutError` soon after `timeout` seconds, with what to do `again` then.
 
     `WaitTimeout`, which is one, if it is sure that the request did not begin; `obstacle()` may say why.
     """
