@@ -264,7 +264,7 @@ def test_no_request_is_withdrawn_early(client: fn.Client) -> None:
 
 
 def test_an_idle_node_has_no_requests(tmp_path: Path) -> None:
-    """Story: who asked for the status counted, as a request without a reply and as a client."""
+    """Story: the question for the status counted, as a request without a reply and as a client."""
     with ServeProcess((tmp_path / "store").as_uri(), app=APP) as node, fn.Client(node.address) as client:
         status = client.status()
         assert [status[name] for name in ("outstanding", "outstanding_bytes", "conversations")] == [0, 0, 0]

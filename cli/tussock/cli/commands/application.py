@@ -3,7 +3,6 @@
 They need the extra `service`, or `platform` to ask only, so what they are made of is imported when it is asked for.
 """
 
-import base64
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ import typer
 from tussock.cli.commands.meta import refuse
 from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import emit_json, emit_lines, grid, note, show
+from tussock.cli.values import argument_value
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def call(
             except TransactionAborted as error:
                 raise TransactionAborted(f"{error} ({_raised(error)})", *error.args[1:]) from None
         else:
-            _print(client.call(name, *map(_value, given), timeout=timeout))
+            _print(client.call(name, *map(argument_value, given), timeout=timeout))
 
 
 def query(
@@ -355,7 +355,7 @@ def _send(
         )
     key = _key(given[0], status, operator)
     with FunctionClient(address, **access) as client:
-        asked = client.send(operator, key, given[1], *map(_value, given[2:]), timeout=timeout)
+        asked = client.send(operator, key, given[1], *map(argument_value, given[2:]), timeout=timeout)
         return client.reply(asked, timeout, f"function {operator:.100}.{given[1]:.100}")
 
 
@@ -375,26 +375,6 @@ def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
 def _raised(error: "TransactionAborted") -> str:
     """Class and place of what a function raised; a node of an earlier release tells no place."""
     return f"{error.kind} at {error.at}" if error.at else error.kind
-
-
-def _value(text: str) -> Any:
-    """An argument: JSON, bytes as `hex:00ff` or `base64:AP8=`, or else text. Text that begins so is given as JSON."""
-    form, is_bytes, data = text.partition(":")
-    try:
-        if is_bytes and form == "hex":
-            return bytes.fromhex(data)
-        if is_bytes and form == "base64":
-            return base64.b64decode(data, validate=True)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r:.100} is no bytes: {error}; text that begins so is given as JSON, in double quotes"
-        ) from None
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise typer.BadParameter(f"{text[:40]!r}...: lists and dicts nest too deep to be read") from None
-    except ValueError:
-        return text
 
 
 def _print(value: Any) -> None:

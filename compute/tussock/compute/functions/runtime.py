@@ -276,8 +276,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def pause(self) -> None:
         """Take requests, and begin no epoch until `resume`; `query`, `stats` and `call_graph` answer meanwhile.
 
-        A request that comes behind it waits. A stop runs what waits. A pause does not outlive the process. Raises
-        `ApplicationStopped`.
+        A stop runs what waits. A pause does not outlive the process. Raises `ApplicationStopped`.
         """
         runner, intake = self._running()
         runner.pause()

@@ -79,7 +79,7 @@ RAISED = {
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_abort_says_what_was_raised_and_where(workers: int, tmp_path: Path, caplog: Any) -> None:
-    """Story: a bug was the text `'nothing'`, without a class or line anywhere. Here the innermost line of one's own."""
+    """Story: a bug was the text `'nothing'`, without a class or line anywhere. Here the user's innermost line."""
     caplog.set_level(logging.WARNING)
     with connect(tmp_path.as_uri()) as store, fn.Runtime(store, "p", [shop()], workers=workers) as program:
         for function, (kind, text) in RAISED.items():

@@ -129,7 +129,7 @@ class ServedRuntime:
         key = plain_value(query.key, f"a key of operator {query.operator!r:.120}")
         found = self._runtime.query_async(query.operator, key)
         schema = self._runtime.state_schema(query.operator) if query.as_row else None
-        # A look that runs may wait for long, as for a worker that is lost; who asks need not.
+        # A look that runs may wait for long, as for a worker that is lost; its caller need not.
         row: Future[Any] = Future()
         found.add_done_callback(lambda state: give(row, _row_of(state, schema)))
         row.add_done_callback(lambda asked: asked.cancelled() and found.cancel())

@@ -171,7 +171,7 @@ class ApplicationNode:
     def status(self, asked_by: RequestPlace | None = None) -> dict[str, Any]:
         """How node and application are, as JSON can say it. In any thread.
 
-        Who asks in a conversation does not count: an idle node has no requests.
+        The question and its conversation do not count: an idle node has none.
         """
         own = 0 if asked_by is None else 1
         layer = self.layer
