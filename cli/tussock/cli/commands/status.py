@@ -191,6 +191,14 @@ def _span(ms: int) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
+def _error_of(failure: dict[str, Any]) -> str:
+    """The class of an error; of what a function raised that, and where."""
+    raised, at = failure.get("raised"), failure.get("at")
+    if not raised:
+        return str(failure["error"])
+    return f"{raised} at {at}" if at else str(raised)
+
+
 def _application_parts(status: dict[str, Any]) -> Iterator[Any]:
     """What `tussock status` shows of an application."""
     if status["failure"]:
@@ -216,7 +224,7 @@ def _application_parts(status: dict[str, Any]) -> Iterator[Any]:
     else:
         yield from _procedure_parts(status, facts)
     if failures := status["failures"]:
-        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
+        failed = [(iso_ms(one["ms"]), one["kind"], _error_of(one), one["text"]) for one in failures]
         yield grid("failed", "request", "error", "", rows=failed)
 
 

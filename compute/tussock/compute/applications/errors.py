@@ -41,15 +41,33 @@ class ProcedureError(TussockError, RuntimeError):
 class TransactionAborted(TussockError, RuntimeError):
     """A function raised, so that nothing of its transaction is stored; the text is the function's own.
 
-    `operator`, `key` and `function` say which one it was, and `kind` is the class of what it raised.
+    `operator`, `key` and `function` say which one it was, `kind` is the class of what it raised, and `at` the line that
+    did, such as `orders.py:17`; empty where no line did.
     """
 
-    def __init__(self, message: str, kind: str, operator: str, key: str | int | bytes, function: str) -> None:
-        super().__init__(message, kind, operator, key, function)
+    def __init__(
+        self,
+        message: str,
+        kind: str,
+        operator: str,
+        key: str | int | bytes,
+        function: str,
+        at: str = "",
+        stack: str = "",
+    ) -> None:
+        """`stack`: the calls that led there, as a worker has told them; for the log, and no fact for callers."""
+        super().__init__(message, kind, operator, key, function, at)
         self.kind = kind
         self.operator = operator
         self.key = key
         self.function = function
+        self.at = at
+        self.stack = stack
+
+    @property
+    def told(self) -> str:
+        """Class, text and place of what was raised."""
+        return f"{self.kind}: {self}{self.at and f' ({self.at})'}"
 
     def __str__(self) -> str:
         return str(self.args[0])

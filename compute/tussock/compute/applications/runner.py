@@ -8,6 +8,7 @@ far the application is; then the part of the log that it holds is deleted.
 
 import queue
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from tussock.compute.applications.durability.background import BackgroundCommit, TableCheck
@@ -362,12 +363,14 @@ class Runner:
             raise self._writer.failure
 
     def _fail(self, error: Exception) -> None:
-        if not isinstance(error, ApplicationFenced):
-            log.error("application failed", application=self._name, error=str(error), exc_info=error)
-        else:
-            log.warning("application is fenced", application=self._name, error=str(error))
+        # First of all: what follows may fail as well, such as a log whose disk is full.
         self._failure = error
         self._writer.failure = self._writer.failure or error
+        with suppress(BaseException):
+            if isinstance(error, ApplicationFenced):
+                log.warning("application is fenced", application=self._name, error=str(error))
+            else:
+                log.error("application failed", application=self._name, error=str(error), exc_info=error)
         for reply, _ in self._group.take(0).replies:
             give(reply, Outcome(error=error))
         if self._running is not None:
