@@ -335,7 +335,7 @@ class Runner:
     def _begin_commit(self) -> None:
         self._hand_over()
         self.run_counts.cut(self._progress.seq)
-        self._progress = ApplicationProgress(
+        progress = ApplicationProgress(
             self._progress.uid,
             self._seq,
             self._next_object,
@@ -343,11 +343,13 @@ class Runner:
             self._program.persist(),
             {**self._progress.tables, **self._delta.written},
         )
-        write_progress(self._delta, self._name, self._progress)
+        write_progress(self._delta, self._name, progress)
         frozen = self._delta.freeze(self._seq)
         self._commit = BackgroundCommit(
             self._system, self._name, frozen, self._writer, self._log, self._next_object, self.troubles
         )
+        # Last, as who counts meanwhile would take it for committed before the commit has begun.
+        self._progress = progress
         self._is_dirty = False
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
 
