@@ -10,6 +10,7 @@ from typing import Any
 
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
+from tussock.statestore.shown import show_value
 
 __all__ = ["Interval", "interval_ranges"]
 
@@ -33,7 +34,7 @@ def interval_ranges(
             pass
         case _:
             raise InvalidOption(
-                f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))"
+                f"between {show_value(interval)}: expected two tuples of leading key values, such as (('a',), ('b',))"
             )
     first, last = encoder.encode_prefix(low), encoder.encode_prefix(high)
     same = [value for value, _ in takewhile(lambda ends: ends[0] == ends[1], zip(low, high, strict=False))]
