@@ -361,7 +361,7 @@ def any_schema(chance: random.Random) -> Any:
 
 
 def any_batch(chance: random.Random, schema: Any) -> Any:
-    """Rows of about this schema, as a table, a batch or a reader: some columns are of other types, missing or double."""
+    """Rows of about this schema, as a table, a batch or a reader: columns of other types, missing or double."""
     count = chance.randrange(4)
     names, arrays = [], []
     for field in schema:
