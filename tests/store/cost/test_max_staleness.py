@@ -68,7 +68,7 @@ def test_reads_of_cached_rows_make_no_request_within_the_bound(bucket: FaultyBuc
 
 
 def test_a_read_is_no_older_than_the_bound(bucket: FaultyBucket, writer: StateStore) -> None:
-    """What others commit is seen after so many seconds, also by reads that look less often than the bound is long."""
+    """What others commit is seen once the bound has passed, also by a reader that reads less often."""
     system = bucket.inner.system  # type: ignore[attr-defined]
     store = reader(bucket, 60)
     kv = store.table("kv")
