@@ -20,10 +20,12 @@ from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
+from tussock.meta.log.format import as_known
 from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
-from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
+from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
@@ -222,7 +224,7 @@ class MetaStore:
                 stamped = replace(stamped, by=by)
             return [*self._periods.deltas(version), stamped], stamped.epoch
 
-        key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
+        key = ("commit", msgspec.msgpack.encode(replace(request, payloads={}), enc_hook=as_known))
         try:
             epoch = self.log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
         except ObjectStoreUnavailable as error:

@@ -4,11 +4,13 @@ What was asked for and refused has stored nothing, and what was taken can be rea
 argument alone; here most arguments are right, so that calls get far.
 """
 
+import enum
 import inspect
 import random
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -116,3 +118,32 @@ def _use(store: StateStore) -> None:
         store.commit_epoch(epoch)
         assert table.get(b"a") == b"1"
         store.vacuum()
+
+
+def test_names_and_numbers_of_subclasses_are_taken_as_what_they_are(store: StateStore, other: StateStore) -> None:
+    """A name out of an array of NumPy, or of an enumeration of strings, once failed in the encoder of the log."""
+    name, source = np.str_("t"), Kind.ORDERS
+    table = store.create_table(name, pa.schema([(np.str_("k"), pa.int64())]), [np.str_("k")])
+    epoch = store.new_epoch()
+    table.upsert([{"k": 1}], epoch)
+    generation = store.open_writer(source)
+    committed = store.commit_epoch(
+        epoch, writer=source, batch_id=Number.ONE, expect={name: 0}, generation=generation, source=name
+    )
+    assert other.committed_batch("orders", 1, "t") == committed
+    other.wait_epoch(committed)
+    assert other.table("t").get(1) == {"k": 1}
+    store.backup(name, source)
+    assert [backup.name for backup in other.backups()] == ["t"]
+
+
+class Kind(enum.StrEnum):
+    """Names as programs keep them."""
+
+    ORDERS = "orders"
+
+
+class Number(enum.IntEnum):
+    """Numbers likewise."""
+
+    ONE = 1

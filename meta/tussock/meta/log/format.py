@@ -31,6 +31,7 @@ __all__ = [
     "BackupContent",
     "LeaseRecord",
     "LogEntry",
+    "as_known",
     "backup_path",
     "base_path",
     "decode_backup",
@@ -130,7 +131,7 @@ class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
 
 
-def _as_known(value: object) -> object:
+def as_known(value: object) -> object:
     """What MessagePack knows, of what it does not: the one type of our records, and text and numbers of subclasses."""
     if isinstance(value, Chunked):
         return list(value)
@@ -141,7 +142,7 @@ def _as_known(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no place in the log")
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_known)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=as_known)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)
