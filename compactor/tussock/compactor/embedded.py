@@ -67,6 +67,7 @@ class EmbeddedBackend:
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
             open_source=requests.opener("meta"),
+            staleness_seconds=settings.max_staleness,
         )
         self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         # What a backend is asked for and meta does by itself, with no step between: every read asks some of it.

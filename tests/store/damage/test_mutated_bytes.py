@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import inside
-from support.store.stores import pairs
+from support.store.stores import changes_of, pairs
 from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.records import meta_object, object_sizes
@@ -86,7 +86,7 @@ def read_everything(store: StateStore) -> None:
     assert kv.multi_get([key for key, _ in ROWS]).to_pylist() == [value for _, value in ROWS]
     assert [kv.get(key) for key, _ in ROWS[::20]] == [value for _, value in ROWS[::20]]
     assert kv.get(b"absent") is None
-    assert kv.changes(0).num_rows == len(ROWS) + len(OLD)
+    assert len(changes_of(kv)) == len(ROWS) + len(OLD)
     store.pins()
     with store.pin_snapshot() as snapshot:
         assert pairs(snapshot.table("kv").scan(limit=3)) == ROWS[:3]

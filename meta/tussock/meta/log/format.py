@@ -31,6 +31,7 @@ __all__ = [
     "BackupContent",
     "LeaseRecord",
     "LogEntry",
+    "as_known",
     "backup_path",
     "base_path",
     "decode_backup",
@@ -130,14 +131,18 @@ class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
 
 
-def _as_list(value: object) -> list[object]:
-    """What MessagePack knows, of the one type in our records that it does not."""
+def as_known(value: object) -> object:
+    """What MessagePack knows, of what it does not: the one type of our records, and text and numbers of subclasses."""
     if isinstance(value, Chunked):
         return list(value)
+    if isinstance(value, str):
+        return "".join(value)
+    if isinstance(value, int):
+        return int(value)
     raise TypeError(f"{type(value).__name__} has no place in the log")
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_list)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=as_known)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)

@@ -171,6 +171,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""
+        if not isinstance(name, str):  # other classes may make anything of a comparison
+            return None
         return next((state for state in self.tables.values() if state.spec.name == name), None)
 
     def retention_epoch(self, now_ms: int, retention_ms: int) -> int:

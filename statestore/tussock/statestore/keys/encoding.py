@@ -21,7 +21,8 @@ from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_has
 from tussock.statestore.keys.vnode import vnode_table
 from tussock.statestore.rows.buffers import AnyArray, null_mask
 from tussock.statestore.rows.conversion import kind_of
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of
+from tussock.statestore.shown import show_value
 
 __all__ = ["KeyEncoder", "upper_bound"]
 
@@ -163,7 +164,9 @@ class KeyEncoder:
         Raises `SchemaMismatch` for a value that its column cannot hold, and for too few or too many of them.
         """
         if len(values) != len(self._packs):
-            raise SchemaMismatch(f"key {values!r} of {len(values)} values; expected one for each of {self.primary_key}")
+            raise SchemaMismatch(
+                f"key {show_value(values)} of {len(values)} values; expected one for each of {self.primary_key}"
+            )
         try:
             key = b"".join([pack(value) for pack, value in zip(self._packs, values, strict=True)])
         except _UNPACKED:
@@ -216,7 +219,7 @@ class KeyEncoder:
         a binary: then those match too whose last column only starts with the value.
         """
         if len(values) > len(self._packs):
-            raise SchemaMismatch(f"{len(values)} values {values!r} for the key columns {self.primary_key}")
+            raise SchemaMismatch(f"{len(values)} values {show_value(values)} for the key columns {self.primary_key}")
         try:
             return b"".join([pack(value) for pack, value in zip(self._packs, values, strict=False)])
         except _UNPACKED:

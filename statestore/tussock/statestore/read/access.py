@@ -13,6 +13,7 @@ from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.shown import show_value
 from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
 from tussock.statestore.write.loose_rows import EncodeRows
@@ -44,9 +45,6 @@ class Reads(Protocol):
         columns: Sequence[int] | None = None,
     ) -> list[Iterator[Rows]]:
         """A scan of each range, all of one version."""
-
-    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
-        """Every committed version in (from_epoch, to_epoch]."""
 
 
 class TableAccess(Protocol):
@@ -110,7 +108,7 @@ class StoreAccess:
     ) -> list[UploadedRun]:
         """For `StateStore.commit_uploaded`."""
         if waited is not None and not callable(waited):
-            raise InvalidOption(f"waited is {waited!r:.100}; expected a function of seconds, or None")
+            raise InvalidOption(f"waited is {show_value(waited)}; expected a function of seconds, or None")
         return self._writes.upload_rows(spec, parts, waited)
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:  # noqa: ARG002 - the protocol's

@@ -16,14 +16,14 @@ from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMisma
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.row_codec import Absent
-from tussock.statestore.rows.rows import Rows, shown_key
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.history import EpochMerge, changed_rows, find_at, find_many_at, open_at, rows_at
+from tussock.statestore.sst.history import EpochMerge, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import FoundRow, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
-from tussock.statestore.sst.merge import distinct_versions, newest_versions
+from tussock.statestore.sst.merge import newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
@@ -245,27 +245,3 @@ class KeyReader:
         sources.append(newest_versions(EpochMerge(seen, past, reverse=want.reverse), view.epoch, reverse=want.reverse))
         # Own rows are above all that is committed, whatever their epoch.
         return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=limits)
-
-    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
-        """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
-        until = self._views.check_range(from_epoch, to_epoch)
-
-        def read(view: ReadView) -> list[Rows]:
-            picked = []
-            left = self._sstables.limits.column_bytes
-            want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
-            for rows in distinct_versions(changed_rows(self._sstables, view.runs, view.history, want)):
-                epochs = rows.epoch_array()
-                versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
-                if len(versions):
-                    left -= max(array.nbytes for array in (versions.keys, *versions.columns))
-                    if left < 0:
-                        raise InvalidOption(
-                            f"table {self._name!r}: changes from {from_epoch} to {until} are more than the 2 GiB that "
-                            f"a column of one batch can hold, already at key {shown_key(versions.key(0))}; read "
-                            "change_feed(), which comes in several batches, or fewer epochs at once"
-                        )
-                    picked.append(versions)
-            return picked
-
-        return self._views.resilient_since(read, from_epoch)

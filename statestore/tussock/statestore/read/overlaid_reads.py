@@ -15,7 +15,6 @@ class OverlaidReads:
 
     def __init__(self, reads: Reads) -> None:
         self.overlay: RowOverlay | None = None
-        self.changes = reads.changes
         self.find = reads.find
         """A key that the overlay does not know is looked up below it."""
         self._reads = reads

@@ -17,13 +17,12 @@ from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.python_values import python_value
 from tussock.statestore.rows.row_codec import ABSENT, Row
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.rows.wider_types import as_type, with_types
+from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import first_disorder
 from tussock.statestore.tables.reads import (
-    added_fields,
     check_filter,
     check_limit,
     filter_batch,
@@ -33,12 +32,9 @@ from tussock.statestore.tables.reads import (
 from tussock.statestore.tables.row_keys import RowKeys
 from tussock.statestore.tables.shape import Shape, encoder_of, shape_of
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
-from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
+from tussock.statestore.write.sorted_runs import sorted_newest, take_hits
 
 __all__ = ["TypedTable"]
-
-_OP = pa.field("op", pa.string(), nullable=False)
-_EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
 
 
 class TypedTable:
@@ -238,29 +234,15 @@ class TypedTable:
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
         return self._batches(chain.from_iterable(scans), shape, names, needed, filter, limit)
 
-    def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
-        """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
+    def changes(self, from_epoch: int, to_epoch: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All that was committed in (from_epoch, to_epoch]: batches of the table's columns, then `op` and `epoch`.
 
-        By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null. Where the table has
-        a column of such a name, the added one has underscores in front until its name is free.
+        By virtual node, then key, then epoch; `op` is 'put' or 'delete', and of a delete the value columns are null.
+        Where the table has a column of such a name, the added one has underscores in front until its name is free.
+        Raises `SnapshotExpired` if versions after `from_epoch` may have been compacted away.
         """
-        self._access.check_history()
-        parts = self._reader.changes(from_epoch, to_epoch)
-        shape = self._now()
-        added = added_fields((_OP, _EPOCH), shape.schema)
-        schema = pa.schema([field.with_nullable(True) for field in shape.schema] + added)
-        if not parts:
-            return pa.RecordBatch.from_pylist([], schema=schema)
-        rows = commit_order(Rows.concat([with_types(part, shape.types) for part in parts]))
-        deletes = rows.delete_array()
-        alive = pa.array(~deletes)
-        values = [
-            pc.if_else(alive, column, pa.scalar(None, column.type)) if deletes.any() else column
-            for column in rows.columns
-        ]
-        arrays = self._assemble(rows.keys, values, shape)
-        operations = pa.array(np.where(deletes, "delete", "put"))
-        return pa.record_batch([*arrays, operations, pa.array(rows.epoch_array())], schema=schema)
+        epochs = from_epoch, to_epoch
+        return change_batches(self._feed(), self.spec, epochs, (None, None), None, compared=False)
 
     def change_feed(
         self,

@@ -104,7 +104,6 @@ class NotedReads:
     def __init__(self, reads: Reads, noted: ReadSet) -> None:
         self._reads = reads
         self._noted = noted
-        self.changes = reads.changes
 
     def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of a key; it is noted whether there is one or not."""
