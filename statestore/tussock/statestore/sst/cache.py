@@ -11,7 +11,7 @@ cache eviction", SOSP 2023; simplified to one bit per value instead of two.
 
 import threading
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from tussock.statestore.errors import InvalidOption
@@ -118,6 +118,11 @@ class ByteCache:
             return None
         entry.hit = True
         return entry.value
+
+    def holds(self, keys: Iterable[tuple[Hashable, ...]]) -> list[bool]:
+        """Of each key whether its value is here; none counts as used."""
+        entries = self._entries
+        return [key in entries for key in keys]
 
     def peek(self, key: tuple[Hashable, ...]) -> Any:
         """As `get`, but without a hit or a miss: for values that are not worth keeping because they were used."""

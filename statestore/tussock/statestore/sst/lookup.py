@@ -64,14 +64,22 @@ def find(
         if sst.min_epoch > epoch:
             continue
         meta = sstables.meta(sst)
-        # In the last run a filter can save nothing but the block of an absent key; most keys are there.
         if position != last and meta.bloom is not None:
             if key_hash < 0:
                 key_hash = hash_key(key)
             if not meta.bloom.may_contain(key_hash):
                 continue
         number = meta.block_of(key)
-        block = sstables.block(sst, meta, number)
+        block = sstables.cached(sst, meta, number)
+        if block is None:
+            # Most keys are in the last run, so a filter pays there only where it can save a request: to look into a
+            # block that is at hand takes less time than to ask it.
+            if position == last and meta.bloom is not None:
+                if key_hash < 0:
+                    key_hash = hash_key(key)
+                if not meta.bloom.may_contain(key_hash):
+                    continue
+            block = sstables.load(sst, meta, number)
         row = block.row_of(key)
         if row < 0:
             continue

@@ -98,21 +98,28 @@ class Sstables:
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
         """One decoded block, for point lookups."""
+        return self.cached(sst, meta, index) or self.load(sst, meta, index)
+
+    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
+        """The block if it takes no request, by itself or as a part of its segment."""
         block: CachedBlock | None = self.blocks.get((sst.id, index))
         if block is None:
             segment: CachedSegment | None = self.blocks.get((sst.id, -1 - meta.segment_numbers[index]))
-            if segment is not None:
-                return self.view(sst, meta, segment, index)
-            rows = self._read(sst, meta, index, index + 1, None)[0]
-            if sst.meta_in_data:
-                # A block that is stored uncompressed refers to the whole object; a copy does not.
-                rows = rows.copy()
-            block = CachedBlock(_at_epoch(rows, sst))
-            self.blocks.put((sst.id, index), block, block.nbytes)
-        elif sst.epoch and block.rows.epochs != sst.epoch:
+            return None if segment is None else self.view(sst, meta, segment, index)
+        if sst.epoch and block.rows.epochs != sst.epoch:
             # The SST was read before its commit, which gave it another epoch.
             block = CachedBlock(_at_epoch(block.rows, sst))
             self.blocks.put((sst.id, index), block, block.nbytes)
+        return block
+
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """The block from the bucket; it stays in the cache."""
+        rows = self._read(sst, meta, index, index + 1, None)[0]
+        if sst.meta_in_data:
+            # A block that is stored uncompressed refers to the whole object; a copy does not.
+            rows = rows.copy()
+        block = CachedBlock(_at_epoch(rows, sst))
+        self.blocks.put((sst.id, index), block, block.nbytes)
         return block
 
     def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
@@ -182,6 +189,16 @@ class Sstables:
     def has_block(self, sst: SstInfo, index: int) -> bool:
         """Whether the block is in the cache by itself."""
         return self.blocks.peek((sst.id, index)) is not None
+
+    def at_hand(self, sst: SstInfo, meta: LoadedMeta, blocks: Sequence[int]) -> list[bool]:
+        """Of each block whether it takes no request, by itself or as a part of its segment."""
+        alone = self.blocks.holds([(sst.id, block) for block in blocks])
+        if all(alone):
+            return alone
+        numbers = [meta.segment_numbers[block] for block in blocks]
+        distinct = list(set(numbers))
+        whole = dict(zip(distinct, self.blocks.holds([(sst.id, -1 - number) for number in distinct]), strict=True))
+        return [here or whole[number] for here, number in zip(alone, numbers, strict=True)]
 
     def read(
         self,
@@ -310,12 +327,20 @@ class CachedOnly:
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
         """As `Sstables.block`."""
+        return self.cached(sst, meta, index) or self.load(sst, meta, index)
+
+    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
+        """As `Sstables.cached`, with no miss counted: who reads it next does that."""
         block: CachedBlock | None = self._blocks.get((sst.id, index))
         if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
             return block
         if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
-            raise NotCached
+            return None
         return self._sstables.block(sst, meta, index)
+
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.load`."""
+        raise NotCached
 
 
 class InSegment:
