@@ -175,6 +175,28 @@ def test_blocks_at_hand_are_looked_into_without_a_filter(
     sstables.close()
 
 
+@pytest.mark.parametrize("around", [2, 60], ids=["few keys", "many keys"])
+def test_versions_that_are_too_new_are_not_read(bucket: ObjectStore, around: int) -> None:
+    """At an old epoch a key of 300 versions, in 60 blocks, costs the one that has it, which the block index tells."""
+    hot = [Put(b"hot", epoch, b"%d" % epoch * 20) for epoch in range(1, 301)]
+    cold = [Put(b"%s%02d" % (name, n), 1, b"v") for name in (b"a", b"z") for n in range(around)]
+    puts = sort_puts([*hot, *cold])
+    runs = [RunIndex(store_run(bucket, puts, block_bytes=400))]
+    asked = [put.key for put in cold] + [b"hot"]
+    for epoch in (1, 2, 150, 299, 300, 301):
+        expected = newest([puts], epoch)
+        counts = RequestCounts(bucket)
+        sstables = Sstables(counts.for_purpose("get"), 0, RealSystem(), limits=Limits(segment_bytes=1000))
+        # The block where the key begins has rows of others, and is read twice without a cache.
+        assert find_one(sstables, runs, b"hot", epoch) == expected[b"hot"]
+        assert counts.counts()["get"]["get_range"][0] <= 3
+        assert find_all(sstables, runs, [b"hot"], epoch) == [expected[b"hot"]]
+        assert counts.counts()["get"]["get_range"][0] <= 6
+        assert find_all(sstables, runs, asked, epoch) == [expected[key] for key in asked]
+        assert counts.counts()["get"]["get_range"][0] <= 20
+        sstables.close()
+
+
 def test_keys_found_together_share_requests(bucket: ObjectStore) -> None:
     """Many keys of a segment make one request, few keys one for each of their blocks; cached ones make none."""
     puts = [Put(b"%05d" % n, 1, b"v" * 20) for n in range(2000)]

@@ -145,6 +145,17 @@ class LoadedMeta:
             block -= 1
         return block
 
+    def skip_newer(self, block: int, key: bytes, epoch: int) -> int:
+        """From `block` on, which may hold `key`, the first block with a row at `epoch` or before; -1: `key` has none.
+
+        A key's versions descend, so the blocks before it can be left unread.
+        """
+        while self.min_epoch[block] > epoch:
+            block += 1
+            if block == self.blocks or not self.continues[block] or self.first_keys[block] != key:
+                return -1
+        return block
+
     def is_of_one_key(self, block: int) -> bool:
         """Whether all rows of the block are sure to be versions of its first key."""
         if self.block_rows[block] == 1:

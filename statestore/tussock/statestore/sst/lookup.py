@@ -70,6 +70,10 @@ def find(
             if not meta.bloom.may_contain(key_hash):
                 continue
         number = meta.block_of(key)
+        if sst.max_epoch > epoch:
+            number = meta.skip_newer(number, key, epoch)
+            if number < 0:
+                continue
         block = sstables.cached(sst, meta, number)
         if block is None:
             # Most keys are in the last run, so a filter pays there only where it can save a request: to look into a
@@ -115,4 +119,7 @@ def find_from(
                 return None
         number += 1
         if number == meta.blocks or not meta.continues[number] or meta.first_keys[number] != key:
+            return None
+        number = meta.skip_newer(number, key, epoch)
+        if number < 0:
             return None

@@ -7,7 +7,7 @@ array.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -228,6 +228,20 @@ def _cut_by_block(meta: LoadedMeta, names: Sequence[bytes]) -> list[tuple[int, i
     return cuts
 
 
+def _without_newer(
+    meta: LoadedMeta, names: Sequence[bytes], cuts: Iterable[tuple[int, int, int]], epoch: int
+) -> Iterator[tuple[int, int, int]]:
+    """The same without blocks whose rows are all newer than `epoch`; of the last key of one, older versions may follow."""
+    for block, first, end in cuts:
+        if meta.min_epoch[block] <= epoch:
+            yield block, first, end
+            continue
+        after = meta.skip_newer(block, names[end - 1], epoch)
+        if after >= 0:
+            # The list of names may repeat a key.
+            yield after, bisect_left(names, names[end - 1], first, end), end
+
+
 class _Search:
     """The search for keys in one SST; what it finds goes to `hits`, and is marked in `found`."""
 
@@ -267,7 +281,9 @@ class _Search:
     def _cuts(self, places: Sequence[int]) -> list[tuple[int, int, int]]:
         names = self._wanted.names
         inside = names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
-        return _cut_by_block(self._of[2], inside)
+        _, sst, meta = self._of
+        cuts = _cut_by_block(meta, inside)
+        return cuts if sst.max_epoch <= self._epoch else list(_without_newer(meta, inside, cuts, self._epoch))
 
     def _worth_a_request(self, bloom: Bloom, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> Sequence[int]:
         """The keys whose block is at hand, and of the others those that the filter does not exclude.
@@ -336,10 +352,12 @@ class _Search:
         return sstables.segment(sst, meta, number)
 
     def _rows_from(self, source: Sstables | InSegment, number: int) -> Rows:
-        """The rows of a block, and of those after it that go on with its last key."""
+        """The rows of a block, and of those after it that go on with its last key until one is old enough."""
         _, sst, meta = self._of
         parts = [source.block(sst, meta, number).rows]
         while number + 1 < meta.blocks and meta.continues[number + 1]:
+            if parts[-1].epoch(len(parts[-1]) - 1) <= self._epoch:
+                break
             number += 1
             parts.append(source.block(sst, meta, number).rows)
         return Rows.concat(parts)

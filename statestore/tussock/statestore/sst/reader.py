@@ -338,8 +338,8 @@ class CachedOnly:
             return None
         return self._sstables.block(sst, meta, index)
 
-    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
-        """As `Sstables.load`."""
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:  # noqa: ARG002 - as `Sstables`
+        """It would take a request."""
         raise NotCached
 
 
