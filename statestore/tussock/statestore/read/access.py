@@ -10,6 +10,7 @@ from typing import NoReturn, Protocol
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
@@ -20,8 +21,6 @@ from tussock.statestore.write.writes import Writes
 
 __all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
 
-Range = tuple[bytes | None, bytes | None]
-"""Encoded keys, start <= key < end; `None` leaves that side open."""
 EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 """A sorted run of rows, or deletes, by ascending keys."""
 
@@ -35,16 +34,16 @@ class Reads(Protocol):
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are, deletes included."""
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """A scan of each range, all of one version."""
+    ) -> Iterator[Rows]:
+        """The rows of the ranges in order, all of one version; `reverse` takes one range at most."""
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version in (from_epoch, to_epoch]."""

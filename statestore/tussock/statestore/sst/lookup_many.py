@@ -231,7 +231,7 @@ def _cut_by_block(meta: LoadedMeta, names: Sequence[bytes]) -> list[tuple[int, i
 def _without_newer(
     meta: LoadedMeta, names: Sequence[bytes], cuts: Iterable[tuple[int, int, int]], epoch: int
 ) -> Iterator[tuple[int, int, int]]:
-    """The same without blocks whose rows are all newer than `epoch`; of the last key of one, older versions may follow."""
+    """The same without blocks whose rows are all newer than `epoch`; of the last key in one, others may follow."""
     for block, first, end in cuts:
         if meta.min_epoch[block] <= epoch:
             yield block, first, end

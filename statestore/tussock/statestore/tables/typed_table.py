@@ -1,7 +1,6 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tussock.statestore.rows.wider_types import as_type, with_types
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
+from tussock.statestore.tables.filters import found_rows, read_plan
 from tussock.statestore.tables.raw_input import first_disorder
 from tussock.statestore.tables.reads import (
     added_fields,
@@ -219,7 +219,8 @@ class TypedTable:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of visible rows, ordered by virtual node, then key.
 
-        `columns`: names to return (only these are decoded); `filter`: an Arrow expression over any columns;
+        `columns`: names to return (only these and the filter's are decoded); `filter`: an Arrow expression over any
+        columns, of which tests of key columns decide what is read;
         `prefix`: values of leading key columns (cheapest where they cover the distribution key); `between`: two such
         tuples, both inclusive, an empty one for an open end; `vnodes`: [from, to) of the virtual nodes to read.
         `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`, `InvalidOption`.
@@ -228,16 +229,22 @@ class TypedTable:
         names = picked_columns(columns, shape.schema, self.name)
         check_limit(limit)
         check_filter(filter, shape.schema, self.name)
-        needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
-        wanted = [at for at, name in enumerate(shape.values) if name in needed]
-        pushed = limit if filter is None else None
-        picked = None if len(wanted) == len(shape.values) else wanted
         ranges = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
-        scans = self._reader.scans(ranges, epoch, limit=pushed, columns=picked)
+        plan = read_plan(self._encoder, shape, names, filter, ranges)
+        wanted = [at for at, name in enumerate(shape.values) if name in plan.needed]
+        if plan.keys is None:
+            pushed = limit if filter is None else None
+            picked = None if len(wanted) == len(shape.values) else wanted
+            rows = self._reader.scan(plan.ranges, epoch, limit=pushed, columns=picked)
+        else:
+            hits = self._reader.find_many(plan.keys, epoch)
         if self._now() is not shape:
             # Altered in between: the rows may be of other columns.
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
-        return self._batches(chain.from_iterable(scans), shape, names, needed, filter, limit)
+        if plan.keys is not None:
+            types = [shape.types[at] for at in wanted]
+            rows = iter([found_rows(hits, plan.keys, wanted, types, self.name)])
+        return self._batches(rows, shape, names, plan.needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
@@ -280,7 +287,8 @@ class TypedTable:
         committed after it, from its epoch or a later one. Raises `SnapshotExpired` if `from_epoch` is no longer kept,
         `InvalidOption` if `to_epoch` is not committed.
         """
-        keys = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)[0]
+        ranges = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)
+        keys = ranges.bounds if ranges else (b"", b"")
         epochs = from_epoch, to_epoch
         return change_batches(self._feed(), self.spec, epochs, keys, columns, before_images=before_images)
 
@@ -296,7 +304,7 @@ class TypedTable:
         rows: Iterator[Rows],
         shape: Shape,
         names: list[str],
-        needed: set[str],
+        needed: frozenset[str],
         condition: pc.Expression | None,
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
@@ -357,7 +365,7 @@ class TypedTable:
             return None
 
     def _assemble(
-        self, keys: Keys, values: Sequence[pa.Array], shape: Shape, needed: set[str] | None = None
+        self, keys: Keys, values: Sequence[pa.Array], shape: Shape, needed: Collection[str] | None = None
     ) -> list[pa.Array]:
         """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
         names = [name for name in shape.values if needed is None or name in needed]
