@@ -1,7 +1,7 @@
 """`read(filter=...)`: the filter narrows what is read by the key, and never changes what is answered."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import pytest
 
+from support import inside
 from support.store.values import GROUPS, KINDS, values_of
 from tussock.statestore import StateStore, TypedTable, connect
 from tussock.statestore.base.limits import Limits
@@ -138,3 +139,44 @@ def check_filters(seed: int, tables: int, filters: int) -> int:
 def test_filters_answer_what_they_answer_on_all_rows(seed: int) -> None:
     """Any types, layouts, expressions and other arguments; rows in runs of any number, and own ones."""
     assert check_filters(seed, tables=6, filters=60) > 100
+
+
+def reads(store: StateStore, read: Callable[[], Iterable[pa.RecordBatch]]) -> tuple[int, int]:
+    """How many rows a read answers, and how many requests for blocks it makes; the cache is empty before it."""
+    inside.sstables(store).blocks.clear()
+    before = store.requests().get("read", {}).get("get_range", (0, 0))[0]
+    count = sum(batch.num_rows for batch in read())
+    return count, store.requests()["read"].get("get_range", (0, 0))[0] - before
+
+
+def test_a_filter_on_the_key_leaves_blocks_unread() -> None:
+    """Of 20,000 rows in some 100 segments; a filter on other columns reads them all."""
+    schema = pa.schema([("day", pa.date32()), ("n", pa.int64()), ("v", pa.string())])
+    days, n = pa.array([at // 1000 for at in range(20_000)], pa.int32()).cast(pa.date32()), pc.field("n")
+    day = [pc.field("day") == pa.scalar(at, pa.int32()).cast(pa.date32()) for at in range(20)]
+    with connect("memory://", compaction=False, limits=Limits(segment_bytes=10_000)) as store:
+        table = store.create_table(
+            "t", schema, ["day", "n"], distribution_key=["day"], block_bytes=2048, compression="none"
+        )
+        epoch = store.new_epoch()
+        table.upsert(pa.table([days, pa.array(range(20_000)), pa.array(["x" * 30] * 20_000)], schema=schema), epoch)
+        store.commit_epoch(epoch)
+        store.compact("t")
+        whole = reads(store, lambda: table.read())
+        assert whole[0] == 20_000
+        assert whole[1] > 60
+        assert reads(store, lambda: table.read(filter=n == 7)) == (1, whole[1])
+        assert reads(store, lambda: table.read(filter=day[0] & (n == 7))) == (1, 1)
+        assert reads(store, lambda: table.read(filter=day[1] & (n == 7))) == (0, 0)
+        assert reads(store, lambda: table.read(filter=day[0] & n.isin([7, 8, 990, 5000])))[1] <= 2
+        assert reads(store, lambda: table.read(filter=day[0] & (n == 7) & (day[1]))) == (0, 0)
+        found, requests = reads(store, lambda: table.read(filter=day[3]))
+        assert (found, requests <= 8) == (1000, True)
+        found, requests = reads(store, lambda: table.read(filter=day[3] & (n >= 3100) & (n < 3200)))
+        assert (found, requests <= 3) == (100, True)
+        found, requests = reads(store, lambda: table.read(filter=pc.field("day").isin(pa.array([3, 9], pa.date32()))))
+        assert (found, requests < whole[1]) == (2000, True)
+        found, requests = reads(store, lambda: table.read(["v"], day[3], vnodes=(0, 256), limit=10))
+        assert (found, requests <= 4) == (10, True)
+        found, requests = reads(store, lambda: table.read(filter=pc.field("day") < pa.scalar(3, pa.date32())))
+        assert found == 3000
