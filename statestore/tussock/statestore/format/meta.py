@@ -126,8 +126,8 @@ class LoadedMeta:
             raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
         if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
             raise ValueError("the block index has other rows or keys than it says")
-        # The file, plus what the unpacked lists take: about 210 bytes a block beside its first key.
-        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
+        # As much as the file, most of it the filter, plus the unpacked lists: about 210 bytes a block beside its key.
+        self.nbytes = size + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
 
     @property
     def blocks(self) -> int:

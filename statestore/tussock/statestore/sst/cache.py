@@ -186,6 +186,14 @@ class ByteCache:
             queue.bytes += more
             self._make_room(0)
 
+    def resize(self, capacity_bytes: int) -> None:
+        """Have another capacity from now on, 0 or more; what has no place in a smaller one is evicted."""
+        with self._lock:
+            self._capacity = capacity_bytes
+            self._small_target = int(capacity_bytes * SMALL_SHARE)
+            self._make_room(0)
+            self._forget_oldest()
+
     def room(self) -> int:
         """Bytes that can still come without an eviction."""
         return self._capacity - self._small.bytes - self._main.bytes
@@ -245,6 +253,9 @@ class ByteCache:
     def _remember(self, entry: _CacheEntry) -> None:
         self._gone[entry.key] = entry.size
         self._gone_bytes += entry.size
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
         while self._gone_bytes > self._capacity:
             oldest = next(iter(self._gone))
             self._gone_bytes -= self._gone.pop(oldest)

@@ -5,7 +5,7 @@ segments of about 2 MiB of consecutive blocks: one ranged request, one decoded b
 cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
 with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`. What
 point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
-own, so that a scan of cold data does not push out the indexes that every read needs.
+own, so that a scan of cold data does not push out the indexes that every read needs; the bytes of both are one limit.
 
 A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
 the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them
@@ -32,8 +32,8 @@ from tussock.statestore.sst.objects import read_whole
 
 __all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 
-_META_SHARE = 8
-"""The cache's bytes divided by this are for metas."""
+_META_SHARE = 2
+"""Metas have up to the cache's bytes divided by this; what they do not take is for blocks."""
 
 _READ_THREADS = 4
 
@@ -68,8 +68,9 @@ class Sstables:
         self.limits = limits
         self._open_source = open_source
         self._sources: dict[str, ObjectStore] = {}
+        self._cache_bytes = cache_bytes
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
-        self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
+        self.blocks = ByteCache(max(cache_bytes, 1))
         closed = "the store was closed by another thread while it was read; connect again"
         self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
 
@@ -92,6 +93,7 @@ class Sstables:
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
                 raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
             self.metas.put((sst.id,), meta, meta.nbytes)
+            self._leave_to_blocks()
             if whole is not None:
                 self.blocks.put((sst.id, _WHOLE), whole, len(whole))
         return meta
@@ -259,6 +261,10 @@ class Sstables:
         """Drop what the caches hold of SSTs that are gone."""
         self.metas.drop(sst_ids)
         self.blocks.drop(sst_ids)
+        self._leave_to_blocks()
+
+    def _leave_to_blocks(self) -> None:
+        self.blocks.resize(max(self._cache_bytes - self.metas.stats().bytes, 1))
 
     def close(self) -> None:
         """Stop the read threads, and let go of other stores' buckets."""
