@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +29,10 @@ class KeyRanges:
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._starts: list[bytes] = []
         self._ends: list[bytes | None] = []
-        for start, end in sorted(((start or b"", end) for start, end in ranges), key=lambda one: one[0]):
+        pairs = [(start or b"", end) for start, end in ranges]
+        if len(pairs) > 1:
+            pairs.sort(key=itemgetter(0))
+        for start, end in pairs:
             if end is not None and start >= end:
                 continue
             if self._starts:
