@@ -12,7 +12,7 @@ import pytest
 
 from support.store.values import GROUPS, KINDS, values_of
 from tussock.statestore.keys.conditions import Conditions, Test
-from tussock.statestore.keys.expressions import Asked, asked_of
+from tussock.statestore.keys.expressions import KeyTests, key_tests
 
 SCHEMA = pa.schema(
     [
@@ -33,8 +33,8 @@ DAY = dt.date(2020, 1, 2)
 NOON = dt.datetime(2020, 1, 2, 12)
 
 
-def asked(condition: pc.Expression) -> Asked:
-    return asked_of(condition, SCHEMA, SCHEMA.names)
+def asked(condition: pc.Expression) -> KeyTests:
+    return key_tests(condition, SCHEMA, SCHEMA.names)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def asked(condition: pc.Expression) -> Asked:
 )
 def test_a_comparison_with_a_value_is_a_test(condition: pc.Expression, test: Test) -> None:
     """On either side of the column, in a type that the column's can take exactly."""
-    assert asked(condition) == Asked((test,), frozenset({test.column}))
-    assert asked_of(condition, SCHEMA, []).tests == ()
+    assert asked(condition) == KeyTests((test,), frozenset({test.column}))
+    assert key_tests(condition, SCHEMA, []).tests == ()
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_whatever_else_makes_no_test(condition: pc.Expression) -> None:
 
 def test_columns_by_their_place_are_not_known() -> None:
     """Arrow has no form for them outside of a process."""
-    assert asked(pc.field(0) == 5) == Asked((), None)
-    assert asked((pc.field(0) == 5) & (FIELD["k"] == 5)) == Asked((), None)
-    assert asked(pc.field("zz") == 5) == Asked((), None)
+    assert asked(pc.field(0) == 5) == KeyTests((), None)
+    assert asked((pc.field(0) == 5) & (FIELD["k"] == 5)) == KeyTests((), None)
+    assert asked(pc.field("zz") == 5) == KeyTests((), None)
 
 
 def test_tests_that_all_have_to_hold_are_all_found() -> None:
@@ -143,7 +143,7 @@ def test_what_passes_a_comparison_passes_its_test(kind: Any) -> None:
     ]
     known = 0
     for condition in conditions:
-        tests = asked_of(condition, rows.schema, ["k"]).tests
+        tests = key_tests(condition, rows.schema, ["k"]).tests
         try:
             passed = _values(rows.filter(condition).column(0))
         except pa.ArrowException:

@@ -1,8 +1,8 @@
 """Tests of columns that a row has to pass, and which keys can: all keys, intervals of them, or no statement.
 
 Pure. The store takes the tests from the filter of a read (`expressions`), Spark's reads from an option or from the
-filters that Spark pushes down. What is said of keys here leaves out no row that passes; others are for whoever applies
-the tests. No test holds for null, so a row passes only if it has a value in each tested column.
+filters that Spark pushes down. What is said of keys here leaves out no row that passes, and may let others in, on which
+the tests are applied. No test holds for null, so a row passes only if it has a value in each tested column.
 """
 
 import itertools

@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from tussock.statestore.keys.conditions import Test
 from tussock.statestore.rows.python_values import BAD_VALUE, array_of, python_value
 
-__all__ = ["Asked", "asked_of"]
+__all__ = ["KeyTests", "key_tests"]
 
 _OPERATORS = {
     "equal": ("in", "in"),
@@ -43,7 +43,7 @@ class _Unknown(Exception):
     """Not of a form that is known here."""
 
 
-class Asked(NamedTuple):
+class KeyTests(NamedTuple):
     """What a filter asks."""
 
     tests: tuple[Test, ...]
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     """The columns that it depends on; `None` if that is not known."""
 
 
-class _Column(NamedTuple):
+class _FieldName(NamedTuple):
     """A reference to a column, or to a field within one."""
 
     name: str
@@ -67,19 +67,19 @@ class _Call:
     options: Any = None
 
 
-def asked_of(condition: pc.Expression, schema: pa.Schema, columns: Collection[str]) -> Asked:
+def key_tests(condition: pc.Expression, schema: pa.Schema, columns: Collection[str]) -> KeyTests:
     """What the condition, one on columns of `schema`, asks of those in `columns`, which are never null."""
     try:
         tree, named = _tree(condition)
     except (_Unknown, pa.ArrowException, LookupError, ValueError, TypeError):
-        return Asked((), None)
+        return KeyTests((), None)
     tests: list[Test] = []
     for call in _conjuncts(tree):
         try:
             tests += _tests(call, schema, columns)
         except (_Unknown, pa.ArrowException, LookupError, *BAD_VALUE):
             continue
-    return Asked(tuple(tests), frozenset(named) if named.issubset(schema.names) else None)
+    return KeyTests(tuple(tests), frozenset(named) if named.issubset(schema.names) else None)
 
 
 def _conjuncts(tree: Any) -> Iterator[_Call]:
@@ -99,7 +99,7 @@ def _tests(call: _Call, schema: pa.Schema, columns: Collection[str]) -> list[Tes
     if call.function in _OPERATORS and call.options is None:
         operator, mirrored = _OPERATORS[call.function]
         left, right = call.arguments
-        if isinstance(right, _Column):
+        if isinstance(right, _FieldName):
             left, right, operator = right, left, mirrored
         name, kind = _tested(left, schema, columns)
         value = _value(right, kind)
@@ -129,7 +129,7 @@ def _listed_tests(name: str, listed: pa.Array, kind: pa.DataType) -> list[Test]:
 
 
 def _tested(column: Any, schema: pa.Schema, columns: Collection[str]) -> tuple[str, pa.DataType]:
-    if not isinstance(column, _Column) or column.nested or column.name not in columns:
+    if not isinstance(column, _FieldName) or column.nested or column.name not in columns:
         raise _Unknown(column)
     return column.name, schema.field(column.name).type
 
@@ -220,10 +220,10 @@ def _tree(condition: pc.Expression) -> tuple[Any, set[str]]:
         elif kind == "call":
             stack.append(_Call(value))
         elif kind == "field_ref":
-            stack[-1].arguments.append(_Column(value, nested=False))
+            stack[-1].arguments.append(_FieldName(value, nested=False))
             named.add(value)
         elif kind == "nested_field_ref":
-            stack[-1].arguments.append(_Column("", nested=True))
+            stack[-1].arguments.append(_FieldName("", nested=True))
             nested = depth = int(value)
         elif kind == "literal":
             stack[-1].arguments.append(literals.column(int(value))[0])

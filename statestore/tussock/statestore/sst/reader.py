@@ -336,7 +336,7 @@ class CachedOnly:
         return self.cached(sst, meta, index) or self.load(sst, meta, index)
 
     def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
-        """As `Sstables.cached`, with no miss counted: who reads it next does that."""
+        """As `Sstables.cached`, with no miss counted: that is done when it is read."""
         block: CachedBlock | None = self._blocks.get((sst.id, index))
         if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
             return block

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.keys.conditions import Conditions
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.keys.expressions import asked_of
+from tussock.statestore.keys.expressions import key_tests
 from tussock.statestore.keys.intervals import interval_ranges
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.python_values import array_of
@@ -52,7 +52,7 @@ def read_plan(
     """The plan for a read of the columns `names` in `ranges`; the condition was checked."""
     if condition is None:
         return ReadPlan(frozenset(names), ranges, None)
-    asked = asked_of(condition, shape.schema, encoder.primary_key)
+    asked = key_tests(condition, shape.schema, encoder.primary_key)
     needed = frozenset(shape.schema.names) if asked.columns is None else asked.columns.union(names)
     conditions = Conditions(asked.tests)
     keys = conditions.keys(encoder.primary_key, _INTERVALS_MAX)
@@ -81,10 +81,9 @@ def _encoded(encoder: KeyEncoder, schema: pa.Schema, keys: Sequence[tuple[Any, .
     return sorted(set(encoded.to_pylist()))
 
 
-def found_rows(
-    hits: Hits, keys: Sequence[bytes], columns: Sequence[int], types: Sequence[pa.DataType], table: str
-) -> Rows:
+def found_rows(hits: Hits, keys: Sequence[bytes], columns: Sequence[int], shape: Shape) -> Rows:
     """The rows under ascending keys, as far as there are any, with these value columns."""
-    found, values = take_hits(hits, len(keys), columns, types, table)
+    types = [shape.types[at] for at in columns]
+    found, values = take_hits(hits, len(keys), columns, types, shape.spec.name)
     there = pa.array(np.flatnonzero(found))
     return Rows(pa.array(keys, pa.binary()).take(there), 0, None, tuple(column.take(there) for column in values))

@@ -219,8 +219,7 @@ class TypedTable:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of visible rows, ordered by virtual node, then key.
 
-        `columns`: names to return (only these and the filter's are decoded); `filter`: an Arrow expression over any
-        columns, of which tests of key columns decide what is read;
+        `columns`: names to return; `filter`: an Arrow expression over any columns, whose tests of keys narrow the read;
         `prefix`: values of leading key columns (cheapest where they cover the distribution key); `between`: two such
         tuples, both inclusive, an empty one for an open end; `vnodes`: [from, to) of the virtual nodes to read.
         `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`, `InvalidOption`.
@@ -233,17 +232,15 @@ class TypedTable:
         plan = read_plan(self._encoder, shape, names, filter, ranges)
         wanted = [at for at, name in enumerate(shape.values) if name in plan.needed]
         if plan.keys is None:
-            pushed = limit if filter is None else None
             picked = None if len(wanted) == len(shape.values) else wanted
-            rows = self._reader.scan(plan.ranges, epoch, limit=pushed, columns=picked)
+            rows = self._reader.scan(plan.ranges, epoch, limit=limit if filter is None else None, columns=picked)
         else:
             hits = self._reader.find_many(plan.keys, epoch)
         if self._now() is not shape:
             # Altered in between: the rows may be of other columns.
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
         if plan.keys is not None:
-            types = [shape.types[at] for at in wanted]
-            rows = iter([found_rows(hits, plan.keys, wanted, types, self.name)])
+            rows = iter([found_rows(hits, plan.keys, wanted, shape)])
         return self._batches(rows, shape, names, plan.needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
