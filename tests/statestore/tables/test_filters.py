@@ -89,6 +89,8 @@ def some_table(rng: random.Random, store: StateStore, number: int) -> TypedTable
             store.commit_epoch(epoch)
         if rng.random() < 0.3:
             store.compact(table.name)
+        if rng.random() < 0.1:
+            table = store.alter_table(table.name, add={f"x{commit}": pa.int32()}, widen={})
     return table
 
 

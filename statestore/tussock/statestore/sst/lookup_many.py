@@ -286,7 +286,7 @@ class _Search:
         return cuts if sst.max_epoch <= self._epoch else list(_without_newer(meta, inside, cuts, self._epoch))
 
     def _worth_a_request(self, bloom: Bloom, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> Sequence[int]:
-        """The keys whose block is at hand (`find` says why), and of the others those that the filter does not exclude."""
+        """The keys whose block is at hand (`find` says why), and of the others those that the filter lets through."""
         sstables, sst, meta = self._of
         here = sstables.at_hand(sst, meta, [block for block, _, _ in cuts])
         if all(here):
