@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from tussock.statestore.keys.conditions import Test
 from tussock.statestore.rows.python_values import BAD_VALUE, array_of, python_value
 
-__all__ = ["KeyTests", "key_tests"]
+__all__ = ["key_tests"]
 
 _OPERATORS = {
     "equal": ("in", "in"),
@@ -43,43 +43,36 @@ class _Unknown(Exception):
     """Not of a form that is known here."""
 
 
-class KeyTests(NamedTuple):
-    """What a filter asks."""
-
-    tests: tuple[Test, ...]
-    """Each row that passes the filter passes them; rows that do not pass it may."""
-    columns: frozenset[str] | None
-    """The columns that it depends on; `None` if that is not known."""
-
-
 class _FieldName(NamedTuple):
-    """A reference to a column, or to a field within one."""
+    """A reference to a column."""
 
     name: str
-    nested: bool
 
 
 @dataclass
 class _Call:
     function: str
     arguments: list[Any] = field(default_factory=list)
-    """Columns, scalars and calls."""
+    """Columns, scalars and calls; `None` for a field within a column."""
     options: Any = None
 
 
-def key_tests(condition: pc.Expression, schema: pa.Schema, columns: Collection[str]) -> KeyTests:
-    """What the condition, one on columns of `schema`, asks of those in `columns`, which are never null."""
+def key_tests(condition: pc.Expression, schema: pa.Schema, columns: Collection[str]) -> tuple[Test, ...]:
+    """What the condition, one on columns of `schema`, asks of those in `columns`, which are never null.
+
+    Each row that passes it passes the tests; rows that do not pass it may.
+    """
     try:
-        tree, named = _tree(condition)
+        tree = _tree(condition)
     except (_Unknown, pa.ArrowException, LookupError, ValueError, TypeError):
-        return KeyTests((), None)
+        return ()
     tests: list[Test] = []
     for call in _conjuncts(tree):
         try:
             tests += _tests(call, schema, columns)
         except (_Unknown, pa.ArrowException, LookupError, *BAD_VALUE):
             continue
-    return KeyTests(tuple(tests), frozenset(named) if named.issubset(schema.names) else None)
+    return tuple(tests)
 
 
 def _conjuncts(tree: Any) -> Iterator[_Call]:
@@ -129,7 +122,7 @@ def _listed_tests(name: str, listed: pa.Array, kind: pa.DataType) -> list[Test]:
 
 
 def _tested(column: Any, schema: pa.Schema, columns: Collection[str]) -> tuple[str, pa.DataType]:
-    if not isinstance(column, _FieldName) or column.nested or column.name not in columns:
+    if not isinstance(column, _FieldName) or column.name not in columns:
         raise _Unknown(column)
     return column.name, schema.field(column.name).type
 
@@ -201,30 +194,26 @@ _CONVERTED = (
 # --- Arrow's form -----------------------------------------------------------------------------------------------------
 
 
-def _tree(condition: pc.Expression) -> tuple[Any, set[str]]:
-    """The expression as calls of columns and scalars, and the names of all columns in it."""
+def _tree(condition: pc.Expression) -> Any:
+    """The expression as calls of columns and scalars."""
     _, (data,) = condition.__reduce__()
     with pa.ipc.open_file(data) as file:
         literals, pairs = file.get_batch(0), _metadata(file.schema)
     root = _Call("")
-    stack, named = [root], set[str]()
-    nested = depth = 0
+    stack, nested = [root], 0
     for kind, value in pairs:
         if nested:
             # Names from the column inwards.
             if kind != "field_ref":
                 raise _Unknown(kind)
-            if nested == depth:
-                named.add(value)
             nested -= 1
         elif kind == "call":
             stack.append(_Call(value))
         elif kind == "field_ref":
-            stack[-1].arguments.append(_FieldName(value, nested=False))
-            named.add(value)
+            stack[-1].arguments.append(_FieldName(value))
         elif kind == "nested_field_ref":
-            stack[-1].arguments.append(_FieldName("", nested=True))
-            nested = depth = int(value)
+            stack[-1].arguments.append(None)
+            nested = int(value)
         elif kind == "literal":
             stack[-1].arguments.append(literals.column(int(value))[0])
         elif kind == "options" and len(stack) > 1:
@@ -236,7 +225,7 @@ def _tree(condition: pc.Expression) -> tuple[Any, set[str]]:
             raise _Unknown(kind)
     if len(stack) != 1 or nested or len(root.arguments) != 1:
         raise _Unknown(len(stack))
-    return root.arguments[0], named
+    return root.arguments[0]
 
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer

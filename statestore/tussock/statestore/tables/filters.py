@@ -1,4 +1,4 @@
-"""The filter of a typed table's read: which keys can pass it, and which columns it takes to tell.
+"""The filter of a typed table's read: which keys can pass it.
 
 A filter that compares key columns with values becomes ranges of encoded keys, or single keys if they are few. It is
 applied to what is read all the same, so these only have to hold every row that passes.
@@ -38,37 +38,31 @@ _INTERVALS_OF_ALL_NODES_MAX = 50
 class ReadPlan(NamedTuple):
     """What to read for a filter."""
 
-    needed: frozenset[str]
-    """The columns that are returned or that the filter depends on."""
     ranges: KeyRanges
     """What to scan."""
     keys: list[bytes] | None
     """What to look up in place of that, ascending, if it is few."""
 
 
-def read_plan(
-    encoder: KeyEncoder, shape: Shape, names: Sequence[str], condition: pc.Expression | None, ranges: KeyRanges
-) -> ReadPlan:
-    """The plan for a read of the columns `names` in `ranges`; the condition was checked."""
+def read_plan(encoder: KeyEncoder, shape: Shape, condition: pc.Expression | None, ranges: KeyRanges) -> ReadPlan:
+    """The plan for a read in `ranges`; the condition was checked."""
     if condition is None:
-        return ReadPlan(frozenset(names), ranges, None)
-    asked = key_tests(condition, shape.schema, encoder.primary_key)
-    needed = frozenset(shape.schema.names) if asked.columns is None else asked.columns.union(names)
-    conditions = Conditions(asked.tests)
+        return ReadPlan(ranges, None)
+    conditions = Conditions(key_tests(condition, shape.schema, encoder.primary_key))
     keys = conditions.keys(encoder.primary_key, _INTERVALS_MAX)
     if keys is not None:
         encoded = _encoded(encoder, shape.schema, keys)
         if len(encoded) <= _LOOKUPS_MAX:
-            return ReadPlan(needed, ranges, [key for key in encoded if ranges.touch(key, key)])
-        return ReadPlan(needed, ranges.common(KeyRanges((key, key + b"\0") for key in encoded)), None)
+            return ReadPlan(ranges, [key for key in encoded if ranges.touch(key, key)])
+        return ReadPlan(ranges.common(KeyRanges((key, key + b"\0") for key in encoded)), None)
     in_one_node = conditions.fixed_columns(encoder.primary_key) >= encoder.distribution_width
     most = _INTERVALS_MAX if in_one_node else _INTERVALS_OF_ALL_NODES_MAX
     intervals = conditions.intervals(encoder.primary_key, most)
     if intervals is None:
-        return ReadPlan(needed, ranges, None)
+        return ReadPlan(ranges, None)
     nodes = range(shape.spec.vnodes)
     narrow = KeyRanges(one for interval in intervals for one in interval_ranges(encoder, interval, nodes))
-    return ReadPlan(needed, ranges.common(narrow), None)
+    return ReadPlan(ranges.common(narrow), None)
 
 
 def _encoded(encoder: KeyEncoder, schema: pa.Schema, keys: Sequence[tuple[Any, ...]]) -> list[bytes]:

@@ -1,6 +1,6 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -228,20 +228,20 @@ class TypedTable:
         names = picked_columns(columns, shape.schema, self.name)
         check_limit(limit)
         check_filter(filter, shape.schema, self.name)
-        ranges = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
-        plan = read_plan(self._encoder, shape, names, filter, ranges)
-        wanted = [at for at, name in enumerate(shape.values) if name in plan.needed]
-        if plan.keys is None:
+        given = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
+        ranges, keys = read_plan(self._encoder, shape, filter, given)
+        needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
+        wanted = [at for at, name in enumerate(shape.values) if name in needed]
+        if keys is None:
             picked = None if len(wanted) == len(shape.values) else wanted
-            rows = self._reader.scan(plan.ranges, epoch, limit=limit if filter is None else None, columns=picked)
+            rows = self._reader.scan(ranges, epoch, limit=limit if filter is None else None, columns=picked)
         else:
-            hits = self._reader.find_many(plan.keys, epoch)
+            hits = self._reader.find_many(keys, epoch)
         if self._now() is not shape:
             # Altered in between: the rows may be of other columns.
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
-        if plan.keys is not None:
-            rows = iter([found_rows(hits, plan.keys, wanted, shape)])
-        return self._batches(rows, shape, names, plan.needed, filter, limit)
+        rows = rows if keys is None else iter([found_rows(hits, keys, wanted, shape)])
+        return self._batches(rows, shape, names, needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
@@ -301,7 +301,7 @@ class TypedTable:
         rows: Iterator[Rows],
         shape: Shape,
         names: list[str],
-        needed: frozenset[str],
+        needed: set[str],
         condition: pc.Expression | None,
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
@@ -362,7 +362,7 @@ class TypedTable:
             return None
 
     def _assemble(
-        self, keys: Keys, values: Sequence[pa.Array], shape: Shape, needed: Collection[str] | None = None
+        self, keys: Keys, values: Sequence[pa.Array], shape: Shape, needed: set[str] | None = None
     ) -> list[pa.Array]:
         """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
         names = [name for name in shape.values if needed is None or name in needed]
