@@ -16,13 +16,11 @@ from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.write.loose_rows import EncodeRows
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes
 
 __all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
-
-EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
-"""A sorted run of rows, or deletes, by ascending keys."""
 
 
 class Reads(Protocol):
@@ -66,6 +64,9 @@ class TableAccess(Protocol):
     def write(self, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys."""
 
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """Buffer a few rows, or deletes; of several with one key the last wins. `encode` makes a run of them."""
+
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
@@ -98,6 +99,10 @@ class StoreAccess:
         """Into the shared buffer, where this client's reads see them at once."""
         self._writes.write(self._table, epoch, rows)
 
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """The same for rows as they were given."""
+        self._writes.write_alone(self._table, epoch, written, encode)
+
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
@@ -129,6 +134,10 @@ class ReadOnlyAccess:
     def write(self, epoch: int, rows: Rows) -> None:
         """Nothing is written through a snapshot."""
         self._refuse(epoch, rows)
+
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """Nothing is written through a snapshot."""
+        self._refuse(epoch, written, encode)
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
