@@ -43,8 +43,8 @@ __all__ = ["EmbeddedBackend", "open_backend"]
 
 log = get_logger("tussock.compactor")
 
-_CACHE_BYTES = 16 << 20
-"""For the metas of SSTs under compaction; their blocks are not cached."""
+_CACHE_BYTES = 32 << 20
+"""Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
 _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""

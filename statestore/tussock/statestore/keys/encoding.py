@@ -71,6 +71,11 @@ class KeyEncoder:
         self._vnode_table = vnode_table(vnodes or 1).astype(np.uint16)
         self._vnode_bytes = [int(vnode).to_bytes(2, "big") for vnode in self._vnode_table]
 
+    @property
+    def distribution_width(self) -> int:
+        """How many leading key columns it takes to tell the vnode; 0 if there are no vnodes."""
+        return max(self._distribution, default=-1) + 1
+
     def _check_names(self, schema: pa.Schema, distribution_key: Sequence[str], nullable: Collection[str]) -> None:
         key = list(self.primary_key)
         if not key or len(set(key)) < len(key):
@@ -234,8 +239,14 @@ class KeyEncoder:
         """
         if not self.vnodes or any(index >= len(values) for index in self._distribution):
             return None
-        columns = self._arrays(values)
-        h = int(spark_hash([columns[index] for index in self._distribution])[0])
+        h = SPARK_SEED
+        try:
+            for index, hasher in self._hashers:
+                self._packs[index](values[index])
+                h = hasher(values[index], h)
+        except _UNPACKED:
+            columns = self._arrays(values)
+            h = int(spark_hash([columns[index] for index in self._distribution])[0])
         return int(self._vnode_table[h & 255])
 
     def _arrays(self, values: Sequence[Any]) -> list[AnyArray]:

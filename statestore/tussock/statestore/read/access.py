@@ -10,6 +10,7 @@ from typing import NoReturn, Protocol
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
@@ -22,9 +23,6 @@ from tussock.statestore.write.writes import Writes
 
 __all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
 
-Range = tuple[bytes | None, bytes | None]
-"""Encoded keys, start <= key < end; `None` leaves that side open."""
-
 
 class Reads(Protocol):
     """Reads at the level of encoded keys; `KeyReader`, or one that notes what was read."""
@@ -35,16 +33,16 @@ class Reads(Protocol):
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are, deletes included."""
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """A scan of each range, all of one version."""
+    ) -> Iterator[Rows]:
+        """The rows of the ranges in order, all of one version; `reverse` takes one range at most."""
 
 
 class TableAccess(Protocol):

@@ -9,6 +9,7 @@ from tussock.statestore.base.arguments import check_flag
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.row_codec import ABSENT
@@ -118,7 +119,7 @@ class RawTable:
             start, end = prefix, upper_bound(prefix)
         check_limit(limit)
         check_flag(reverse, "reverse")
-        [rows] = self._reader.scans([(start, end)], epoch, limit=limit, reverse=reverse)
+        rows = self._reader.scan(KeyRanges([(start, end)]), epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
 from tussock.statestore.keys.intervals import Interval, interval_ranges
+from tussock.statestore.keys.ranges import KeyRanges, Range
 from tussock.statestore.shown import show_value
 
 __all__ = ["added_fields", "check_filter", "check_limit", "filter_batch", "key_ranges", "picked_columns"]
@@ -79,8 +80,18 @@ def key_ranges(
     prefix: Sequence[Any] | None,
     between: Interval | None,
     vnodes: tuple[int, int] | None,
-) -> list[tuple[bytes | None, bytes | None]]:
+) -> KeyRanges:
     """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
+    return KeyRanges(_key_ranges(encoder, nodes_in_all, prefix, between, vnodes))
+
+
+def _key_ranges(
+    encoder: KeyEncoder,
+    nodes_in_all: int,
+    prefix: Sequence[Any] | None,
+    between: Interval | None,
+    vnodes: tuple[int, int] | None,
+) -> list[Range]:
     if prefix is not None:
         if vnodes is not None or between is not None:
             raise InvalidOption("a read takes a prefix alone, without between and vnodes")
