@@ -11,8 +11,12 @@ from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore import CorruptSst, Fenced, StateStore, connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import SstInfo, data_path
+
+OBJECTS = Limits(commit_payload_bytes=1)
+"""Each SST is an object, which can be lost by itself."""
 
 
 def commit(store: StateStore, value: bytes) -> int:
@@ -31,7 +35,7 @@ def lose_one_sst(store: StateStore) -> None:
 
 def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the commit raised the error of its compaction though the epoch was committed, and a repetition failed."""
-    with connect("memory://") as store:
+    with connect("memory://", limits=OBJECTS) as store:
         backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
         backend.meta.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
@@ -63,7 +67,7 @@ def test_a_compaction_that_meets_the_end_of_the_store_is_no_failure(
 
 def test_compaction_of_a_lost_object_says_which() -> None:
     """An object that the newest version names and the bucket lacks is `CorruptSst`, in a compaction as in a read."""
-    with connect("memory://", compaction=False) as store:
+    with connect("memory://", compaction=False, limits=OBJECTS) as store:
         store.create_table("kv")
         for value in (b"1", b"2"):
             commit(store, value)

@@ -14,10 +14,13 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import data_path
 
+OBJECTS = Limits(commit_payload_bytes=1)
+"""Each SST is an object, which can be damaged, and counted, by itself."""
 MANY = 24
 SOON = 30.0
 
@@ -55,7 +58,7 @@ def work(store: StateStore) -> None:
 
 def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
     """Once the task with the highest score failed first in each round, and no other table was compacted."""
-    with connect("memory://", retention=0, gc_grace=0) as store:
+    with connect("memory://", retention=0, gc_grace=0, limits=OBJECTS) as store:
         backend: Any = inside.backend(store)
         store.create_table("good")
         store.create_table("bad")
@@ -81,7 +84,7 @@ def test_the_pause_after_a_failure_doubles_each_time() -> None:
     """Otherwise each commit would add a claim and a release to the log; a mended SST is compacted."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = open_on(bucket, system, retention=0, gc_grace=0)
+    store = open_on(bucket, system, retention=0, gc_grace=0, limits=OBJECTS)
     store.create_table("good")
     store.create_table("bad")
     for number in range(16):
@@ -113,7 +116,7 @@ def test_vacuum_runs_by_its_own_clock() -> None:
     """Once it ran only when nothing was left to compact, which with many tables is never."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = open_on(bucket, system, retention=0, gc_grace=0)
+    store = open_on(bucket, system, retention=0, gc_grace=0, limits=OBJECTS)
     backend: Any = inside.backend(store)
     for table in ("a", "b", "c"):
         store.create_table(table)
@@ -121,8 +124,11 @@ def test_vacuum_runs_by_its_own_clock() -> None:
             commit(store, table, number)
     inside.work(backend)
     garbage = {sst.id for sst in store.version().dropped}  # type: ignore[attr-defined]
+    assert garbage
     assert garbage <= sst_objects(bucket)
     system.forward(400.0)
+    for number in range(8):
+        commit(store, "a", number)
     assert inside.work(backend), "there was something to compact"
     assert not garbage & sst_objects(bucket)
 

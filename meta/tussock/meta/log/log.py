@@ -188,6 +188,7 @@ class VersionLog:
         key: Hashable = None,
         repeatable: bool = True,
         payloads: Mapping[str, bytes] | None = None,
+        is_upkeep: bool = False,
     ) -> Result:
         """Append what `decide` wants, and answer its result.
 
@@ -201,6 +202,7 @@ class VersionLog:
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
             payloads: by id, small SSTs that the entry brings along if the deltas commit them.
+            is_upkeep: it may wait for a moment where calls come all the time, to get into the entry of another one.
 
         Raises:
             ObjectStoreUnavailable: it may have happened, unless `nothing_written`; the same call may be repeated.
@@ -208,7 +210,7 @@ class VersionLog:
             Fenced: the log's term is over; nothing was appended.
             ClockAhead, CorruptLog: this clock is too far ahead of the bucket's; the log cannot be read to its tail.
         """
-        call = Call(decide, key, repeatable, self._term, payloads)
+        call = Call(decide, key, repeatable, self._term, payloads, is_upkeep=is_upkeep)
         if self._queue.enter(call):
             try:
                 while not call.done:
