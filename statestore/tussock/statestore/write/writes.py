@@ -177,7 +177,13 @@ class Writes:
         spec = self._spec(table, epoch)
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
-        merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs], limits=self._limits), None)
+        merged: Iterable[Rows]
+        if len(runs) == 1:
+            # As each run is, it is sorted and has a key once.
+            merged = [with_types(runs[0], types)]
+        else:
+            sources = [[with_types(run, types)] for run in runs]
+            merged = newest_versions(MergeIterator(sources, limits=self._limits), None)
         batches = (batch for rows in merged for batch in in_batches(rows.with_epochs(epoch)))
         return self._upload_run(spec, batches, epoch, payloads)
 
