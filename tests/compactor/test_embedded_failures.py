@@ -6,18 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from support import inside
+from support.store.stores import OBJECTS
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore import CorruptSst, Fenced, StateStore, connect
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import SstInfo, data_path
-
-OBJECTS = Limits(commit_payload_bytes=1)
-"""Each SST is an object, which can be lost by itself."""
-
 
 def commit(store: StateStore, value: bytes) -> int:
     """Commit one row of the key `k`."""

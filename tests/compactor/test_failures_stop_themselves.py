@@ -8,19 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from support import inside
-from support.store.stores import TickingSystem, open_on, sst_objects
+from support.store.stores import OBJECTS, TickingSystem, open_on, sst_objects
 from support.store.versions import ModelBucket
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import data_path
 
-OBJECTS = Limits(commit_payload_bytes=1)
-"""Each SST is an object, which can be damaged, and counted, by itself."""
 MANY = 24
 SOON = 30.0
 

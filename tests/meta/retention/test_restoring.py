@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
-from support.store.stores import InlineExecutor, TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, InlineExecutor, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import backup_path, decode_backup, encode_backup, entry_path
 from tussock.meta.log.log import VersionLog
@@ -16,7 +16,6 @@ from tussock.meta.retention.restore import restore
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Origin
 from tussock.statestore import StateStore
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import Run, SstInfo, data_path, object_sizes
 from tussock.statestore.errors import (
@@ -78,7 +77,7 @@ def source(system: InlineSystem) -> ModelBucket:
 @pytest.fixture
 def objects_alone(system: InlineSystem) -> ModelBucket:
     """The same without SSTs in log entries."""
-    return fill_source(ModelBucket(system, "model://source"), system, limits=Limits(commit_payload_bytes=1))
+    return fill_source(ModelBucket(system, "model://source"), system, limits=OBJECTS)
 
 
 @pytest.fixture
