@@ -15,6 +15,7 @@ from tussock.statestore import CorruptSst, Fenced, StateStore, connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import SstInfo, data_path
 
+
 def commit(store: StateStore, value: bytes) -> int:
     """Commit one row of the key `k`."""
     epoch = store.new_epoch()

@@ -146,14 +146,14 @@ class OwnTasks:
                 raise TableNotFound(f"table {table!r} is not in the store; nothing to compact")
             if manual:
                 picked = pick_manual(state, tasks, self._config())
-                return (state.spec.id, picked) if picked else None
-            found = None if version.pause is not None else pick(state, tasks, self._config(), watermark)
-            return (state.spec.id, found) if found else None
+            else:
+                picked = None if version.pause is not None else pick(state, tasks, self._config(), watermark)
+            return (state.spec.id, picked) if picked else None
         ranking = self._ranked(version, watermark)
         while ranking:
-            picked = self._pick_from(version, ranking.pop(), watermark)
-            if picked is not None:
-                return picked
+            found = self._pick_from(version, ranking.pop(), watermark)
+            if found is not None:
+                return found
         return None
 
     def _ranked(self, version: Version, watermark: int) -> list[TableState]:
