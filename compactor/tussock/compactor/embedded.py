@@ -21,6 +21,7 @@ from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.recurring import Recurring
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.pools import Pending, StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, Backend, BackupInfo, CommitRequest
@@ -50,6 +51,8 @@ _CACHE_BYTES = 16 << 20
 
 _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""
+
+_MERGES_MAX = 4  # Small tasks that are done at once.
 
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
@@ -91,6 +94,7 @@ class EmbeddedBackend:
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
         self._prover = UploadProver(bucket, system)
+        self._merges = StorePool(system, "tussock-merge", _MERGES_MAX, "the store was closed by another thread")
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._leases = LeaseKeeper(system, self.meta.own_tasks.renew)
@@ -205,6 +209,7 @@ class EmbeddedBackend:
         if self._worker is not None:
             self._worker.close()
         self._leases.close()
+        self._merges.close()
         self.meta.close()
         self._prover.close()
         self._uploader.close()
@@ -251,10 +256,8 @@ class EmbeddedBackend:
         waiting = list(tasks)
         try:
             with self._holding():
-                done: list[tuple[CompactionTask, Sequence[SstInfo]]] = []
-                while len(done) < len(waiting):
-                    task = waiting[len(done)]
-                    outputs = self._try(task)
+                done = []
+                for task, outputs in zip(tasks, self._try_all(tasks), strict=True):
                     if outputs is None:
                         waiting.remove(task)
                     else:
@@ -265,6 +268,20 @@ class EmbeddedBackend:
             if waiting:
                 self._give_up(*waiting)
         return bool(tasks)
+
+    def _try_all(self, tasks: Sequence[CompactionTask]) -> list[Sequence[SstInfo] | None]:
+        """What `_try` says of each. Of small ones several are done at once: they wait for the bucket most of the time."""
+        if len(tasks) < 2:
+            return [self._try(task) for task in tasks]
+        begun: list[Pending[Sequence[SstInfo] | None]] = []
+        try:
+            begun += (self._merges.submit(self._try, task) for task in tasks)
+            return [one.result() for one in begun]
+        except StoreClosed as error:
+            raise CompactionCancelled(str(error)) from error
+        finally:
+            for one in begun:
+                one.end()
 
     def _try(self, task: CompactionTask) -> Sequence[SstInfo] | None:
         """The outputs of a task; `None` if it failed, or was taken back: then its inputs are left alone for a while."""

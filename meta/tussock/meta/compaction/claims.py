@@ -108,7 +108,6 @@ class Claims:
         No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
         `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
         """
-
         error = self.report_all([Done(task_id, owner, watermark, outputs)])[0]
         if error is not None:
             raise error

@@ -72,7 +72,7 @@ class OwnTasks:
     def claim_together(self) -> list[CompactionTask]:
         """Claim the most urgent compaction, and with a small one those of other tables while all of them are small.
 
-        They are one log entry, and so is their report. Whoever does them does one after the other.
+        They are one log entry, and so is their report.
         """
         ranking: list[TableState] = []
 
