@@ -270,7 +270,7 @@ class EmbeddedBackend:
         return bool(tasks)
 
     def _try_all(self, tasks: Sequence[CompactionTask]) -> list[Sequence[SstInfo] | None]:
-        """What `_try` says of each. Of small ones several are done at once: they wait for the bucket most of the time."""
+        """What `_try` says of each; several are done at once, since small ones wait for the bucket most of the time."""
         if len(tasks) < 2:
             return [self._try(task) for task in tasks]
         begun: list[Pending[Sequence[SstInfo] | None]] = []

@@ -112,8 +112,7 @@ class VersionLog:
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
         self._version: Version | None = None
-        self._check = RecentCheck(system)
-        self._outcomes, self._turns = Outcomes(), Turns(system)
+        self._check, self._outcomes, self._turns = RecentCheck(system), Outcomes(), Turns(system)
         self._snapshot_due: Version | None = None
         self._listeners: list[Listener] = []
         self._term = 0
@@ -329,8 +328,7 @@ class VersionLog:
 
     def _is_ours(self, seq: int, entry_id: bytes) -> bool:
         """Whether the entry that exists is the one just sent: a bucket that retried may say "exists" of our own."""
-        found = read_entry(self._bucket, seq)
-        return found is not None and found.entry.id == entry_id
+        return (found := read_entry(self._bucket, seq)) is not None and found.entry.id == entry_id
 
     def _read_back(self, seq: int, entry_id: bytes, cause: ObjectStoreUnavailable) -> bool:
         try:
