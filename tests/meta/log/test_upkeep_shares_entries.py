@@ -101,7 +101,7 @@ def store() -> Store:
 
 
 def test_upkeep_gets_into_the_entry_of_the_next_call(store: Store) -> None:
-    """Where another call came lately; it costs no create of its own."""
+    """Where another call came lately; it costs no further create."""
     thread, outcome = store.beside(store.upkeep)
     assert store.entries() == []
     assert store.create("second") == 2
@@ -129,7 +129,7 @@ def test_upkeep_does_not_wait_where_no_call_came_lately(store: Store) -> None:
 
 
 def test_calls_do_not_wait_for_upkeep(store: Store) -> None:
-    """Whoever appends for upkeep and itself has its own answer, whatever became of that."""
+    """A thread that appends for upkeep and itself has its own answer, whatever became of that."""
     thread, outcome = store.beside(lambda: store.upkeep(0))
     assert store.create("second") == 2
     thread.join(60)

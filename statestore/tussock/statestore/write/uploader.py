@@ -22,7 +22,7 @@ _IN_FLIGHT = 2
 class Payloads:
     """Small SSTs of one commit that go along with it, and lie in its log entry, instead of becoming objects.
 
-    Whoever reads on in the log reads them, too, so they are bounded: what has no room becomes an object.
+    Processes that read on in the log read them, too, so they are bounded: what has no room becomes an object.
     """
 
     def __init__(self, by_id: dict[str, bytes], sst_bytes_max: int, bytes_max: int) -> None:

@@ -23,8 +23,8 @@ from tussock.statestore.errors import TussockError
 __all__ = ["AnyCall", "Call", "CallQueue", "Progress", "fail_all", "succeed_all"]
 
 UPKEEP_SECONDS = 0.05
-"""Upkeep waits so long for an entry to share if a call came so lately; a commit and another one are rarely further
-apart where many come."""
+"""Upkeep waits up to this for an entry to share, if a call came no longer ago than this; a commit and another one are
+rarely further apart where many come."""
 
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
