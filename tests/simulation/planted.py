@@ -111,6 +111,14 @@ BUGS = [
         seed=48,
     ),
     Bug(
+        "refused call of an entry taken for done",
+        "of commits that share an entry, one that is refused is answered as if it were in it",
+        drafts.plan_entry,
+        "refused.append((call, error))",
+        "(accepted if call.payloads else refused).append((call, 1 if call.payloads else error))",
+        seed=1,
+    ),
+    Bug(
         "stray entry deleted after a stall",
         "it was an entry, and SSTs lie in it",
         log.VersionLog._drop_stray,

@@ -194,9 +194,10 @@ class World:
         if self.plan.damaged:
             state = self.oracle.version.find_table(DAMAGED)
             assert state is not None
-            path = data_object(state.levels.ssts()[0])
+            sst = state.levels.ssts()[0]
+            path = data_object(sst)
             data, stamp = self.bucket.objects[path]
-            middle = len(data) // 2
+            middle = sst.offset + sst.data_bytes // 2
             self.bucket.objects[path] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], stamp
 
     def _write_damaged(self, process: Process) -> None:

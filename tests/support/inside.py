@@ -205,8 +205,8 @@ def work(embedded: Any) -> bool:
 
 
 def step(embedded: Any) -> bool:
-    """Do one compaction as the background thread would next, if there is one to do."""
-    did: bool = embedded._step()
+    """Do the compactions that the background thread would do next, if there are any to do."""
+    did: bool = embedded._step(embedded.meta.own_tasks.claim_together())
     return did
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
-from support.store.stores import TickingSystem, changes_of, open_on, pairs
+from support.store.stores import OBJECTS, TickingSystem, changes_of, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.statestore import (
     Conflict,
@@ -216,7 +216,7 @@ def test_the_epoch_of_a_failed_commit_takes_no_rows() -> None:
     """The epoch is sealed: no row can join it before the repetition, which commits exactly the first one's rows."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system), where("put", "sst/", Fate.LOSE_REQUEST))
-    store = open_on(bucket, system)
+    store = open_on(bucket, system, limits=OBJECTS)
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     with pytest.raises(ObjectStoreUnavailable):

@@ -3,7 +3,7 @@
 import pytest
 
 from support import inside
-from support.store.stores import TickingSystem, changes_of, open_on, pairs, sst_objects
+from support.store.stores import OBJECTS, TickingSystem, changes_of, open_on, pairs, sst_objects
 from support.store.versions import ModelBucket
 from tussock.statestore import StateStore, TableNotFound
 
@@ -86,7 +86,7 @@ def test_a_dropped_table_goes_with_its_last_pin() -> None:
     """While it is pinned its objects stay for any grace period; then nothing of it is left, nor in the version."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = inside.without_threads(open_on(bucket, system, gc_grace=0))
+    store = inside.without_threads(open_on(bucket, system, gc_grace=0, limits=OBJECTS))
     store.create_table("kv")
     _write(store, "kv", (b"a", b"old"))
     objects = sst_objects(bucket)

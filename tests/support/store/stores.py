@@ -7,6 +7,7 @@ from typing import Any
 
 from support.store.versions import FakeSystem
 from tussock.statestore import StateStore
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.connection import open_store
@@ -16,6 +17,10 @@ from tussock.statestore.settings import StoreSettings
 __all__ = ["InlineExecutor", "TickingSystem", "changes_of", "open_on", "pairs", "sst_objects"]
 
 TICK_SECONDS = 10
+
+
+OBJECTS = Limits(commit_payload_bytes=1)
+"""Each SST of a commit is an object, which can be damaged, lost and deleted by itself; none lies in a log entry."""
 
 
 class TickingSystem(FakeSystem):

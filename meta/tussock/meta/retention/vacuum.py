@@ -210,7 +210,23 @@ class Vacuum:
         ssts = self._garbage_ssts(held.version, held, listed, bucket_ms)
         found = [*ssts.objects, *_dead_backups(held.version, backup_objects), *self._leftovers(bucket_ms)]
         self._bucket.delete([info.path for info, _ in found])
-        return bool(found)
+        return self._shorten_log(ssts.entries, held.version.seq, bucket_ms) or bool(found)
+
+    def _shorten_log(self, needed: AbstractSet[int], known_seq: int, bucket_ms: int) -> bool:
+        """Delete entries of the log that nobody needs, which may have rows in them; whether there were any.
+
+        A marker is a few bytes, which may have a place where an entry has none.
+        """
+        for may_mark in (True, False):
+            cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms, needed, known_seq, may_mark=may_mark)
+            try:
+                truncate(self._bucket, cut)
+            except ObjectStoreUnavailable:
+                if not may_mark:
+                    raise
+            else:
+                return bool(cut.garbage)
+        raise AssertionError("unreachable: the last one returns or raises")
 
     def _delete(self, ssts: _Found, cut: Truncation, rest: Sequence[tuple[ObjectInfo, str]]) -> None:
         self._bucket.delete([info.path for info, _ in ssts.objects])

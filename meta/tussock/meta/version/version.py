@@ -28,6 +28,10 @@ __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"
 CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move", "history"]
 
 
+NAMES_MAX = 10_000
+_ids_by_name: dict[str, int] = {}
+"""Ids under which tables of these names were found last, of all stores of the process."""
+
 _dropped_ids: "tuple[tuple[DroppedSst, ...], frozenset[str]]" = ((), frozenset())
 
 
@@ -173,7 +177,16 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         """The table of that name, if there is one."""
         if not isinstance(name, str):  # other classes may make anything of a comparison
             return None
-        return next((state for state in self.tables.values() if state.spec.name == name), None)
+        # Asked at every commit, of a thousand tables maybe, and a name rarely means another table than last time.
+        known = self.tables.get(_ids_by_name.get(name, 0))
+        if known is not None and known.spec.name == name:
+            return known
+        found = next((state for state in self.tables.values() if state.spec.name == name), None)
+        if found is not None:
+            if len(_ids_by_name) >= NAMES_MAX:
+                _ids_by_name.clear()
+            _ids_by_name[name] = found.spec.id
+        return found
 
     def retention_epoch(self, now_ms: int, retention_ms: int) -> int:
         """The newest epoch committed at or before `now_ms - retention_ms`; 0 if none is that old.
@@ -211,7 +224,12 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         global _dropped_ids
         dropped, ids = _dropped_ids
         if dropped is not self.dropped:
-            ids = frozenset(sst.id for sst in self.dropped)
+            known = len(dropped)
+            if 0 < known < len(self.dropped) and self.dropped[known - 1] is dropped[-1]:
+                # As a rule some were appended, and joining sets is ten times as fast as making one.
+                ids = ids.union([sst.id for sst in self.dropped[known:]])
+            else:
+                ids = frozenset(sst.id for sst in self.dropped)
             _dropped_ids = self.dropped, ids
         return ids
 

@@ -28,6 +28,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     one_object_bytes: int = 256 << 10
     """An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
     read whole sooner than a meta and one block in two requests."""
+    commit_payload_bytes: int = 1 << 20
+    """Bytes of small SSTs that one commit puts into its log entry; further ones become objects. A process that reads
+    the log reads them whether it needs them or not."""
     issued_epochs: int = 100_000
     """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
     overlay_rows: int = 16_384

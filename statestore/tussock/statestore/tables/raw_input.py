@@ -223,6 +223,8 @@ def _copy(array: pa.BinaryArray) -> pa.BinaryArray:
 
 def first_disorder(keys: pa.BinaryArray) -> int | None:
     """The first position whose key is not greater than the one before it; `None` if the keys ascend strictly."""
+    if len(keys) < 2:
+        return None
     order = key_order(keys)
     if np.array_equal(order, np.arange(len(keys))) and not repeats(keys).any():
         return None
