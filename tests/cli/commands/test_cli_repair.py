@@ -1,9 +1,11 @@
 """`tussock repair` on stores in folders and in memory, beside another process that has the store open."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from support.store.command import Tussock
@@ -128,3 +130,100 @@ def test_names_of_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> Non
     with connect(url) as store:
         assert store.open_writer("a") == 3
     assert tussock("repair", "writers", *(str(number) for number in range(1001)), "--store", url).code == 2
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[str, str]:
+    """URL of a store with a typed and a raw table, whose newest SST has a damaged block; and the id of that."""
+    url = (tmp_path / "damaged").as_uri()
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+    with connect(url, compaction=False) as store:
+        table = store.create_table("orders", schema, ["id"], vnodes=1, block_bytes=256, compression="none")
+        for word in ("old", "new"):
+            epoch = store.new_epoch()
+            table.upsert([{"id": number, "v": word * 10} for number in range(60)], epoch)
+            if word == "new":
+                table.delete([3], epoch)
+            store.commit_epoch(epoch)
+        name = store.version().find_table("orders").levels.l0[0].ssts[0].id  # type: ignore[union-attr]
+    path = tmp_path / "damaged" / "sst" / f"{name}.data"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    return url, name
+
+
+def files_of(url: str) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(url.removeprefix("file://")).rglob("*") if path.is_file()}
+
+
+def test_a_damaged_sst_is_put_aside_once_somebody_agrees(
+    tussock: Tussock, damaged: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would be lost is said first; no answer, or another one than yes, changes nothing."""
+    url, name = damaged
+    before = files_of(url)
+    looked = tussock("repair", "sst", "--store", url, "--dry-run")
+    assert looked.code == 0
+    for answer in ("", "no\n", "y\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        asked = tussock("repair", "sst", "--store", url)
+        assert (asked.code, asked.out) == (1, looked.out)
+        assert "Nothing was changed." in asked.err
+        assert ("--yes goes on" in asked.err) == (not answer)
+    assert files_of(url) == before
+    for part in (f"SST {name} of table orders", "checksum mismatch", "(0) of vnode 0 until before (", "1 older SST"):
+        assert part in looked.out
+    assert "values from before, and rows that were deleted, will be seen again" in looked.err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    done = tussock("repair", "sst", name[:20], "--store", url)
+    assert done.code == 0
+    assert f"Put SST {name} aside: " in done.out
+    checked = tussock("check", "--store", url)
+    assert (checked.code, name in checked.out, "1 damaged SST put aside" in checked.out) == (0, True, True)
+    (loss,) = tussock("check", "--store", url, "--json").json()["losses"]
+    assert (loss["sst"], loss["kept"], loss["deletes"], loss["table"]) == (name, True, 1, "orders")
+    assert tussock("version", "--store", url, "--json").json()["losses"] == [loss]
+    assert f"put damaged SST {name} of orders aside" in tussock("log", "--store", url).out
+    assert "DAMAGED" in tussock("sst", "dump", name, "--store", url).out
+    with connect(url, compaction=False) as store:
+        assert store.table("orders").get(3) == {"id": 3, "v": "old" * 10}
+        assert store.version().losses[0].rows == loss["rows"]
+    assert tussock("repair", "sst", "--store", url).out.strip() == "Nothing is damaged."
+
+
+def test_a_damaged_sst_that_was_put_aside_is_discarded(tussock: Tussock, damaged: tuple[str, str]) -> None:
+    """With --json nobody is asked, so it goes with --yes; the loss stays noted after a vacuum."""
+    url, name = damaged
+    made = tussock("repair", "sst", "--store", url, "--yes", "--json").json()
+    (loss,) = made["losses"]
+    assert (made["checked"], made["refused"], loss["saved"] is not None, loss["backups"]) == (2, [], True, [])
+    refused = tussock("repair", "sst", "00", "--discard", "--yes", "--store", url)
+    assert (refused.code, "not one that was put aside" in refused.err) == (1, True)
+    gone = tussock("repair", "sst", name[:16], "--discard", "--yes", "--store", url)
+    assert (gone.code, "The losses stay noted" in gone.out) == (0, True)
+    tussock("vacuum", "--store", url, "--grace", "0")
+    assert not any(name in path.name for path in files_of(url))
+    assert [one["kept"] for one in tussock("check", "--store", url, "--json").json()["losses"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--json",), 2, "it goes with --yes or with --dry-run"),
+        (("--discard", "--yes"), 2, "--discard takes the ids"),
+        (("ff", "--yes"), 1, "no table has SST ff"),
+        (("0", "--yes"), 1, "2 SSTs have an id that begins with '0'"),
+    ],
+)
+def test_wrong_usage_of_the_repair_of_ssts_changes_nothing(
+    tussock: Tussock, damaged: tuple[str, str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """The message says what to give; a meta service is sent to the URL of its bucket."""
+    url, _ = damaged
+    before = files_of(url)
+    ran = tussock("repair", "sst", *words, "--store", url)
+    assert (ran.code, said in ran.err) == (code, True), ran.err
+    assert files_of(url) == before
+    platform = tussock("repair", "sst", "--store", "tussock://host:1")
+    assert (platform.code, "give the URL of its bucket" in platform.err) == (1, True)

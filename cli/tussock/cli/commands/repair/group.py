@@ -1,4 +1,4 @@
-"""The commands of `tussock repair`: `clock`, `writers`, `application` and `stream`."""
+"""The group `tussock repair`, with its commands `clock`, `application` and `stream`."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tussock.cli.options import Json, Store
+from tussock.cli.commands.repair.ssts import repair_ssts
+from tussock.cli.options import DryRun, Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
 from tussock.cli.places import PLATFORM, ask_service, bucket_at, store_at
 from tussock.compute.applications.durability.given_up import give_up_application
@@ -21,6 +22,9 @@ NAMES_MAX = 1000
 repair = typer.Typer(name="repair", no_args_is_help=True)
 
 
+repair.command(name="sst")(repair_ssts)
+
+
 @repair.callback()
 def _repair() -> None:
     """Mend what a store cannot get out of by itself."""
@@ -29,7 +33,7 @@ def _repair() -> None:
 @repair.command()
 def clock(
     store: Store,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    dry_run: DryRun = False,
     max_clock_ahead: Annotated[
         float,
         typer.Option(min=0, help="Seconds ahead of the bucket's clock up to which epochs and times are left alone."),
