@@ -10,6 +10,10 @@ import pytest
 
 from support.store.command import Tussock
 from support.store.stores import pairs
+from tussock.meta.log.format import base_path, encode_base
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.ledger import WriterRecord
+from tussock.meta.version.version import Version
 from tussock.statestore import ClockAhead, InvalidOption, SnapshotExpired, StateStore, connect, repair_clock
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
@@ -118,18 +122,78 @@ def test_a_refused_repair_says_why(tussock: Tussock, tmp_path: Path) -> None:
         repair_clock((tmp_path / "empty").as_uri())
 
 
-def test_names_of_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> None:
-    """Of a store in a folder; a name that is not there is told."""
+def test_names_of_writers_are_forgotten_once_somebody_agrees(
+    tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it means is said first; a name that is not there is told."""
     url = (tmp_path / "store").as_uri()
     with connect(url) as store:
         assert [store.open_writer(name) for name in ("a", "a", "b")] == [1, 2, 1]
-    ran = tussock("repair", "writers", "a", "nobody", "--store", url)
-    assert (ran.code, ran.out.strip()) == (0, "Forgot 1 writer.")
+    words = ("repair", "writers", "a", "nobody", "--idle", "0", "--store", url)
+    for answer in ("", "no\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        asked = tussock(*words)
+        assert (asked.code, "Nothing was changed." in asked.err) == (1, True)
+        assert "A batch that one of them repeats later is stored once more" in asked.err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    ran = tussock(*words)
+    assert (ran.code, "Forgot 1 writer." in ran.out) == (0, True)
     assert "no writer 'nobody'" in ran.err
-    assert tussock("repair", "writers", "a", "b", "--store", url, "--json").json() == {"forgotten": ["b"]}
+    said = tussock("repair", "writers", "a", "b", "--idle", "0", "--yes", "--json", "--store", url).json()
+    assert (said["forgotten"], said["unknown"], said["active"]) == (["b"], ["a"], [])
+    assert said["base_bytes_after"] < said["base_bytes"]
     with connect(url) as store:
         assert store.open_writer("a") == 3
-    assert tussock("repair", "writers", *(str(number) for number in range(1001)), "--store", url).code == 2
+
+
+def test_writers_that_were_active_lately_are_not_forgotten(tussock: Tussock, tmp_path: Path) -> None:
+    """One that is named ends the command; of those that begin alike they stay, and a dry run changes nothing."""
+    url = (tmp_path / "store").as_uri()
+    with connect(url) as store:
+        store.create_table("kv")
+        commit(store, b"1")
+        store.open_writer("run-1")
+    before = files_of(url)
+    named = tussock("repair", "writers", "w", "--yes", "--store", url)
+    assert (named.code, "writer 'w' (of 1 such)" in named.err, "nothing was forgotten" in named.err) == (1, True, True)
+    for word in ("run-", ""):
+        ran = tussock("repair", "writers", "--prefix", word, "--yes", "--store", url)
+        assert (ran.code, ran.out.strip()) == (0, "Forgot 0 writers.")
+        assert "committed lately, and stay" in ran.err
+    looked = tussock("repair", "writers", "--prefix", "run-", "--idle", "0", "--dry-run", "--json", "--store", url)
+    assert looked.json()["forgotten"] == ["run-1"]
+    assert files_of(url) == before
+    for wrong in ((), ("a", "--prefix", "a"), ("a", "--json"), ("a", "--idle", "-1")):
+        assert tussock("repair", "writers", *wrong, "--store", url).code == 2
+
+
+@pytest.mark.slow
+def test_fifty_thousand_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> None:
+    """Releases before the limit let a store have them; the newest base version has none of them afterwards."""
+    now_ms = RealSystem().now_ms()
+    epochs = [(now_ms - 90 * 86_400_000 << 16) + number for number in range(50_000)]
+    last = now_ms << 16
+    version = Version(
+        seq=64,
+        max_committed_epoch=last,
+        ledger={f"run-{number:05d}": ((7, epoch),) for number, epoch in enumerate(epochs)} | {"run-now": ((1, last),)},
+        writers={f"run-{number:05d}": WriterRecord(ranges=((7, 7),), tables=((1,),)) for number in range(25_000)},
+        timeline=((now_ms - 90 * 86_400_000, epochs[-1]), (now_ms, last)),
+    )
+    assert problems(version) == []
+    (tmp_path / base_path(64)).parent.mkdir()
+    (tmp_path / base_path(64)).write_bytes(encode_base(version))
+    url = tmp_path.as_uri()
+    said = tussock("repair", "writers", "--prefix", "run-", "--yes", "--json", "--store", url).json()
+    assert (len(said["forgotten"]), said["active"]) == (50_000, ["run-now"])
+    assert said["base_bytes"] > 1_500_000
+    assert said["base_bytes_after"] < 1_000
+    with connect(url, compaction=False) as store:
+        assert store.committed_batch("run-now", 1) == last
+        assert store.committed_batch("run-00001", 7) is None
+    entries = sorted((tmp_path / "log").glob("*.delta"))
+    assert len(entries) == 50
+    assert max(path.stat().st_size for path in entries) < 20_000
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Damaging SSTs of a store in a `ModelBucket`, and repairing them as `tussock repair sst` does."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from tussock.statestore.contract.records import SstInfo, data_object, meta_objec
 from tussock.statestore.format.meta import LoadedMeta, decode_meta
 
 __all__ = ["damage_block", "damage_meta", "is_lost", "meta_of", "open_repair", "repair", "version_of"]
+
+
+_processes = itertools.count(1)
 
 
 def version_of(bucket: ModelBucket) -> Version:
@@ -58,7 +62,7 @@ def open_repair(
     system = TickingSystem()
     system.wall_ms = inner.system.now_ms()  # type: ignore[union-attr]
     # Ids begin with the time; two processes do not draw the same ones.
-    system.drawn = 1 << 28
+    system.drawn = next(_processes) << 28
     return SstRepair(bucket, system, owner="repair", open_source=open_source or _no_source)
 
 
