@@ -2,7 +2,7 @@
 
 What is decided, and why it is safe, is in `tussock.meta.version.deltas.losses`. The order is: read, upload an SST with
 the rows of all blocks that can be read, append. A crash before the append leaves an orphan for vacuum and nothing else;
-after it, all is done. Each SST is a repair of its own, so one that is interrupted among many is repeated for the rest.
+after it, all is done. Each SST is a separate repair, so one that is interrupted among many is repeated for the rest.
 
 It may run while others read, commit and compact, beside a meta service, too: the delta is refused if the SST has left
 its table meanwhile. A block is taken for lost only if two requests bring it damaged: the way may be what is bad.

@@ -172,7 +172,7 @@ def test_screenshot_has_bars_and_charts(place: Place) -> None:
 
 @pytest.mark.parametrize("width", [1400, 360])
 def test_history_and_losses_are_shown(place: Place, width: int) -> None:
-    """History is a bar of its own colour below the levels; a damaged SST that was put aside stays in a list."""
+    """History is a grey bar below the levels; a damaged SST that was put aside stays in a list."""
     for _ in range(2):
         commit(place.store, [(f"0-{row:05d}".encode(), b"z" * 90) for row in range(3000)])
     place.store.compact("flights")

@@ -69,7 +69,7 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
     backups = repair.backups_with({one.loss.sst.id for one in damaged})
     if not as_json:
         if len(damaged) < len(wanted):
-            note(f"{plural(len(wanted) - len(damaged), 'SST')} can be read, and stay as they are")
+            note(f"left as it is: {plural(len(wanted) - len(damaged), 'SST')} that can be read")
         if not damaged:
             show("Nothing is damaged.")
             return

@@ -30,7 +30,7 @@ SHOWN_MAX = 20
 IDLE_SECONDS = 86_400.0
 
 Forget = Callable[[Sequence[str], int], list[str]]
-"""Forgets names that are idle for that many milliseconds; answers those that it forgot."""
+"""Forgets names that are idle for that many milliseconds, and returns those that it forgot."""
 
 
 def writers(
