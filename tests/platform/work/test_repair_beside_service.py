@@ -1,11 +1,13 @@
 """A damaged SST is put aside on the bucket while a meta service leads the store, clients read and a compactor works."""
 
 import contextlib
+import sys
 
 import pytest
 
 from support.service.platforms import QUIET, Platform
 from support.store.stores import pairs
+from tussock.cli.main import main
 from tussock.compactor.sst_repair import SstRepair
 from tussock.meta.version.version import Version
 from tussock.statestore import CorruptSst, StateStore
@@ -45,7 +47,9 @@ def version_of(platform: Platform) -> Version:
     return platform.leader.node.meta.refresh()
 
 
-def test_clients_and_compactors_of_a_service_go_on() -> None:
+def test_clients_and_compactors_of_a_service_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its leader follows: clients read without the lost rows, a compaction of the table ends, the status tells."""
     url = "memory://repaired-beside-a-service"
     with Platform(url, picker=QUIET, compactors=1) as platform:
@@ -75,6 +79,10 @@ def test_clients_and_compactors_of_a_service_go_on() -> None:
         platform.leader.node.meta.vacuum()
         with contextlib.closing(open_bucket(url)) as bucket:
             assert bucket.get(data_object(sst))
+        monkeypatch.setattr(sys, "argv", ["tussock", "status", "--meta", platform.leader.address])
+        with pytest.raises(SystemExit):
+            main()
+        assert sst.id in capsys.readouterr().out
         repair(url, sst.id)
         assert [one.discarded for one in version_of(platform).losses] == [True]
         assert [one.kept for one in platform.leader.report.status().losses] == [False]

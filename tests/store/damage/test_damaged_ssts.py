@@ -207,6 +207,29 @@ def test_an_sst_that_left_its_table_meanwhile_is_left_alone(store: StateStore, b
     assert version_of(bucket).losses == ()
 
 
+def test_what_vacuum_takes_for_garbage_is_saved_again(store: StateStore, bucket: ModelBucket) -> None:
+    """Without a grace period the upload may be gone before the entry that names it: it is made once more."""
+    sst, before = newest_sst(bucket), content(store)
+    damage_block(bucket, sst, 1)
+    faulty = FaultyBucket(bucket)
+    taken: list[str] = []
+
+    def vacuum() -> None:
+        inside.system(store).forward(10)
+        taken.extend(path for path, _ in store.vacuum().deleted)
+
+    faulty.stall(lambda call: call.operation == "create" and call.path.startswith("log/"), vacuum)
+    (loss,) = repair(faulty)
+    uploads = [call.path for call in faulty.calls if call.operation == "put"]
+    assert len(uploads) == 2
+    assert set(taken) == {uploads[0]}
+    assert uploads[1] == data_path(loss.saved)
+    store.version()
+    assert {key: value for key, value in content(store).items() if not is_lost(key, [loss])} == {
+        key: value for key, value in before.items() if not is_lost(key, [loss])
+    }
+
+
 def test_damage_on_the_way_is_no_damage(store: StateStore, bucket: ModelBucket) -> None:
     """A block that a second request brings whole is not lost."""
     sst = newest_sst(bucket)
