@@ -69,7 +69,7 @@ class SstRepair:
         self._owner = owner
         self.log = VersionLog(bucket, system, owner=owner)
         self._sstables = Sstables(bucket, CACHE_BYTES, system, open_source)
-        self._uploader = Uploader(bucket, system, lambda: self.log.version.gc_horizon)
+        self._uploader = Uploader(bucket, system, self._upload_horizon)
         self.log.refresh()
 
     def close(self) -> None:
@@ -117,6 +117,7 @@ class SstRepair:
         Raises:
             Conflict: the SST left the table meanwhile, or more of it is damaged now; nothing changed.
             LimitReached: too many are kept already.
+            ClockAhead: this machine's clock is far ahead of the bucket's.
         """
         for attempt in range(UPLOADS_MAX):
             saved = self._save(damaged)
@@ -157,6 +158,11 @@ class SstRepair:
             return [DiscardQuarantined(ids=tuple(sorted(set(ids))), at_ms=self._system.now_ms())], gone
 
         return self.log.append(decide)
+
+    def _upload_horizon(self) -> str:
+        # By a clock that is far ahead the name of the SST would be, too.
+        self.log.clock.check_own()
+        return self.log.version.gc_horizon
 
     def _loss(
         self,

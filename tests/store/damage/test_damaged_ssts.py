@@ -17,6 +17,7 @@ from tussock.meta.log.format import LogEntry, decode_entry
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.deltas.losses import LOSSES_MAX, QuarantineSst
 from tussock.statestore import (
+    ClockAhead,
     Conflict,
     CorruptSst,
     InvalidBatch,
@@ -228,6 +229,16 @@ def test_what_vacuum_takes_for_garbage_is_saved_again(store: StateStore, bucket:
     assert {key: value for key, value in content(store).items() if not is_lost(key, [loss])} == {
         key: value for key, value in before.items() if not is_lost(key, [loss])
     }
+
+
+def test_a_clock_that_is_years_ahead_repairs_nothing(store: StateStore, bucket: ModelBucket) -> None:
+    """The SST with the rest would have a name from the future, which vacuum could not delete for years."""
+    damage_block(bucket, newest_sst(bucket), 1)
+    before = sst_objects(bucket)
+    with pytest.raises(ClockAhead):
+        repair(bucket, ahead_ms=10**11)
+    assert sst_objects(bucket) == before
+    assert version_of(bucket).losses == ()
 
 
 def test_damage_on_the_way_is_no_damage(store: StateStore, bucket: ModelBucket) -> None:

@@ -55,12 +55,15 @@ def _flip(bucket: ModelBucket, path: str, at: int) -> None:
 
 
 def open_repair(
-    bucket: ModelBucket | FaultyBucket, open_source: Callable[[str], ObjectStore] | None = None
+    bucket: ModelBucket | FaultyBucket,
+    open_source: Callable[[str], ObjectStore] | None = None,
+    *,
+    ahead_ms: int = 0,
 ) -> SstRepair:
-    """A repair by a process with the bucket's clock."""
+    """A repair by a process with a clock that far ahead of the bucket's."""
     inner = bucket if isinstance(bucket, ModelBucket) else bucket.inner
     system = TickingSystem()
-    system.wall_ms = inner.system.now_ms()  # type: ignore[union-attr]
+    system.wall_ms = inner.system.now_ms() + ahead_ms  # type: ignore[union-attr]
     # Ids begin with the time; two processes do not draw the same ones.
     system.drawn = next(_processes) << 28
     return SstRepair(bucket, system, owner="repair", open_source=open_source or _no_source)
