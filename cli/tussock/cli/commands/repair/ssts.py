@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,11 @@ from tussock.cli.options import DryRun, Json, Store, Yes
 from tussock.cli.output import agree, bytes_text, emit_json, note, plural, progress, show
 from tussock.cli.places import bucket_at
 from tussock.compactor.sst_repair import DamagedSst, SstRepair
+from tussock.meta.version.deltas.losses import DiscardQuarantined
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_source
 from tussock.statestore.contract.losses import AcceptedLoss
-from tussock.statestore.contract.records import SstInfo, TableState
+from tussock.statestore.contract.records import SstInfo, TableState, stored_bytes
 from tussock.statestore.errors import Conflict, InvalidOption
 
 __all__ = ["repair_ssts"]
@@ -78,21 +79,21 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
         _warn(repair, damaged)
         if not dry_run:
             agree(f"Let {plural(sum(one.loss.rows for one in damaged), 'row')} go?", yes=yes)
-    done: list[tuple[DamagedSst, AcceptedLoss]] = []
+    losses: list[dict[str, Any]] = []
     refused: list[str] = []
     for one in damaged:
         try:
-            done.append((one, one.loss if dry_run else repair.put_aside(one)))
+            loss = one.loss if dry_run else repair.put_aside(one)
         except Conflict as error:
             refused.append(str(error))
-    if as_json:
-        losses = [{**loss_document(loss), "why": one.why, "backups": backups[loss.sst.id]} for one, loss in done]
-        emit_json({"dry_run": dry_run, "checked": len(wanted), "losses": losses, "refused": refused})
-    elif not dry_run:
-        for _, loss in done:
+            note(str(error))
+            continue
+        losses.append({**loss_document(loss), "why": one.why, "backups": backups[loss.sst.id]})
+        if not (as_json or dry_run):
+            # Each at once: an error may end the command before the others.
             show(_done(loss))
-        for what in refused:
-            note(what)
+    if as_json:
+        emit_json({"dry_run": dry_run, "checked": len(wanted), "losses": losses, "refused": refused})
     if refused:
         raise typer.Exit(1)
 
@@ -100,8 +101,9 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
 def _discard(repair: SstRepair, beginnings: Sequence[str], *, yes: bool, as_json: bool) -> None:
     kept = {sst.id: sst for sst in repair.log.version.quarantined()}
     ids = _resolved(beginnings, list(kept))
+    DiscardQuarantined(ids=tuple(ids), at_ms=0).validate(repair.log.version)
     if not as_json:
-        size = bytes_text(sum(kept[one].data_bytes + kept[one].meta_bytes for one in ids if one in kept))
+        size = bytes_text(sum(stored_bytes(kept[one]) for one in ids))
         agree(f"Delete what is left of {plural(len(ids), 'damaged SST')}, {size}?", yes=yes)
     repair.discard(ids)
     if as_json:
