@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import Backups
-from tussock.meta.retention.pins import PIN_LEASE_SECONDS, live_pins
+from tussock.meta.retention.pin_objects import live_pins
+from tussock.meta.retention.pins import PIN_LEASE_SECONDS
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.losses import RANGES_MAX, DiscardQuarantined, QuarantineSst, uncovered_ssts
 from tussock.meta.version.version import Version
