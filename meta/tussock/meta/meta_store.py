@@ -20,6 +20,7 @@ from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
+from tussock.meta.log.bucket_clock import bucket_now_ms
 from tussock.meta.log.format import as_known
 from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.retention.backups import Backups
@@ -27,7 +28,7 @@ from tussock.meta.retention.periods import Periods
 from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
 from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper
 from tussock.meta.retention.vacuum import Vacuum
-from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
+from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer, idle_writers
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import ForgetWriters
@@ -266,14 +267,18 @@ class MetaStore:
 
         return self.log.append(decide)
 
-    def forget_writers(self, names: Iterable[str]) -> list[str]:
-        """Forget names of writers, with what is known of their batches; returns those that there were.
+    def forget_writers(self, names: Iterable[str], idle_ms: int = 0) -> list[str]:
+        """Forget names of writers, with what is known of their batches; returns those that were forgotten.
 
         Generations of them that were opened are fenced for ever. A batch that one had committed is new from then on.
+        A name that was brought or has committed within the last `idle_ms` by the bucket's clock stays.
         """
+        before_ms = min(bucket_now_ms(self._bucket, self._system), self._system.now_ms()) - idle_ms if idle_ms else 0
 
         def decide(version: Version) -> tuple[list[Delta], list[str]]:
             known = sorted(name for name in set(names) if version.knows_writer(name))
+            if idle_ms:
+                known = idle_writers(version, known, before_ms)
             return [ForgetWriters(writers=tuple(known))] if known else [], known
 
         return self.log.append(decide)
