@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, RoundEnd, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
@@ -16,6 +16,7 @@ from tussock.compute.functions.epochs.digest import encode_facts
 from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
+from tussock.compute.functions.program.places import place_of
 
 __all__ = ["EndedBatch", "failed_batch", "run_batch", "run_guarded"]
 
@@ -39,12 +40,13 @@ def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadli
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
         text = "the batch function did not return in time"
-        if not isinstance(error, Overdue):
+        if not issubclass(type(error), Overdue):
             with suppress(Overdue):
                 # The text is the user's code, too.
                 text = deadline.run(text_of, error)
         function = request.function
-        aborted = TransactionAborted(text, type(error).__name__, function.operator, "", function.name)
+        at = place_of(error)
+        aborted = TransactionAborted(text, class_of(error), function.operator, "", function.name, at)
         aborted.__cause__ = error
         return aborted
 

@@ -132,7 +132,8 @@ class StateForm:
         row = None if self._codec is None else self._codec.row(state)
         if row is None:
             try:
-                row = conform([state], self.schema, (), self.operator.name).to_pylist()[0]
+                # Of a row without any column Arrow makes none.
+                row = conform([state or {self.names[0]: None}], self.schema, (), self.operator.name).to_pylist()[0]
             except SchemaMismatch as error:
                 raise FunctionFault(f"{self._of(key)} does not fit its schema: {error}") from error
         stored = tuple(row.values())

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import CoroutineType
 from typing import Any
 
-from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.functions.epochs.acks import ROOT, Acks
 from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
@@ -27,6 +27,7 @@ from tussock.compute.functions.program.context import (
     Invocation,
     Target,
 )
+from tussock.compute.functions.program.places import place_of
 from tussock.compute.functions.program.values import are_free, size_of, sized_copy
 
 __all__ = ["CALLS_MAX", "CallGraph", "Guard", "run_graph"]
@@ -144,7 +145,7 @@ class CallGraph:
         last = self.last
         if self._frames:
             last = self._frames[-1].target
-        elif not isinstance(error, Overdue):
+        elif not issubclass(type(error), Overdue):
             # It came between two functions: the machine's end, not a user's error.
             raise error
         elif self.run.invocations:
@@ -154,7 +155,7 @@ class CallGraph:
             # The text is the user's code, too.
             text = guard(text_of, error)
         except Overdue:
-            text = type(error).__name__
+            text = class_of(error)
         if not self.end(guard):
             self._note(error, last, text)
 
@@ -185,12 +186,15 @@ class CallGraph:
 
     def _note(self, error: BaseException, target: Target, text: str) -> None:
         function, entity, _ = target
-        if isinstance(error, Overdue):
+        # Not by `isinstance`, which asks the error for its `__class__`: that may be the user's code, and raise.
+        kind = type(error)
+        if issubclass(kind, Overdue):
             text = f"{function.title} did not return in time, and was stopped"
-        elif isinstance(error, RuntimeError) and text == "no running event loop":
+        elif issubclass(kind, RuntimeError) and text == "no running event loop":
             # Of `asyncio.sleep(1)`, for example, which asks for the loop before anything is awaited.
             text = f"{text}: {function.title} {_AWAITS}"
-        aborted = TransactionAborted(text, type(error).__name__, function.operator, entity[1], function.name)
+        at = place_of(error)
+        aborted = TransactionAborted(text, class_of(error), function.operator, entity[1], function.name, at)
         aborted.__cause__ = error
         self.run.aborted, self.run.value, self.run.value_bytes = aborted, None, len(text)
         self.run.writes = {}

@@ -47,7 +47,8 @@ class Function(NamedTuple):
         if len(given) < self.least or (self.most is not None and len(given) > self.most):
             most = "more" if self.most is None else self.most
             wanted = str(self.least) if self.least == self.most else f"{self.least} to {most}"
-            raise FunctionFault(f"{self.title} takes {wanted} arguments behind the context, found {len(given)}")
+            noun = "argument" if wanted == "1" else "arguments"
+            raise FunctionFault(f"{self.title} takes {wanted} {noun} behind the context, found {len(given)}")
         for (name, kind), value in zip(self.types, given, strict=False):
             if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
                 raise FunctionFault(f"{self.title}: {name} is {value!r:.100}; expected {kind.__name__}")
