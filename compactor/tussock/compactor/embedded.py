@@ -49,8 +49,7 @@ log = get_logger("tussock.compactor")
 _CACHE_BYTES = 32 << 20
 """Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
-_INLINE_TASKS_MAX = 8
-"""Tasks that one commit runs at most before it returns, however long L0 is."""
+_INLINE_TASKS_MAX = 8  # Tasks that one commit runs at most before it returns, however long L0 is.
 
 _MERGES_MAX = 4  # Small tasks that are done at once.
 

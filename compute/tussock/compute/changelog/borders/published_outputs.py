@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
+from tussock.compute.applications.durability.table_growth import growth_of
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.record import Op
 from tussock.compute.changelog.changes.stream_shape import CODES, OLD, OP, StreamShape, words_of
 from tussock.compute.changelog.engine.journal import Journal
-from tussock.compute.changelog.engine.tables.columns import growth_of
 from tussock.compute.changelog.progress import FlowProgress
 from tussock.statestore import StateStore
 from tussock.statestore.transactions.delta import Delta

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tussock.compute.applications.durability.table_growth import difference
 from tussock.compute.applications.errors import StreamChanged, TablesChanged
 from tussock.compute.changelog.bad_rows import BadRows
 from tussock.compute.changelog.borders.flow_borders import FlowBorders
@@ -18,7 +19,6 @@ from tussock.compute.changelog.engine.anew.beginnings import Beginning
 from tussock.compute.changelog.engine.held_back import HeldBack
 from tussock.compute.changelog.engine.journal import Journal
 from tussock.compute.changelog.engine.running_stream import RunningStream
-from tussock.compute.changelog.engine.tables.columns import difference
 from tussock.compute.changelog.engine.tables.foreign_writes import made_anew_after, stream_of
 from tussock.compute.changelog.engine.tables.ordered_table import ordered
 from tussock.compute.changelog.histories import history_row

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from tussock.compute.applications.durability.table_growth import difference, growth_of
 from tussock.compute.applications.errors import StreamChanged
 from tussock.compute.changelog.definitions import CODE, changes_of
-from tussock.compute.changelog.engine.tables.columns import difference, growth_of
 from tussock.compute.changelog.engine.tables.grown_streams import GrownStream
 from tussock.compute.changelog.plan import FlowPlan, StreamPlan
 from tussock.compute.changelog.progress import StreamProgress

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tussock.compute.applications.durability.claims import TableClaims
+from tussock.compute.applications.durability.table_growth import difference
 from tussock.compute.changelog.bad_rows import BAD_ROWS_KEY, BAD_ROWS_SCHEMA
-from tussock.compute.changelog.engine.tables.columns import difference
 from tussock.compute.changelog.engine.tables.declared_anew import (
     check_definitions,
     check_operators,

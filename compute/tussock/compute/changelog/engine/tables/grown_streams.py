@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tussock.compute.applications.durability.table_growth import Growth
 from tussock.compute.applications.errors import StreamChanged
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.stream_shape import StreamShape
 from tussock.compute.changelog.changes.transaction import changes_bytes, kept_changes
 from tussock.compute.changelog.definitions import Definition
 from tussock.compute.changelog.engine.anew.stream_repairs import repair
-from tussock.compute.changelog.engine.tables.columns import Growth
 from tussock.compute.changelog.progress import FlowProgress
 from tussock.statestore import StateStore
 from tussock.statestore.rows.wider_types import as_type
