@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -15,11 +15,11 @@ from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.records import Run, TableState, pack
 from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption, WaitTimeout
-from tussock.statestore.format.schema_changes import Columns, columns_of
+from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
+from tussock.statestore.format.schema_changes import Columns
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.tables.table_options import table_spec
+from tussock.statestore.tables.table_options import table_change, table_spec
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.shared_commits import SharedCommits
@@ -51,15 +51,17 @@ class StateStore:
         vnodes: int = 256,
         block_bytes: int = 64 << 10,
         compression: str = "lz4",
+        retention: float | None = None,
     ) -> Any:
         """Create a table; raw without a `schema`, typed with a `schema` and its `primary_key`.
 
         `distribution_key` (the primary key by default; a subset of it) decides which of `vnodes` virtual nodes a row
         belongs to. `block_bytes` is the size of a block before compression, `compression` one of none, lz4, zstd.
+        `retention`: seconds for which its epochs stay readable without a pin, those of the store if not given.
         Raises `TableExists`, `SchemaMismatch`, `InvalidOption`.
         """
         self._parts.lifetime.check_usable()
-        spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
+        spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression, retention)
         created = self._parts.backend.create_table(spec).spec
         self._parts.known.note_created(created)
         return open_table(self._parts, created)
@@ -75,16 +77,23 @@ class StateStore:
         """Names of the tables, sorted."""
         return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
-    def alter_table(self, name: str, *, add: Columns | None = None, widen: Columns | None = None) -> Any:
+    def alter_table(
+        self,
+        name: str,
+        *,
+        add: Columns | None = None,
+        widen: Columns | None = None,
+        retention: float | Literal["store"] | None = None,
+    ) -> Any:
         """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); returns it.
 
         Both map names to Arrow types. No row is written anew, and what is so already is no change. Open tables follow,
-        at any epoch (`docs/evolution.md`). Raises `SchemaMismatch` naming column, old and new type, `InvalidOption` or
-        `TableNotFound`; then nothing was altered.
+        at any epoch (`docs/evolution.md`). `retention`: as of `create_table`, or "store" for that of the store. Raises
+        `SchemaMismatch` naming column, old and new type, `InvalidOption` or `TableNotFound`; nothing was altered then.
         """
         self._parts.lifetime.check_usable()
         check_table(name)
-        state = self._parts.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
+        state = self._parts.backend.alter_table(name, table_change(add, widen, retention))
         return open_table(self._parts, state.spec)
 
     def drop_table(self, name: str) -> None:
@@ -206,17 +215,7 @@ class StateStore:
         if type(epoch) is not int or epoch:
             check_epoch(epoch)
         check_timeout(timeout)
-        deadline = self._parts.system.monotonic() + timeout
-        version = self._parts.views.refresh()
-        while (newest := version.max_committed_epoch) < epoch:
-            left = deadline - self._parts.system.monotonic()
-            if left <= 0:
-                raise WaitTimeout(
-                    f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
-                    epoch,
-                    newest,
-                )
-            version = self._parts.backend.await_change(version.seq, left)
+        self._parts.views.wait_epoch(epoch, timeout)
 
     def join_checkpoint(
         self,

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -40,8 +41,8 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 6
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30}
+NEWEST = 7
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 32}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -54,8 +55,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v6.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v6").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v7.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v7").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -169,10 +170,22 @@ def test_version_six_has_history() -> None:
     parted = _before(28).tables[1].levels.history
     assert [sst.until for run in parted for sst in run.ssts] == [10, 9]
     assert [sst.until for sst in _before(30).tables[1].levels.history_ssts()] == [10]
-    last = decode_base("x", 30, golden(f"{30:020d}.snapshot"))
+    last = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6))
     assert last.tables[1].levels.history == ()
     assert last.compacted_epoch == last.safe_epoch == 10
     assert last.dropped[-1].id == _before(30).tables[1].levels.history_ssts()[0].id
+
+
+def test_version_seven_has_periods_of_tables() -> None:
+    """A table with a retention has epochs of its own, which it keeps when it goes by the store's again."""
+    last = decode_base("x", 32, golden(f"{32:020d}.snapshot"))
+    assert last.tables[5].spec.retention_ms == 86_400_000
+    assert last.tables[1].spec.retention_ms is None
+    assert [last.tables[key].own_epochs for key in (1, 5)] == [(11, 11), (10, 10)]
+    assert (last.safe_epoch, last.compacted_epoch) == (10, 10)
+    older = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).tables[1]
+    assert (older.spec.retention_ms, older.own_epochs) == (None, msgspec.UNSET)
+    assert decode_pin("pins/00000000000000000002-00000000000000fe", golden("pin.unkept")).unkept == (1, 5)
 
 
 def _before(seq: int) -> Version:
@@ -210,8 +223,6 @@ def test_the_documents_worked_example_is_entry_nine() -> None:
 
 def test_every_field_on_disk_is_in_the_document() -> None:
     """A second implementation could not write a field that the document does not name."""
-    import msgspec
-
     text = (ROOT / "docs" / "version-log.md").read_text(encoding="utf-8")
     names: set[str] = set()
 
@@ -255,7 +266,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 30, golden(f"{30:020d}.snapshot"))
+        decode_entry("x", 30, golden(f"{30:020d}.snapshot", 6))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

@@ -18,6 +18,7 @@ from tussock.cli.output import (
     note,
     number,
     plural,
+    seconds_text,
     show,
 )
 from tussock.cli.places import store_at, version_at
@@ -43,7 +44,8 @@ def tables(store: Store, as_json: Json = False) -> None:
     """List the tables: kind, key, size and newest epoch.
 
     With --json one document: {"tables": [{name, id, kind, columns, primary_key, distribution_key, vnodes,
-    block_bytes, compression, rows, deletes, ssts, bytes, last_epoch}]}.
+    block_bytes, compression, retention_seconds, rows, deletes, ssts, bytes, last_epoch}]}; `retention_seconds` is null
+    for that of the store.
     """
     with version_at(store) as version:
         states = sorted(version.tables.values(), key=lambda state: state.spec.name)
@@ -58,6 +60,7 @@ def tables(store: Store, as_json: Json = False) -> None:
             state.spec.name,
             _kind(state),
             ", ".join(state.spec.primary_key) or "key",
+            "store's" if state.spec.retention_ms is None else seconds_text(state.spec.retention_ms),
             number(sum(sst.rows for sst in state.levels.ssts())),
             number(len(state.levels.ssts())),
             bytes_text(total_bytes(state.levels.ssts())),
@@ -66,7 +69,7 @@ def tables(store: Store, as_json: Json = False) -> None:
         )
         for state in states
     ]
-    columns = ("table", "kind", "key", "row versions", "SSTs", "size", "newest epoch", "committed")
+    columns = ("table", "kind", "key", "retention", "row versions", "SSTs", "size", "newest epoch", "committed")
     show(grid(*columns, right=("row versions", "SSTs", "size"), whole=["newest epoch", "committed"], rows=rows))
 
 
@@ -91,6 +94,7 @@ def _table_document(state: TableState) -> dict[str, Any]:
         "vnodes": spec.vnodes,
         "block_bytes": spec.block_bytes,
         "compression": spec.compression,
+        "retention_seconds": None if spec.retention_ms is None else spec.retention_ms / 1000,
         "rows": sum(sst.rows for sst in ssts),
         "deletes": sum(sst.deletes for sst in ssts),
         "ssts": len(ssts),

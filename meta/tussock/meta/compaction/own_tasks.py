@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from tussock.meta.compaction.claims import Chosen, Claims
 from tussock.meta.compaction.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.compaction.suspects import Suspects
+from tussock.meta.compaction.watermark import Watermark
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.tasks import ReleaseCompaction, expired_tasks
@@ -50,7 +51,7 @@ class OwnTasks:
             raise InvalidOption("a manual compaction needs the name of a table")
         self._take_back()
 
-        def choose(version: Version, watermark: int, tasks: Sequence[CompactionTask]) -> Chosen | None:
+        def choose(version: Version, watermark: Watermark, tasks: Sequence[CompactionTask]) -> Chosen | None:
             found = None if tasks else self._pick(version, table, manual, watermark)
             return Chosen(self._owner, *found) if found else None
 
@@ -89,7 +90,7 @@ class OwnTasks:
             with self._lock:
                 self._reserved[table] -= 1
 
-    def _pick(self, version: Version, table: str | None, manual: bool, watermark: int) -> tuple[int, Pick] | None:
+    def _pick(self, version: Version, table: str | None, manual: bool, watermark: Watermark) -> tuple[int, Pick] | None:
         """The most urgent pick of `version`, with its table's id."""
         tasks = list(version.tasks.values())
         if table is not None:
@@ -109,16 +110,16 @@ class OwnTasks:
         return self._most_urgent(states, tasks, watermark)
 
     def _most_urgent(
-        self, states: Sequence[TableState], tasks: Sequence[CompactionTask], watermark: int
+        self, states: Sequence[TableState], tasks: Sequence[CompactionTask], watermark: Watermark
     ) -> tuple[int, Pick] | None:
         config = self._config()
         ranked = []
         for state in states:
-            scored = candidates(state, tasks, config, watermark)
+            scored = candidates(state, tasks, config, watermark(state))
             if scored and scored[0].score >= 1:
                 ranked.append((scored[0].score, state))
         for _, state in sorted(ranked, key=lambda item: -item[0]):
-            picked = pick(state, tasks, config, watermark)
+            picked = pick(state, tasks, config, watermark(state))
             if picked is not None:
                 return state.spec.id, picked
         return None

@@ -207,7 +207,7 @@ class GetVersionResponse(_message.Message):
     def __init__(self, update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression")
+    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression", "retention_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,7 @@ class TableSpec(_message.Message):
     VNODES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     schema: bytes
@@ -224,7 +225,8 @@ class TableSpec(_message.Message):
     vnodes: int
     block_bytes: int
     compression: str
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class CreateTableRequest(_message.Message):
     __slots__ = ("spec",)
@@ -241,14 +243,18 @@ class CreateTableResponse(_message.Message):
     def __init__(self, spec: _Optional[_Union[TableSpec, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("name", "add", "widen")
+    __slots__ = ("name", "add", "widen", "retention_ms", "store_retention")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADD_FIELD_NUMBER: _ClassVar[int]
     WIDEN_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_RETENTION_FIELD_NUMBER: _ClassVar[int]
     name: str
     add: bytes
     widen: bytes
-    def __init__(self, name: _Optional[str] = ..., add: _Optional[bytes] = ..., widen: _Optional[bytes] = ...) -> None: ...
+    retention_ms: int
+    store_retention: bool
+    def __init__(self, name: _Optional[str] = ..., add: _Optional[bytes] = ..., widen: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., store_retention: _Optional[bool] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ("spec", "seq")
@@ -407,20 +413,22 @@ class CommitResponse(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class PinInfo(_message.Message):
-    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq")
+    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq", "unkept")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    UNKEPT_FIELD_NUMBER: _ClassVar[int]
     id: str
     epoch: int
     owner: str
     created_ms: int
     expires_ms: int
     seq: int
-    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+    unkept: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., seq: _Optional[int] = ..., unkept: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PinRequest(_message.Message):
     __slots__ = ("session_id", "epoch", "token")

@@ -21,6 +21,7 @@ from tussock.statestore.errors import (
     SnapshotExpired,
     StaleUpload,
     TableNotFound,
+    WaitTimeout,
 )
 from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.write.shared_buffer import BufferedRun, SharedBuffer
@@ -96,12 +97,12 @@ class Views:
             self._by_table[table] = view
         return view
 
-    def check_readable(self, epoch: int, *, pinned: bool) -> None:
-        """Make sure that `epoch` can be read: known here, and still kept unless a pin keeps it."""
+    def check_readable(self, table: int, epoch: int, *, pinned: bool) -> None:
+        """Make sure that `epoch` of the table can be read: known here, and still kept unless a pin keeps it."""
         if epoch > self.backend.version().max_committed_epoch:
             self.refresh()
         if not pinned:
-            oldest = self.backend.oldest_readable()
+            oldest = self.backend.oldest_readable(self.backend.version().tables.get(table))
             if epoch < oldest:
                 raise expiry_error(epoch, oldest)
 
@@ -117,6 +118,20 @@ class Views:
             )
         return newest
 
+    def wait_epoch(self, epoch: int, timeout: float) -> None:
+        """Return when the version here has the epoch; `WaitTimeout` after `timeout` seconds."""
+        deadline = self._system.monotonic() + timeout
+        version = self.refresh()
+        while (newest := version.max_committed_epoch) < epoch:
+            left = deadline - self._system.monotonic()
+            if left <= 0:
+                raise WaitTimeout(
+                    f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
+                    epoch,
+                    newest,
+                )
+            version = self.backend.await_change(version.seq, left)
+
     def await_epoch(self, epoch: int) -> None:
         """Return when the version here has the epoch, however long the service or the bucket is away."""
         pause = _PAUSE_SECONDS / 32
@@ -130,7 +145,7 @@ class Views:
             self._system.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS)
 
-    def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
+    def resilient(self, read: Callable[[], T], table: int, epoch: int | None, *, pinned: bool) -> T:
         """Run a read; if an SST has gone since its version, do it again on the newest version.
 
         Compaction and vacuum may have replaced what an old version names. If the newest version still names a
@@ -148,7 +163,7 @@ class Views:
                         "raise gc_grace, or pin a snapshot and read there"
                     ) from error
                 if epoch is not None:
-                    self.check_readable(epoch, pinned=pinned)
+                    self.check_readable(table, epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:

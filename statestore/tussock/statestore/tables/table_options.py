@@ -1,18 +1,22 @@
-"""The arguments of `create_table`, checked and turned into the record that the catalog keeps."""
+"""The arguments of `create_table` and `alter_table`, checked and turned into records."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tussock.statestore.base.arguments import check_name
+from tussock.statestore.base.arguments import check_name, check_seconds
 from tussock.statestore.base.names import repeated, shown
-from tussock.statestore.contract.records import TableSpec, shown_schema
+from tussock.statestore.contract.records import TableChange, TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.block import CODECS
 from tussock.statestore.format.columns import check_storable
+from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.keys.encoding import KeyEncoder
 
-__all__ = ["table_spec"]
+__all__ = ["milliseconds", "table_change", "table_spec"]
+
+STORE = "store"
+"""As the retention of a table: that of the store."""
 
 
 def table_spec(
@@ -23,6 +27,7 @@ def table_spec(
     vnodes: int,
     block_bytes: int,
     compression: str,
+    retention: float | None = None,
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
     check_name(name, "table name", 255)
@@ -35,7 +40,9 @@ def table_spec(
     if schema is None:
         if primary_key or distribution_key:
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
-        return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
+        return TableSpec(
+            id=0, name=name, block_bytes=block_bytes, compression=compression, retention_ms=milliseconds(retention)
+        )
     schema = _check_schema(schema, name)
     if not primary_key:
         raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {shown(schema.names)}")
@@ -50,11 +57,33 @@ def table_spec(
         vnodes=vnodes,
         block_bytes=block_bytes,
         compression=compression,
+        retention_ms=milliseconds(retention),
     )
     KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
     for field in schema:
         check_storable(field.type, field.name)
     return spec
+
+
+def table_change(add: Columns | None, widen: Columns | None, retention: float | str | None) -> TableChange:
+    """The arguments of `alter_table`, checked; `InvalidOption` for one that cannot work."""
+    of_store = isinstance(retention, str) and retention == STORE
+    if isinstance(retention, str) and not of_store:
+        raise InvalidOption(f"retention is {retention!r:.100}; expected seconds, or {STORE!r} for the store's")
+    return TableChange(
+        add=columns_of(add, "add"),
+        widen=columns_of(widen, "widen"),
+        retention_ms=None if isinstance(retention, str) else milliseconds(retention),
+        store_retention=of_store,
+    )
+
+
+def milliseconds(retention: float | None) -> int | None:
+    """A table's retention as it is kept; `InvalidOption` if it is not seconds."""
+    if retention is None:
+        return None
+    check_seconds(retention, "retention")
+    return int(retention * 1000)
 
 
 def _names(names: object, option: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
-from tussock.statestore.contract.readable import check_unpinned, expiry_error
+from tussock.statestore.contract.readable import check_exact, check_unpinned
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
@@ -301,8 +302,7 @@ class Transaction:
             )
         if state.last_epoch <= since:
             return
-        if version.safe_epoch > since and not self._snapshot.is_pinned:
-            raise expiry_error(since, version.safe_epoch)
+        self._snapshot.check_kept(version, state)
         found = overlap(self._parts.sstables, state, since, noted, self._shared.recent)
         if found is not None:
             alone = "read" if self._isolation == "serializable" else "wrote"
@@ -338,10 +338,14 @@ class _SnapshotEpoch:
         """The log entry up to which tables have come and gone, which they do without an epoch."""
         self.read_epoch = max(self.epoch, 1)
         """The same for reads, which take no epoch 0: in an empty store all are."""
-        self._pin_at = self._system.monotonic()
+        self._pin_at = math.inf
         if self.epoch:
-            kept_ms = (self.epoch - parts.backend.oldest_readable()) / 65536
-            self._pin_at += max(kept_ms, 0.0) / 1000 / PIN_SHARE
+            self.hasten(None)
+
+    def hasten(self, state: TableState | None) -> None:
+        """Pin it in time for the retention of that table, `None`: of those that have none of their own."""
+        kept_ms = (self.epoch - self._parts.backend.oldest_readable(state)) / 65536
+        self._pin_at = min(self._pin_at, self._system.monotonic() + max(kept_ms, 0.0) / 1000 / PIN_SHARE)
 
     @property
     def is_pinned(self) -> bool:
@@ -355,6 +359,13 @@ class _SnapshotEpoch:
         elif self._system.monotonic() >= self._pin_at:
             self.pin()
         return self.read_epoch
+
+    def check_kept(self, version: VersionView, state: TableState) -> None:
+        """Raise `SnapshotExpired` if the table in that version may have lost rows of the epoch."""
+        if self._pin is not None:
+            check_exact(version, state, self.epoch, self._pin.info.unkept)
+        elif self.epoch:
+            check_unpinned(version, state, self.epoch)
 
     def pin(self) -> None:
         """Keep it from now on; the epoch of an empty store needs no pin."""
@@ -376,6 +387,8 @@ class _TransactionViews(TableViews):
         self._spec = spec
         self._buffer = writes.buffer
         self._snapshot = snapshot
+        if spec.retention_ms is not None and snapshot.epoch:
+            snapshot.hasten(parts.backend.version().tables.get(spec.id))
 
     def epoch_to_read(self, epoch: int | None) -> int | None:
         """The transaction's epoch; another one cannot be asked for."""
@@ -386,6 +399,5 @@ class _TransactionViews(TableViews):
     def take(self, epoch: int | None) -> ReadView:
         """The table in a recent version, which has all of the snapshot, and the own rows over it."""
         view = self._store_views.committed(self._spec.id, self._spec.name, gone=True)
-        if not self._snapshot.is_pinned and self._snapshot.epoch:
-            check_unpinned(view.version, self._snapshot.epoch)
+        self._snapshot.check_kept(view.version, view.state)
         return view._replace(own=self._buffer.runs(self._spec.id), epoch=epoch)

@@ -7,9 +7,17 @@ the SSTs that came with them lie in it.
 
 import re
 
+from msgspec.structs import replace
+
 from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
+from tussock.meta.rpc.convert import (
+    change_from_message,
+    columns_from_message,
+    commit_from_message,
+    spec_from_message,
+    spec_to_message,
+)
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.part import Part
@@ -114,9 +122,7 @@ class Commits(Part):
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
-        state = self._context.meta.alter_table(
-            request.name, columns_from_message(request.add), columns_from_message(request.widen)
-        )
+        state = self._context.meta.alter_table(request.name, change_from_message(request))
         return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
@@ -156,6 +162,7 @@ class Commits(Part):
 def _check_spec(spec: TableSpec) -> TableSpec:
     """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
     schema = None if spec.schema is None else columns_from_message(spec.schema)
-    return table_spec(
+    checked = table_spec(
         spec.name, schema, spec.primary_key, spec.distribution_key, spec.vnodes, spec.block_bytes, spec.compression
     )
+    return replace(checked, retention_ms=spec.retention_ms)

@@ -128,6 +128,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     history_ssts: int = 0
     history_rows: int = 0
     history_bytes: int = 0
+    retention_ms: int | None = None
+    """Of its own; `None` for that of the store."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

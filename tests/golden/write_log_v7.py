@@ -1,8 +1,8 @@
-"""Write the golden files of log format version 6: `python tests/golden/write_log_v6.py FOLDER`.
+"""Write the golden files of log format version 7: `python tests/golden/write_log_v7.py FOLDER`.
 
-Run when the format is frozen, by the release that brings it; from then on the files in `log/v6` are what stores out
+Run when the format is frozen, by the release that brings it; from then on the files in `log/v7` are what stores out
 there hold, and readers must go on reading them. `tests/meta/log/test_log_format.py` fails if this script no longer
-writes them byte for byte. The files in `log/v1` to `log/v5` were written by the versions before; nothing writes
+writes them byte for byte. The files in `log/v1` to `log/v6` were written by the versions before; nothing writes
 such any more.
 """
 
@@ -36,7 +36,7 @@ from tussock.meta.version.deltas.retention import (
     ForgetDropped,
     ForgetWriters,
 )
-from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable, SetRetention
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import CompactionTask, Origin, Version
@@ -163,6 +163,7 @@ def history() -> list[tuple[Delta, ...]]:
             ),
         ),
         *parting(),
+        *periods_of_tables(),
     ]
 
 
@@ -192,6 +193,20 @@ def parting() -> list[tuple[Delta, ...]]:
         (ClaimCompaction(task=of_history),),
         (last,),
         (commit(sst(17, 11, b"a", b"b")), AdvanceSafeEpoch(epoch=10), ExpireHistory(epoch=10, at_ms=AT_MS + 15)),
+    ]
+
+
+def periods_of_tables() -> list[tuple[Delta, ...]]:
+    """A table that begins with a retention of its own, and one that gets one and loses it."""
+    kept = TableSpec(id=5, name="kept", retention_ms=86_400_000)
+    return [
+        (CreateTable(spec=kept, dated=True),),
+        (
+            SetRetention(table_id=1, retention_ms=0),
+            AdvanceSafeEpoch(epoch=11, table=1),
+            ExpireHistory(epoch=0, at_ms=AT_MS + 16, tables={1: 11}),
+            SetRetention(table_id=1, retention_ms=None),
+        ),
     ]
 
 
@@ -286,6 +301,16 @@ def files() -> dict[str, bytes]:
     written["names.snapshot"] = encode_base(advance(Version(), named.deltas))
     written["pin"] = encode_pin(
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
+    )
+    written["pin.unkept"] = encode_pin(
+        PinInfo(
+            id=f"{2:020d}-00000000000000fe",
+            epoch=2,
+            owner=OWNER,
+            created_ms=AT_MS,
+            expires_ms=AT_MS + 60_000,
+            unkept=(1, 5),
+        )
     )
     written["lease"] = encode_lease(
         LeaseRecord(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
