@@ -197,10 +197,22 @@ def parting() -> list[tuple[Delta, ...]]:
 
 
 def periods_of_tables() -> list[tuple[Delta, ...]]:
-    """A table that begins with a retention of its own, and one that gets one and loses it."""
-    kept = TableSpec(id=5, name="kept", retention_ms=86_400_000)
+    """A table that begins with periods of its own, and one that gets a retention and loses it."""
+    kept = TableSpec(
+        id=5,
+        name="kept",
+        schema=schema({"id": "int64", "at": "timestamp[ms]"}),
+        primary_key=("id",),
+        distribution_key=("id",),
+        vnodes=1,
+        retention_ms=86_400_000,
+        ttl_ms=60_000,
+        ttl_column="at",
+    )
+    expiring = replace(sst(18, 12, b"\0\0a", b"\0\0b"), expires_ms=AT_MS + 60_000)
     return [
         (CreateTable(spec=kept, dated=True),),
+        (CommitEpoch(epoch=12, at_ms=AT_MS + 30, tables={5: (Run(ssts=(expiring,)),)}),),
         (
             SetRetention(table_id=1, retention_ms=0),
             AdvanceSafeEpoch(epoch=11, table=1),

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from support.service.platforms import QUIET, Platform
@@ -19,6 +20,10 @@ def test_on_a_platform_all_is_the_same(tmp_path: Path, tussock: Tussock) -> None
         store = platform.connect()
         store.create_table("none", retention=0)
         store.create_table("long")
+        schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
+        store.create_table("events", schema, ["id"], ttl=60, ttl_column="at")
+        with pytest.raises(InvalidOption, match="ttl_column is 'id'"):
+            store.create_table("wrong", schema, ["id"], ttl=60, ttl_column="id")
         store.alter_table("long", retention=HOUR)
         epochs = []
         for value in (b"1", b"2"):
@@ -34,10 +39,13 @@ def test_on_a_platform_all_is_the_same(tmp_path: Path, tussock: Tussock) -> None
             store.table("none").get(b"k", epoch=epochs[0])
         with pytest.raises(InvalidOption, match="retention"):
             store.alter_table("long", retention=-1)
-        told = {table["name"]: table["retention_seconds"] for table in _tables(tussock, url)}
-        assert told == {"none": 0.0, "long": HOUR}
+        names = ("retention_seconds", "ttl_seconds", "ttl_column")
+        told = {table["name"]: tuple(map(table.get, names)) for table in _tables(tussock, url)}
+        assert told == {"none": (0.0, None, None), "long": (HOUR, None, None), "events": (None, 60.0, "at")}
+        assert "60 s from at" in tussock("tables", "--store", url).out
     told_of = " ".join(tussock("log", "--store", url).out.split())
     assert "create table none (id 1), raw, retention 0 s" in told_of
+    assert "create table events (id 3) with key (id), rows live 60 s from at" in told_of
     assert "set retention of table long to 3,600 s" in told_of
 
 

@@ -42,7 +42,7 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "log"
 NEWEST = 7
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 32}
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 33}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -178,13 +178,15 @@ def test_version_six_has_history() -> None:
 
 def test_version_seven_has_periods_of_tables() -> None:
     """A table with a retention has epochs of its own, which it keeps when it goes by the store's again."""
-    last = decode_base("x", 32, golden(f"{32:020d}.snapshot"))
-    assert last.tables[5].spec.retention_ms == 86_400_000
+    last = decode_base("x", 33, golden(f"{33:020d}.snapshot"))
+    spec = last.tables[5].spec
+    assert (spec.retention_ms, spec.ttl_ms, spec.ttl_column) == (86_400_000, 60_000, "at")
+    assert last.tables[5].levels.live_ssts()[0].expires_ms > 0
     assert last.tables[1].spec.retention_ms is None
     assert [last.tables[key].own_epochs for key in (1, 5)] == [(11, 11), (10, 10)]
     assert (last.safe_epoch, last.compacted_epoch) == (10, 10)
     older = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).tables[1]
-    assert (older.spec.retention_ms, older.own_epochs) == (None, msgspec.UNSET)
+    assert (older.spec.retention_ms, older.spec.ttl_ms, older.own_epochs) == (None, None, msgspec.UNSET)
     assert decode_pin("pins/00000000000000000002-00000000000000fe", golden("pin.unkept")).unkept == (1, 5)
 
 

@@ -144,7 +144,10 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
 
 
 def _periods(spec: TableSpec) -> str:
-    return "" if spec.retention_ms is None else f", retention {seconds_text(spec.retention_ms)}"
+    retention = "" if spec.retention_ms is None else f", retention {seconds_text(spec.retention_ms)}"
+    if spec.ttl_ms is None:
+        return retention
+    return f"{retention}, rows live {seconds_text(spec.ttl_ms)} from {spec.ttl_column or 'when they are written'}"
 
 
 def _describe_commit(delta: CommitEpoch, names: dict[int, str]) -> str:

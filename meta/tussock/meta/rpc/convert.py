@@ -154,6 +154,8 @@ def spec_from_message(message: pb.TableSpec) -> TableSpec:
         primary_key=tuple(message.primary_key),
         distribution_key=tuple(message.distribution_key),
         retention_ms=message.retention_ms if message.HasField("retention_ms") else None,
+        ttl_ms=message.ttl_ms if message.HasField("ttl_ms") else None,
+        ttl_column=message.ttl_column if message.HasField("ttl_column") else None,
     )
 
 

@@ -207,7 +207,7 @@ class GetVersionResponse(_message.Message):
     def __init__(self, update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression", "retention_ms")
+    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression", "retention_ms", "ttl_ms", "ttl_column")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +217,8 @@ class TableSpec(_message.Message):
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_COLUMN_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     schema: bytes
@@ -226,7 +228,9 @@ class TableSpec(_message.Message):
     block_bytes: int
     compression: str
     retention_ms: int
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
+    ttl_ms: int
+    ttl_column: str
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., retention_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., ttl_column: _Optional[str] = ...) -> None: ...
 
 class CreateTableRequest(_message.Message):
     __slots__ = ("spec",)
@@ -277,7 +281,7 @@ class DropTableResponse(_message.Message):
     def __init__(self, seq: _Optional[int] = ...) -> None: ...
 
 class SstInfo(_message.Message):
-    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until")
+    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until", "expires_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     SMALLEST_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +297,7 @@ class SstInfo(_message.Message):
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     smallest: bytes
     largest: bytes
@@ -308,7 +313,8 @@ class SstInfo(_message.Message):
     entry: int
     offset: int
     until: int
-    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("ssts",)

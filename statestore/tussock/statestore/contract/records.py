@@ -67,6 +67,8 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it begins in the object of that entry."""
     until: int = 0
     """Of an SST of history: no reader at this epoch or a later one sees a row of it. 0: it is in the live tree."""
+    expires_ms: int = 0
+    """Of an SST of a table whose rows expire by a column: from when on all of its rows are. 0: not known, or never."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,10 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`none`, `lz4` or `zstd`."""
     retention_ms: int | None = None
     """How long its epochs stay readable without a pin; `None`: as long as the store's."""
+    ttl_ms: int | None = None
+    """How long its rows live; `None`: until they are deleted."""
+    ttl_column: str | None = None
+    """The value column, of a timestamp type, from whose time that counts; `None`: from the time in a row's epoch."""
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the rows that users see; `{key: binary, value: binary}` for a raw table."""

@@ -6,10 +6,12 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.process.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend, VersionView
+from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.contract.records import TableState, data_object
 from tussock.statestore.errors import (
@@ -70,6 +72,16 @@ class Views:
         """The newest version there is."""
         self.lifetime.check_usable()
         return self.backend.refresh()
+
+    def named(self, name: str) -> TableState:
+        """The table of that name; `TableNotFound` if there is none."""
+        self.lifetime.check_usable()
+        check_table(name)
+        state = self.backend.recent().find_table(name) or self.refresh().find_table(name)
+        if state is None:
+            there = sorted(one.spec.name for one in self.backend.version().tables.values())
+            raise no_table(self._url, name, there)
+        return state
 
     def committed(self, table: int, name: str, *, gone: bool = False) -> ReadView:
         """The table in a recent version, without own rows, at no epoch yet.

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format.expiry import Expiry, Milliseconds
 from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.byte_order import first_places
@@ -24,7 +25,7 @@ from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 from tussock.statestore.sst.lookup import RunIndex, find, find_from
 from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Sstables
 
-__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate"]
+__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate", "unexpired_hits"]
 
 _SEGMENT_SHARE = 4
 """A segment is read whole when at least one in this many of its blocks is wanted and not cached."""
@@ -58,6 +59,21 @@ class Hits(NamedTuple):
     """Found one by one: the block, the row in it, the number of the key."""
     pieces: list[Piece]
     """Found together."""
+
+
+def unexpired_hits(hits: Hits, expiry: Expiry, ms: Milliseconds) -> Hits:
+    """The hits that are not expired at that time, or at the one for each key by its number."""
+    latest = expiry.latest(ms)
+    by_key = latest if isinstance(latest, np.ndarray) else None
+    points, pieces = [], []
+    for block, at, slot in hits.points:
+        if expiry.time_of(block.rows, at) > (latest if by_key is None else int(by_key[slot])):
+            points.append((block, at, slot))
+    for rows, places, into in hits.pieces:
+        alive = np.asarray(expiry.times(rows, expiry.column)[places] > (latest if by_key is None else by_key[into]))
+        if alive.any():
+            pieces.append((rows, places[alive], into[alive]))
+    return Hits(points, pieces)
 
 
 class _WantedKeys:

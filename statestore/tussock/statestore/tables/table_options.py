@@ -1,6 +1,7 @@
 """The arguments of `create_table` and `alter_table`, checked and turned into records."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -13,10 +14,21 @@ from tussock.statestore.format.columns import check_storable
 from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.keys.encoding import KeyEncoder
 
-__all__ = ["milliseconds", "table_change", "table_spec"]
+__all__ = ["TablePeriods", "milliseconds", "table_change", "table_spec"]
 
 STORE = "store"
 """As the retention of a table: that of the store."""
+
+
+class TablePeriods(NamedTuple):
+    """How long a table keeps what, in seconds."""
+
+    retention: float | None = None
+    ttl: float | None = None
+    ttl_column: str | None = None
+
+
+NO_PERIODS = TablePeriods()
 
 
 def table_spec(
@@ -27,7 +39,7 @@ def table_spec(
     vnodes: int,
     block_bytes: int,
     compression: str,
-    retention: float | None = None,
+    periods: TablePeriods = NO_PERIODS,
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
     check_name(name, "table name", 255)
@@ -40,8 +52,17 @@ def table_spec(
     if schema is None:
         if primary_key or distribution_key:
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
+        if periods.ttl_column is not None:
+            raise InvalidOption(
+                f"table {name!r}: ttl_column is {periods.ttl_column!r:.100}; a raw table has no such column"
+            )
         return TableSpec(
-            id=0, name=name, block_bytes=block_bytes, compression=compression, retention_ms=milliseconds(retention)
+            id=0,
+            name=name,
+            block_bytes=block_bytes,
+            compression=compression,
+            retention_ms=milliseconds(periods.retention, "retention"),
+            ttl_ms=_ttl_ms(periods.ttl, None),
         )
     schema = _check_schema(schema, name)
     if not primary_key:
@@ -57,11 +78,15 @@ def table_spec(
         vnodes=vnodes,
         block_bytes=block_bytes,
         compression=compression,
-        retention_ms=milliseconds(retention),
+        retention_ms=milliseconds(periods.retention, "retention"),
+        ttl_ms=_ttl_ms(periods.ttl, periods.ttl_column),
+        ttl_column=periods.ttl_column,
     )
     KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
     for field in schema:
         check_storable(field.type, field.name)
+    if periods.ttl_column is not None:
+        _check_ttl_column(schema, spec)
     return spec
 
 
@@ -73,17 +98,40 @@ def table_change(add: Columns | None, widen: Columns | None, retention: float | 
     return TableChange(
         add=columns_of(add, "add"),
         widen=columns_of(widen, "widen"),
-        retention_ms=None if isinstance(retention, str) else milliseconds(retention),
+        retention_ms=None if isinstance(retention, str) else milliseconds(retention, "retention"),
         store_retention=of_store,
     )
 
 
-def milliseconds(retention: float | None) -> int | None:
-    """A table's retention as it is kept; `InvalidOption` if it is not seconds."""
-    if retention is None:
+def milliseconds(seconds: float | None, option: str) -> int | None:
+    """A period of a table as it is kept; `InvalidOption` if it is not seconds."""
+    if seconds is None:
         return None
-    check_seconds(retention, "retention")
-    return int(retention * 1000)
+    check_seconds(seconds, option)
+    return int(seconds * 1000)
+
+
+def _ttl_ms(ttl: float | None, column: object) -> int | None:
+    if ttl is None and column is not None:
+        raise InvalidOption(f"ttl_column is {column!r:.100} without ttl; expected seconds, 0 to expire at that time")
+    ttl_ms = milliseconds(ttl, "ttl")
+    if ttl_ms == 0 and column is None:
+        raise InvalidOption(f"ttl is {ttl!r}; expected at least a millisecond, as rows live from when they are written")
+    return ttl_ms
+
+
+def _check_ttl_column(schema: pa.Schema, spec: TableSpec) -> None:
+    """`InvalidOption` unless there is such a value column, of a type that tells the time."""
+    name = spec.ttl_column
+    found = schema.field(name) if isinstance(name, str) and name in schema.names else None
+    if found is None or not pa.types.is_timestamp(found.type) or name in spec.primary_key:
+        times = [one.name for one in schema if pa.types.is_timestamp(one.type) and one.name not in spec.primary_key]
+        is_key = " of the key" if name in spec.primary_key else ""
+        kind = "which is not there" if found is None else f"a column{is_key} of type {found.type}"
+        raise InvalidOption(
+            f"table {spec.name!r}: ttl_column is {name!r:.100}, {kind}; expected a column of a timestamp type that is "
+            f"not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
+        )
 
 
 def _names(names: object, option: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
-from tussock.statestore.tables.table_options import table_spec
+from tussock.statestore.tables.table_options import TablePeriods, table_spec
 
 __all__ = ["Commits"]
 
@@ -163,6 +163,14 @@ def _check_spec(spec: TableSpec) -> TableSpec:
     """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
     schema = None if spec.schema is None else columns_from_message(spec.schema)
     checked = table_spec(
-        spec.name, schema, spec.primary_key, spec.distribution_key, spec.vnodes, spec.block_bytes, spec.compression
+        spec.name,
+        schema,
+        spec.primary_key,
+        spec.distribution_key,
+        spec.vnodes,
+        spec.block_bytes,
+        spec.compression,
+        TablePeriods(ttl=None if spec.ttl_ms is None else spec.ttl_ms / 1000, ttl_column=spec.ttl_column),
     )
-    return replace(checked, retention_ms=spec.retention_ms)
+    # As they are, and not by way of seconds; `CreateTable` checks the retention.
+    return replace(checked, retention_ms=spec.retention_ms, ttl_ms=spec.ttl_ms)
