@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     """A table is dropped and created anew under its name, while snapshots show it."""
     ahead: float
     """The wall clock of a process jumps years ahead: mean seconds from one to the next; 0: none."""
-    periods: dict[str, dict[str, float | None]] = {}
+    periods: dict[str, dict[str, float | None]]
     """By table the retention and the time to live that it has itself."""
 
 
@@ -156,6 +156,7 @@ def _draw(choose: random.Random) -> Plan:
         damaged=False,
         replaced=False,
         ahead=0.0,
+        periods={},
     )
     kind = choose.random()
     if kind < 0.25:

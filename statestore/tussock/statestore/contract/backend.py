@@ -41,6 +41,10 @@ class VersionView(Protocol):
     def max_committed_epoch(self) -> int:
         """The newest epoch committed; 0 if none."""
 
+    @property
+    def safe_epoch(self) -> int:
+        """Compaction may have dropped what is only visible below this epoch, of tables without a retention of theirs."""
+
     def safe_epoch_of(self, state: TableState) -> int:
         """Compaction may have dropped what of the table is only visible below this epoch."""
 

@@ -102,9 +102,8 @@ class KeyReader:
             found = find(self._sstables, view.runs, key, MAX_EPOCH)
         else:
             found = find_at(self._sstables, view.runs, view.history, key, view.epoch)
-        expiry = expiry_of(view.state.spec)
-        if expiry is not None and found is not None and expiry.is_expired(found.block.rows, found.at, _time(view)):
-            return None
+        if found is not None and (expiry := expiry_of(view.state.spec)) is not None:
+            return None if expiry.is_expired(found.block.rows, found.at, _time(view)) else found
         return found
 
     def _find_buffered(self, run: BufferedRun, key: bytes) -> FoundRow | None:

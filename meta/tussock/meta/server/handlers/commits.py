@@ -18,6 +18,7 @@ from tussock.meta.rpc.convert import (
     spec_from_message,
     spec_to_message,
 )
+from tussock.meta.rpc.methods import Role
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.part import Part
@@ -27,7 +28,7 @@ from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
-from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
+from tussock.statestore.errors import AccessDenied, CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
 from tussock.statestore.tables.table_options import TablePeriods, table_spec
 
@@ -121,8 +122,16 @@ class Commits(Part):
         state = self._context.meta.create_table(_check_spec(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
-    def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
-        state = self._context.meta.alter_table(request.name, change_from_message(request))
+    def _alter_table(self, request: pb.AlterTableRequest, caller: Caller) -> pb.AlterTableResponse:
+        change = change_from_message(request)
+        if (change.store_retention or change.retention_ms is not None) and not caller.roles & Role.ADMIN:
+            # A writer must not end the history that others read.
+            raise AccessDenied(
+                f"{caller.identity!r} may not change the retention of table {request.name!r}, which needs the role "
+                "admin; a table that it creates has the retention that it asks for",
+                caller.identity,
+            )
+        state = self._context.meta.alter_table(request.name, change)
         return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
