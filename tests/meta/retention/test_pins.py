@@ -1,8 +1,11 @@
 """Pins and the low watermark: leases, clocks, and every interleaving of a pin with a compaction."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -213,6 +216,29 @@ def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system:
         thread.join(timeout=5)
         assert not thread.is_alive()
         assert len(pins) == 2
+
+
+FORGETFUL = """
+import sys, threading, time
+from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.pins import PinKeeper
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.buckets import open_bucket
+
+bucket = open_bucket(sys.argv[1])
+log = VersionLog(bucket, RealSystem(), owner="a")
+keeper = PinKeeper(bucket, RealSystem(), log, owner="a", retention_ms=0, lease_seconds=1, renew_seconds=0.02)
+pins = [keeper.pin(None) for _ in range(20)]
+threading.Thread(target=time.sleep, args=(0.5,)).start()  # It holds the end of the interpreter up.
+"""
+
+
+def test_a_program_that_ends_with_pins_says_nothing_of_them(tmp_path: Path) -> None:
+    """Story: the thread that renews printed a traceback, since an ending interpreter begins no more tasks."""
+    command = [sys.executable, "-c", FORGETFUL, (tmp_path / "store").as_uri()]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(list((tmp_path / "store" / "pins").iterdir())) == 20
 
 
 def test_a_damaged_pin_holds_its_epoch_and_a_foreign_object_none(

@@ -265,7 +265,11 @@ class PinKeeper:
             return
         # One after the other, the renewal of many would outlast the lease of the last.
         with self._system.pool("tussock-pins", RENEWED_AT_ONCE) as pool:
-            for done in [pool.submit(self._renew, pin) for pin in held]:
+            try:
+                begun = [pool.submit(self._renew, pin) for pin in held]
+            except RuntimeError:
+                return  # The interpreter ends, with pins that nobody released: they expire.
+            for done in begun:
                 done.result()
 
     def _renew(self, pin: Pin) -> None:
