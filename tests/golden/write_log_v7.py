@@ -197,7 +197,7 @@ def parting() -> list[tuple[Delta, ...]]:
 
 
 def periods_of_tables() -> list[tuple[Delta, ...]]:
-    """A table that begins with periods of its own, and one that gets a retention and loses it."""
+    """A table that begins with its own periods, and one that gets a retention and loses it."""
     kept = TableSpec(
         id=5,
         name="kept",

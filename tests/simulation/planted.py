@@ -252,7 +252,7 @@ BUGS = [
     ),
     Bug(
         "claim of a table raises the store's safe epoch",
-        "a table with a retention of its own is compacted past the pins that its safe epoch allows",
+        "a table with its own retention is compacted past the pins that its safe epoch allows",
         watermark.claimed_watermark,
         "table=table.spec.id if table.own_epochs else 0",
         "table=0",

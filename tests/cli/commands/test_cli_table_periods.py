@@ -1,4 +1,4 @@
-"""The command on tables with periods of their own, on a platform, which keeps and obeys them as an embedded store."""
+"""The command on tables with their own periods, on a platform, which keeps and obeys them as an embedded store."""
 
 from pathlib import Path
 from typing import Any

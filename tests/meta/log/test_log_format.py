@@ -177,7 +177,7 @@ def test_version_six_has_history() -> None:
 
 
 def test_version_seven_has_periods_of_tables() -> None:
-    """A table with a retention has epochs of its own, which it keeps when it goes by the store's again."""
+    """A table with a retention has its own epochs, which it keeps when it goes by the store's again."""
     last = decode_base("x", 33, golden(f"{33:020d}.snapshot"))
     spec = last.tables[5].spec
     assert (spec.retention_ms, spec.ttl_ms, spec.ttl_column) == (86_400_000, 60_000, "at")

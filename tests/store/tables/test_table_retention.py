@@ -1,4 +1,4 @@
-"""Tables with a retention of their own beside those that have the store's: what is kept of each, and for how long."""
+"""Tables with their own retention beside those with the store's: what is kept of each, and for how long."""
 
 import contextlib
 from pathlib import Path

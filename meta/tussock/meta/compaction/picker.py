@@ -7,7 +7,7 @@ Six kinds, each with a score (1 or more: worth doing) and a reason for people:
 * `l0`: the oldest runs go into L1, with what they overlap there, when L0 has the bytes of L1 or too many runs.
 * `level`: a level over its size gives the file with the least overlap to the next (LevelDB's leveling, ratio ten).
 * `tombstone`: a file of which two fifths are deletes, or all rows expired, is merged down, or alone at the bottom, so
-  that they vanish (`picker_vanishing.py`).
+  that they vanish (`picker_tombstones.py`).
 * `history`: eight to sixteen neighbouring runs of history become one; they need not be few for reads of the present.
 * `trivial-move`: any of those whose inputs are one run that meets nothing in its target costs no I/O at all.
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from tussock.meta.compaction.picker_config import Candidate, Pick, PickerConfig, Table, pick_of
 from tussock.meta.compaction.picker_history import history_candidates, pick_history
 from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
-from tussock.meta.compaction.picker_vanishing import pick_vanishing, vanishing_candidates
+from tussock.meta.compaction.picker_tombstones import pick_vanishing, vanishing_candidates
 from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
 from tussock.meta.version.version import CompactionTask

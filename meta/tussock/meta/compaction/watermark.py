@@ -15,7 +15,7 @@ sees that pin in its own C3, or the pin has been released.
 
 Epochs without a pin are covered by the retention: `w` is at most the newest epoch that was committed before it.
 
-A table with a retention of its own has its own `w` and its own safe epoch, and the proof is made for each table by
+A table with its own retention has its own `w` and its own safe epoch, and the proof is made for each table by
 itself: P3 notes for which tables the pin came too late (`PinInfo.unkept`), and no read of these goes through it.
 """
 

@@ -1,6 +1,6 @@
 """Which tables keep an epoch that is to be pinned; pure decisions on the version that the pin's holder has read.
 
-A table may have a retention of its own. A pin on an epoch that only some tables keep still is held for these; for which
+A table may have its own retention. A pin on an epoch that only some tables keep still is held for these; for which
 others it came too late is noted with it (`PinInfo.unkept`), and they are not read through it.
 """
 
@@ -20,7 +20,7 @@ def check_kept(
 ) -> tuple[int, ...]:
     """Ids of the tables that do not keep the epoch any more; `SnapshotExpired` if none keeps it.
 
-    `retention_ms` is that of tables without one of their own. `smallest_pin` lists the live pins beside the one in
+    `retention_ms` is that of tables without their own. `smallest_pin` lists the live pins beside the one in
     question, a request.
     """
     # In a store without tables the periods of the store decide.

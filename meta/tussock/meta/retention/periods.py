@@ -36,7 +36,7 @@ class Periods:
         return version.retention_ms if self.own_retention_ms is None else self.own_retention_ms
 
     def retention_of(self, version: Version, table: TableState) -> int:
-        """The same of one table, which may have a retention of its own."""
+        """The same of one table, which may have its own retention."""
         own_ms = table.spec.retention_ms
         return self.retention_ms(version) if own_ms is None else own_ms
 

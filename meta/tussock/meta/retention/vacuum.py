@@ -188,7 +188,7 @@ class Vacuum:
     def _expirable(self, version: Version, pinned: int | None) -> dict[int, int]:
         """The epochs up to which history may expire beside that pin, where there is some that would.
 
-        By the id of a table with epochs of its own, and by 0 for all others, which have the store's retention.
+        By the id of a table with its own epochs, and by 0 for all others, which have the store's retention.
         """
         found: dict[int, int] = {}
         for table_id, state in version.tables.items():

@@ -93,7 +93,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     safe_epoch: int = 0
     """No new pin below this: compaction may be dropping what is only visible below it.
 
-    Of the tables that have no epochs of their own (`TableState.own_epochs`)."""
+    Of the tables without their own epochs (`TableState.own_epochs`)."""
     compacted_epoch: int = 0
     """The largest watermark that a finished compaction of theirs used: reads from this epoch on are exact."""
     gc_horizon: str = ""
@@ -184,7 +184,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return state.own_epochs[1] if state.own_epochs else self.compacted_epoch
 
     def with_safe_epoch(self, table: int, epoch: int) -> "Version":
-        """The version with that safe epoch, of a table with epochs of its own, or for 0 of all others."""
+        """The version with that safe epoch, of a table with its own epochs, or for 0 of all others."""
         if not table:
             return msgspec.structs.replace(self, safe_epoch=epoch)
         return self._with_own_epochs(table, epoch, self.compacted_epoch_of(self.tables[table]))
@@ -214,7 +214,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeline[count - 1][1] if count else 0
 
     def oldest_readable(self, state: TableState | None, now_ms: int, retention_ms: int) -> int:
-        """The smallest epoch of a table that may be read without a pin; `None`: of one without a retention of its own.
+        """The smallest epoch of a table that may be read without a pin; `None`: of one with the store's retention.
 
         `retention_ms` is that of such tables.
         """

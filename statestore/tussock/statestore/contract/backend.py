@@ -43,7 +43,7 @@ class VersionView(Protocol):
 
     @property
     def safe_epoch(self) -> int:
-        """Compaction may have dropped what is only visible below this epoch, of tables without a retention of theirs."""
+        """The same for all tables that have the retention of the store."""
 
     def safe_epoch_of(self, state: TableState) -> int:
         """Compaction may have dropped what of the table is only visible below this epoch."""
@@ -245,7 +245,7 @@ class Backend(Protocol):
     def oldest_readable(self, state: TableState | None = None) -> int:
         """Smallest epoch that may be read now without a pin: the retention's edge or the safe epoch, the larger.
 
-        Of that table; of one that has no retention of its own if none is given.
+        Of that table; of one that has the store's retention if none is given.
         """
 
     def pin(self, epoch: int | None) -> PinHandle:

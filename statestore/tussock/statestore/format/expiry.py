@@ -8,7 +8,6 @@ a delete does. `docs/decisions/0031-rows-expire-by-the-time-in-epochs.md` has th
 Relied on by reads, by the change feed, by the writer of SSTs and by compaction.
 """
 
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.epochs import SERIAL_BITS, epoch_ms
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["NEVER", "Expiry", "Milliseconds", "expiry_of"]
+__all__ = ["NEVER", "Milliseconds", "TimeToLive", "expiry_of"]
 
 Milliseconds = int | npt.NDArray[np.int64]
 """The time of a reader, the same for all rows, or one for each."""
@@ -32,7 +31,7 @@ _NANOSECONDS_END_MS = NEVER // 1_000_000
 """No timestamp in nanoseconds is later."""
 
 
-class Expiry(NamedTuple):
+class TimeToLive(NamedTuple):
     """The time to live of a table's rows."""
 
     ttl_ms: int
@@ -48,17 +47,16 @@ class Expiry(NamedTuple):
         """
         return np.asarray(self.times(rows, column) <= self.latest(ms))
 
-    def drop(self, batches: Iterable[Rows], ms: int, column: int | None) -> Iterator[Rows]:
-        """The rows that are not expired at that time, without empty batches."""
-        for rows in batches:
-            kept = self.unexpired(rows, ms, column)
-            if len(kept):
-                yield kept
-
     def unexpired(self, rows: Rows, ms: int, column: int | None) -> Rows:
         """The rows that are not expired at that time."""
-        expired = self.marks(rows, ms, column)
-        return rows.filter(~expired) if expired.any() else rows
+        if self.column is not None:
+            expired = self.marks(rows, ms, column)
+            return rows.filter(~expired) if expired.any() else rows
+        # The epochs as they are, with one comparison for each row.
+        first = max(ms - self.ttl_ms + 1, 0) << SERIAL_BITS
+        if isinstance(rows.epochs, int):
+            return rows if rows.epochs >= first else rows.slice(0, 0)
+        return rows.filter(rows.epochs >= np.uint64(first))
 
     def is_expired(self, rows: Rows, at: int, ms: int) -> bool:
         """Whether one row, which has all value columns, is expired at that time."""
@@ -110,15 +108,15 @@ class Expiry(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _expiry(spec: TableSpec) -> Expiry:
+def _expiry(spec: TableSpec) -> TimeToLive:
     assert spec.ttl_ms is not None
     if spec.ttl_column is None:
-        return Expiry(spec.ttl_ms, None, "ms")
+        return TimeToLive(spec.ttl_ms, None, "ms")
     values = [field for field in spec.arrow_schema() if field.name not in spec.primary_key]
     column = [field.name for field in values].index(spec.ttl_column)
-    return Expiry(spec.ttl_ms, column, values[column].type.unit)
+    return TimeToLive(spec.ttl_ms, column, values[column].type.unit)
 
 
-def expiry_of(spec: TableSpec) -> Expiry | None:
+def expiry_of(spec: TableSpec) -> TimeToLive | None:
     """The time to live of the table's rows; `None` if they have none."""
     return None if spec.ttl_ms is None else _expiry(spec)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.format.expiry import expiry_of
+from tussock.statestore.format.expiry import TimeToLive, expiry_of
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, shown_key
@@ -74,6 +74,15 @@ def _time(view: ReadView, newest: int | None = None) -> int:
     """
     newest = view.version.max_committed_epoch if newest is None else newest
     return epoch_ms(newest if view.epoch is None else min(view.epoch, newest))
+
+
+def _expiring(view: ReadView, ms: int) -> TimeToLive | None:
+    """The time to live of the table's committed rows; `None` if that of none is over at `ms`."""
+    expiry = expiry_of(view.state.spec)
+    if expiry is None or expiry.column is not None:
+        return expiry
+    oldest = min((run.min_epoch for run in (*view.runs, *view.history)), default=MAX_EPOCH)
+    return expiry if epoch_ms(oldest) + expiry.ttl_ms <= ms else None
 
 
 class KeyReader:
@@ -146,8 +155,9 @@ class KeyReader:
 
     def _find_committed(self, keys: Keys, view: ReadView, until: int) -> Hits:
         hits = find_many_at(self._sstables, view.runs, view.history, keys, until)
-        expiry = expiry_of(view.state.spec)
-        return hits if expiry is None else unexpired_hits(hits, expiry, _time(view))
+        ms = _time(view)
+        expiry = _expiring(view, ms)
+        return hits if expiry is None else unexpired_hits(hits, expiry, ms)
 
     def _search_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
         if run.index is not None:
@@ -190,7 +200,9 @@ class KeyReader:
     def _visible(self, scan: "_Scan", view: ReadView) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
         newest_at = MAX_EPOCH if view.epoch is None else view.epoch
-        columns, expiry = scan.columns, expiry_of(view.state.spec)
+        # What is not committed yet has no time: it gets one with its epoch.
+        ms = _time(view, scan.newest)
+        columns, expiry = scan.columns, _expiring(view, ms)
         place = None if expiry is None else expiry.column
         if place is not None and columns is not None:
             # Behind the others, unless it is one of them.
@@ -199,8 +211,6 @@ class KeyReader:
         want = ReadRange(
             scan.start, scan.end, scan.reverse, columns, few, newest_at=newest_at, types=_types(view, columns)
         )
-        # What is not committed yet has no time: it gets one with its epoch.
-        ms = _time(view, scan.newest)
         keep = None if expiry is None else partial(expiry.unexpired, ms=ms, column=place)
         merged = self._merge(want, view, keep if view.own else None)
         alone = None if view.own else keep

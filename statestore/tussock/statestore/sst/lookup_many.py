@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format.expiry import Expiry, Milliseconds
+from tussock.statestore.format.expiry import Milliseconds, TimeToLive
 from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.byte_order import first_places
@@ -61,7 +61,7 @@ class Hits(NamedTuple):
     """Found together."""
 
 
-def unexpired_hits(hits: Hits, expiry: Expiry, ms: Milliseconds) -> Hits:
+def unexpired_hits(hits: Hits, expiry: TimeToLive, ms: Milliseconds) -> Hits:
     """The hits that are not expired at that time, or at the one for each key by its number."""
     latest = expiry.latest(ms)
     by_key = latest if isinstance(latest, np.ndarray) else None

@@ -9,7 +9,6 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
@@ -338,19 +337,14 @@ class _SnapshotEpoch:
         """The log entry up to which tables have come and gone, which they do without an epoch."""
         self.read_epoch = max(self.epoch, 1)
         """The same for reads, which take no epoch 0: in an empty store all are."""
-        self._pin_at = math.inf
+        self._pin_at = float("inf")
         if self.epoch:
             self.hasten(None)
 
     def hasten(self, state: TableState | None) -> None:
-        """Pin it in time for the retention of that table, `None`: of those that have none of their own."""
+        """Pin it in time for the retention of that table, `None`: of those that have the store's."""
         kept_ms = (self.epoch - self._parts.backend.oldest_readable(state)) / 65536
         self._pin_at = min(self._pin_at, self._system.monotonic() + max(kept_ms, 0.0) / 1000 / PIN_SHARE)
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether nothing of the epoch can go, however long the transaction lasts."""
-        return self._pin is not None
 
     def check(self) -> int:
         """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""

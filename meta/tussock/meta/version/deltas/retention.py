@@ -23,13 +23,13 @@ class AdvanceSafeEpoch(
 
     epoch: int
     table: int = 0
-    """Of which table with epochs of its own; 0: of all others."""
+    """Of which table with its own epochs; 0: of all others."""
 
     def validate(self, version: Version) -> None:
         """Raise `InvalidOption` unless it lies above the present one and is committed."""
         state = version.tables.get(self.table)
         if self.table and (state is None or not state.own_epochs):
-            raise InvalidOption(f"table with id {self.table} has no safe epoch of its own to be raised to {self.epoch}")
+            raise InvalidOption(f"table with id {self.table} has no own safe epoch to be raised to {self.epoch}")
         present = version.safe_epoch if state is None else version.safe_epoch_of(state)
         if not present < self.epoch <= version.max_committed_epoch:
             raise InvalidOption(
@@ -48,7 +48,7 @@ class ExpireHistory(
     """SSTs of history that no reader at `epoch` or a later one needs become dropped, but those that a task claims."""
 
     epoch: int
-    """Of the tables that have no epochs of their own."""
+    """Of the tables without their own epochs."""
     at_ms: int
     tables: dict[int, int] = {}
     """The same for each of the others of which something expires, by its id; one that is gone is ignored."""
