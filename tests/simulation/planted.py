@@ -331,7 +331,7 @@ BUGS = [
         "read checked on one version, done on another",
         "an unpinned epoch is read on a version whose compaction has passed it",
         table_views.TableViews.take,
-        "check_unpinned(view.version, epoch)",
+        "check_unpinned(view.version, view.state, epoch)",
         "pass",
     ),
     Bug(
