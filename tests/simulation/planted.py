@@ -239,8 +239,8 @@ BUGS = [
         "history expires beside pins",
         "a pin that was written while vacuum raised the safe epoch is not obeyed",
         vacuum.Vacuum._expire,
-        "epoch = wanted if pinned is None else min(wanted, pinned)",
-        "epoch = wanted",
+        "epoch if pinned is None else min(epoch, pinned)",
+        "epoch",
     ),
     Bug(
         "history expires by its epochs",
@@ -346,7 +346,7 @@ BUGS = [
     Bug(
         "older run of an epoch wins",
         "a key written twice in one epoch gets its first value",
-        shared_buffer.SharedBuffer.add,
+        shared_buffer.SharedBuffer._add_run,
         "(run, *buffer.runs.get(table, ()))",
         "(*buffer.runs.get(table, ()), run)",
         seed=2,
