@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tussock.statestore.base.arguments import check_expected, check_name, check_table, check_timeout, check_writer
+from tussock.statestore.base.arguments import (
+    check_expected,
+    check_flag,
+    check_name,
+    check_table,
+    check_timeout,
+    check_writer,
+)
 from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
@@ -19,7 +26,7 @@ from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
 from tussock.statestore.format.schema_changes import Columns
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.tables.table_options import TablePeriods, table_change, table_spec
+from tussock.statestore.tables.table_options import Retention, TablePeriods, table_change, table_spec
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.shared_commits import SharedCommits
@@ -82,12 +89,7 @@ class StateStore:
         return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
     def alter_table(
-        self,
-        name: str,
-        *,
-        add: Columns | None = None,
-        widen: Columns | None = None,
-        retention: float | Literal["store"] | None = None,
+        self, name: str, *, add: Columns | None = None, widen: Columns | None = None, retention: Retention | None = None
     ) -> Any:
         """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); returns it.
 
@@ -218,8 +220,7 @@ class StateStore:
         """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after `timeout` seconds."""
         if type(epoch) is not int or epoch:
             check_epoch(epoch)
-        check_timeout(timeout)
-        self._parts.views.wait_epoch(epoch, timeout)
+        self._parts.views.wait_epoch(epoch, check_timeout(timeout))
 
     def join_checkpoint(
         self,
@@ -325,6 +326,7 @@ class StateStore:
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete what no version, pin or upload of this client's has, once it is older than the grace period."""
         self._parts.lifetime.check_usable()
+        check_flag(dry_run, "dry_run")
         report = self._parts.backend.vacuum(dry_run=dry_run)
         if not dry_run:
             self._parts.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})

@@ -82,7 +82,7 @@ def test_the_golden_log_holds_every_kind_of_delta() -> None:
         seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
         kinds |= {type(delta) for delta in decode_entry("x", seq, path.read_bytes()).deltas}
     kinds |= {type(delta) for delta in decode_entry("x", 4, golden("detached")).deltas}
-    kinds |= {type(delta) for delta in decode_entry("x", 1, golden("names")).deltas}
+    kinds |= {type(delta) for name in ("names", "losses") for delta in decode_entry("x", 1, golden(name)).deltas}
     assert kinds == set(get_args(Delta))
 
 
@@ -188,6 +188,19 @@ def test_version_seven_has_periods_of_tables() -> None:
     older = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).tables[1]
     assert (older.spec.retention_ms, older.spec.ttl_ms, older.own_epochs) == (None, None, msgspec.UNSET)
     assert decode_pin("pins/00000000000000000002-00000000000000fe", golden("pin.unkept")).unkept == (1, 5)
+
+
+def test_version_seven_has_losses() -> None:
+    """Damaged SSTs leave their tables, with a record of each; older logs have none."""
+    assert decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).losses == ()
+    version = advance(Version(), decode_entry("x", 1, golden("losses")).deltas)
+    assert decode_base("x", 1, golden("losses.snapshot")) == version
+    assert problems(version) == []
+    part, whole = version.losses
+    assert [sst.id for sst in version.ssts()] == [part.saved]
+    assert (part.rows, part.discarded, whole.rows, whole.discarded, whole.saved) == (1, True, 3, False, "")
+    assert version.quarantined() == [whole.sst]
+    assert [sst.id for sst in version.dropped] == [part.sst.id]
 
 
 def _before(seq: int) -> Version:

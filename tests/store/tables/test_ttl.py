@@ -325,7 +325,7 @@ def test_expiry_is_no_change_and_changes_are_told_as_of_their_epoch(compacted: b
     assert sorted((row["op"], row["n"]) for row in only) == sorted((op, n) for op, _, n, _ in expected)
     assert only[0].keys() == {"n", "op", "epoch"}
     # All that was committed is among the changes, whether anybody could see it or not.
-    told = world.events.changes(start).to_pylist()
+    told = [row for batch in world.events.changes(start) for row in batch.to_pylist()]
     assert {row["id"] for row in told if row["epoch"] == third} == {1, 2, 3}
     assert len(told) == 8
     world.store.close()

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tussock.statestore.contract.barriers import BarrierChannel, BarrierEvent, JobOptions
+from tussock.statestore.contract.losses import AcceptedLoss
 from tussock.statestore.contract.records import GoneTable, Run, TableChange, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
@@ -66,6 +67,10 @@ class VersionView(Protocol):
     @property
     def renumbered(self) -> Renumbered | None:
         """The newest repair of the store's clock."""
+
+    @property
+    def losses(self) -> Sequence[AcceptedLoss]:
+        """Damaged SSTs that a repair has put aside, and which rows were lost with them."""
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""

@@ -132,7 +132,7 @@ class Views:
         return newest
 
     def wait_epoch(self, epoch: int, timeout: float) -> None:
-        """Return when the version here has the epoch; `WaitTimeout` after `timeout` seconds."""
+        """Return when the version here has the epoch; `WaitTimeout` after that many seconds."""
         deadline = self._system.monotonic() + timeout
         version = self.refresh()
         while (newest := version.max_committed_epoch) < epoch:
