@@ -6,6 +6,8 @@ object `{"hex": "00ff"}`. What a terminal would obey or hide (control characters
 writing) is shown escaped: rows, names and comments are data of others.
 """
 
+import base64
+import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +21,17 @@ import typer
 from tussock.cli.times import time_parser, time_text
 from tussock.statestore.contract.records import TableSpec
 
-__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_json", "parse_key", "parse_moment", "safe"]
+__all__ = [
+    "argument_value",
+    "as_json",
+    "as_text",
+    "batch_rows",
+    "parse_bytes",
+    "parse_json",
+    "parse_key",
+    "parse_moment",
+    "safe",
+]
 
 HEX = "hex:"
 TRUE = ("true", "t", "yes", "1")
@@ -232,3 +244,23 @@ def _printable(value: bytes) -> str | None:
 def _iso(value: datetime) -> str:
     """ISO 8601; UTC as `Z`."""
     return value.isoformat().removesuffix("+00:00") + "Z" if value.utcoffset() == timedelta(0) else value.isoformat()
+
+
+def argument_value(text: str) -> Any:
+    """An argument: JSON, bytes as `hex:00ff` or `base64:AP8=`, or else text. Text that begins so is given as JSON."""
+    form, is_bytes, data = text.partition(":")
+    try:
+        if is_bytes and form == "hex":
+            return bytes.fromhex(data)
+        if is_bytes and form == "base64":
+            return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r:.100} is no bytes: {error}; text that begins so is given as JSON, in double quotes"
+        ) from None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise typer.BadParameter(f"{text[:40]!r}...: lists and dicts nest too deep to be read") from None
+    except ValueError:
+        return text

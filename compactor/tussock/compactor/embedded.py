@@ -46,8 +46,8 @@ __all__ = ["EmbeddedBackend", "open_backend"]
 
 log = get_logger("tussock.compactor")
 
-_CACHE_BYTES = 16 << 20
-"""For the metas of SSTs under compaction; their blocks are not cached."""
+_CACHE_BYTES = 32 << 20
+"""Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
 _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""
@@ -72,6 +72,7 @@ class EmbeddedBackend:
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
             open_source=requests.opener("meta"),
+            staleness_seconds=settings.max_staleness,
         )
         self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         # What a backend is asked for and meta does by itself, with no step between: every read asks some of it.

@@ -228,3 +228,66 @@ def test_column_feeds_that_cannot_be(store: StateStore) -> None:
 
         with pytest.raises(error, match=text):
             begin()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_on_which_a_function_raises_are_a_dead_letter(store: StateStore, workers: int) -> None:
+    """Story: without a table of replies they were gone, and nothing said so. A replay has the same letters."""
+    table_of(store)
+    commit(store, *[transfer(number, -1 if number == 7 else 1) for number in range(20)])
+    feed = fn.TableFeed("transfers", on_bad="skip")
+    first = fed_bank(store, feed, by_columns=True, workers=workers, epoch_max=5, checkpoint=3600)
+    first.start()
+    while first.stats()["batched"] + first.stats()["aborted"] < 20:
+        pass
+    with fed_bank(store, feed, by_columns=True, checkpoint=0) as second:
+        second.drain(SECONDS)
+        assert (second.stats()["batched"], second.stats()["aborted"]) == (15, 5)
+        # The letter is given again: none of its rows has run, so none of their ids is known.
+        (letter,) = rows_of(store.table("bank.dead_letters"))
+        rows = pa.ipc.open_stream(letter["data"]).read_all()
+        commit(store, *[{**row, "amount": abs(row["amount"])} for row in rows.to_pylist()])
+        second.drain(SECONDS)
+        assert second.stats()["batched"] == 20
+    with pytest.raises(fn.ApplicationFenced):
+        first.stop()
+    assert letter["cause"].startswith("ValueError: an amount is negative (")
+    assert letter["origin"].startswith("5 rows up to row ")
+    assert (letter["feed"], rows.num_rows, 7 in rows["id"].to_pylist()) == ("transfers", 5, True)
+    assert balances_of(store) == left_by(map(transfer, range(20)), set())
+
+
+def test_a_batch_that_fails_stops_the_program(store: StateStore) -> None:
+    """Where nobody gets replies, and nothing else is said: the next start meets the rows again."""
+    table_of(store)
+    commit(store, *[transfer(number, -1 if number == 7 else 1) for number in range(20)])
+    told = r"raised ValueError: an amount is negative \(.*accounts.py:\d+\); .*on_bad"
+    with (
+        pytest.raises(fn.BadInput, match=told),
+        fed_bank(store, fn.TableFeed("transfers"), by_columns=True) as bank,
+    ):
+        bank.drain(SECONDS)
+    assert sum(balances_of(store).values()) == START * len(balances_of(store))
+    with fed_bank(store, fn.TableFeed("transfers"), "answers", by_columns=True) as bank:
+        bank.drain(SECONDS)
+    assert len(answers(store)) == 20
+
+
+def test_a_feed_whose_newest_batch_failed_is_a_trouble(store: StateStore, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one line with the place, and the status tells until a batch of the feed has a result."""
+    table_of(store)
+    with fed_bank(store, fn.TableFeed("transfers"), "answers", by_columns=True) as bank:
+        for number in range(3):
+            commit(store, transfer(number, -1))
+            bank.drain(SECONDS)
+        (trouble,) = bank.status()["trouble"]
+        assert trouble["what"] == "feed transfers"
+        assert "ValueError: an amount is negative (" in str(trouble["error"])
+        commit(store, transfer(3))
+        bank.drain(SECONDS)
+        assert bank.status()["trouble"] == []
+    lines = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert [(one.tussock["event"], one.tussock["kind"]) for one in lines] == [
+        ("a batch of a feed failed", "ValueError")
+    ]
+    assert "accounts.py" in lines[0].tussock["stack"]

@@ -217,7 +217,9 @@ def test_mistakes_of_batch_functions_are_named(store: StateStore, which: str) ->
 @pytest.mark.parametrize(
     ("keys", "columns", "told"),
     [
-        ([], {"to": [], "amount": []}, "0 requests"),
+        (["a0"], pa.table([["a1"], ["a1"], [1]], names=["to", "to", "amount"]), "one name twice"),
+        (["a0"], pa.table([["a1"], [1], [1]], names=["to", "amount", "amount"]), "one name twice"),
+        (["a0"] * 1_000_001, None, "1,000,001 requests"),
         (["a0"], {"amount": [1]}, "column 'to'"),
         (["a0"], {"to": ["a1", "a2"], "amount": [1, 2]}, "1 keys, and columns of 2 rows"),
         ([b"\xff"], {"to": ["a1"], "amount": [1]}, "is no key of operator"),
@@ -229,6 +231,16 @@ def test_mistakes_of_batch_functions_are_named(store: StateStore, which: str) ->
 def test_what_callers_give_wrongly_is_refused(store: StateStore, keys: Any, columns: Any, told: str) -> None:
     with loaded(store, 3) as runtime, pytest.raises(fn.FunctionFault, match=told):
         runtime.send_many("account", "transfers", keys, columns)
+
+
+@pytest.mark.parametrize("keys", [[], pa.array([]), pa.array([], pa.string())])
+@pytest.mark.parametrize("function", ["transfers", "transfer"])
+def test_of_no_keys_there_are_no_replies(store: StateStore, keys: Any, function: str) -> None:
+    """An empty table, as a filter leaves one, is nothing wrong."""
+    with loaded(store, 3) as runtime:
+        found = runtime.send_many("account", function, keys, {"to": [], "amount": []})
+        assert (found.num_rows, found.column_names) == (0, ["reply", "error"])
+        assert runtime.stats()["records"] == 0
 
 
 def test_declarations_that_cannot_be_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,38 @@ def test_what_is_withdrawn_before_its_epoch_does_not_run(store: StateStore) -> N
         assert not kept.cancel()
         assert runtime.stats()["lock_free"] + runtime.stats()["locked"] == 2
         assert runtime.query("account", "p0") == {"balance": START - 3}
+
+
+def test_no_epoch_begins_once_a_pause_has_returned(store: StateStore) -> None:
+    """Story: one for which requests were being gathered took those that came behind the pause."""
+    with bank(store, epoch_ms=60_000) as runtime:
+        gathered = runtime.send("account", "p0", "transfer", "p1", 10)
+        runtime.pause()
+        later = [runtime.send("account", "p0", "transfer", "p1", 1) for _ in range(2)]
+        # Between two epochs, so it answers when the one that was being gathered has been given up.
+        assert runtime.query("account", "p0") == {"balance": START}
+        assert not gathered.done()
+        assert later[0].cancel()
+        assert runtime.stats()["epochs"] == 0
+        # A stop runs what waits.
+    assert (gathered.result(SECONDS), later[1].result(SECONDS)) == (START - 10, START - 11)
+
+
+def test_many_are_withdrawn_until_the_first_begins(store: StateStore) -> None:
+    """All or none of them; then the future of the table is not to be cancelled, as that of one request."""
+    columns = {"to": ["p2"] * 2, "amount": [10, 20]}
+    with bank(store) as runtime:
+        runtime.pause()
+        withdrawn = runtime.send_many_async("account", "transfer", ["p0", "p1"], columns)
+        kept = runtime.send_many_async("account", "transfer", ["p0", "p1"], columns)
+        assert withdrawn.cancel()
+        assert withdrawn.cancelled()
+        runtime.resume()
+        assert kept.result(SECONDS)["reply"].to_pylist() == [START - 10, START - 20]
+        assert not kept.cancel()
+        assert runtime.query("account", "p2") == {"balance": START + 30}
+    with pytest.raises(CancelledError):
+        withdrawn.result(SECONDS)
 
 
 def test_a_node_refuses_what_has_no_room(store: StateStore) -> None:

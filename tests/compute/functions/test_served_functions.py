@@ -240,11 +240,34 @@ def test_a_request_that_has_not_begun_in_its_time_is_withdrawn(client: fn.Client
     assert not second.done()
     with pytest.raises(WaitTimeout):
         client.send_many("purse", "give", [14], {"to": [15], "coins": [0]}, timeout=0.3)
-    with pytest.raises(TimeoutError, match="the outcome is not known"):
-        client.send_many("account", "credit", ["p13"], {"amount": [0]}, timeout=0.3)
+    with pytest.raises(WaitTimeout, match=r"did not begin .* and was not run: the application is paused"):
+        client.send_many("account", "credit", ["p14"], {"amount": [1000]}, timeout=0.3)
     client.resume()
     assert first.result(SECONDS) is second.result(SECONDS) is None
     assert client.query("account", "p14") == {"balance": before["balance"] + 1}
+
+
+def test_no_request_is_withdrawn_early(client: fn.Client) -> None:
+    """Story: the node was told of three quarters of the time, so that its word came within it."""
+    client.pause()
+    begun = time.monotonic()
+    sent = client.send("account", "p14", "credit", 0, timeout=0.8)
+    assert type(error_of(sent)) is WaitTimeout
+    assert time.monotonic() - begun >= 0.8
+    for function in ("give", "fill"):
+        columns = {"to": [15], "coins": [0]} if function == "give" else {"coins": [0]}
+        begun = time.monotonic()
+        with pytest.raises(WaitTimeout):
+            client.send_many("purse", function, [14], columns, timeout=0.8)
+        assert time.monotonic() - begun >= 0.8
+    client.resume()
+
+
+def test_an_idle_node_has_no_requests(tmp_path: Path) -> None:
+    """Story: the question for the status counted, as a request without a reply and as a client."""
+    with ServeProcess((tmp_path / "store").as_uri(), app=APP) as node, fn.Client(node.address) as client:
+        status = client.status()
+        assert [status[name] for name in ("outstanding", "outstanding_bytes", "conversations")] == [0, 0, 0]
 
 
 def test_a_withdrawn_request_may_be_sent_again(client: fn.Client) -> None:
@@ -290,7 +313,10 @@ def test_the_status_shows_epochs_phases_and_transactions(client: fn.Client, node
         "cell": "string",
         "purse": "int64",
     }
-    assert status["failures"][-1]["error"] == "TransactionAborted"
+    newest = status["failures"][-1]
+    assert (newest["error"], newest["raised"]) == ("TransactionAborted", "NotEnough")
+    assert newest["at"] == aborted["at"]
+    assert aborted["at"].startswith("support/functions/accounts.py:")
     page = (DOCS / "service.md").read_text(encoding="utf-8")
     assert [name for name in status if f"`{name}`" not in page] == []
     metrics = node.get("/metrics")[1]

@@ -1,12 +1,13 @@
 """`tussock serve` ends with code 2 and names all that is wrong, before it serves anything."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.applications.serve_process import PROGRAM, ServeProcess
-from support.children import TESTS
+from support.children import path_of_imports
 from support.service.meta_process import TUSSOCK
 from tussock.compute import procedures as ps
 from tussock.compute.service.server.settings import SERVE_FORM
@@ -19,7 +20,7 @@ def run(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Completed
     return subprocess.run(
         [TUSSOCK, "serve", *arguments],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(TESTS), **environment},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path_of_imports(), **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -98,7 +99,7 @@ def test_an_application_has_its_store(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
-    """An error of one line, and no application was started."""
+    """An error of one line, which is of the log as all others are, and no application was started."""
     with ServeProcess((tmp_path / "a").as_uri()) as node:
         ended = run(f"{PROGRAM}:make", "--store", (tmp_path / "b").as_uri(), "--listen", node.address, cwd=tmp_path)
         other = run(
@@ -108,8 +109,9 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         )
     for one, address in ((ended, node.address), (other, node.http)):
         assert one.returncode in (1, 2)
-        told = " ".join(one.stderr.split())
-        assert f"error: cannot listen on {address}: the address is in use; end the process that has it, or set" in told
+        last = json.loads(one.stderr.splitlines()[-1])
+        told = f"cannot listen on {address}: the address is in use; end the process that has it, or set"
+        assert (last["event"], last["level"], told in last["error"]) == ("did not start", "error", True)
         assert "Traceback" not in one.stderr
 
 

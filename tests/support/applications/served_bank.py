@@ -65,12 +65,16 @@ def slow_commits(store: StateStore) -> fn.Runtime:
 
 
 def with_bytes(store: StateStore) -> fn.Runtime:
-    """Operator `seal`, whose keys are bytes."""
+    """Operator `seal`, whose keys are bytes; `told` says what it was given."""
     seal = fn.Operator("seal", key=pa.binary())
 
     @seal.register
     async def press(ctx: fn.FunctionContext) -> None:
         ctx.put({"pressed": True})
+
+    @seal.register
+    def told(ctx: fn.FunctionContext, given: Any) -> str:
+        return repr(given)
 
     return fn.Runtime(store, "seals", [seal])
 

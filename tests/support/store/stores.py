@@ -14,7 +14,7 @@ from tussock.statestore.connection import open_store
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.settings import StoreSettings
 
-__all__ = ["InlineExecutor", "TickingSystem", "open_on", "pairs", "sst_objects"]
+__all__ = ["InlineExecutor", "TickingSystem", "changes_of", "open_on", "pairs", "sst_objects"]
 
 TICK_SECONDS = 10
 
@@ -70,6 +70,13 @@ def pairs(batches: Iterable[Any]) -> list[tuple[bytes, bytes]]:
         for batch in batches
         for row in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     ]
+
+
+def changes_of(table: Any, after: int = 0, until: int | None = None) -> list[dict[str, Any]]:
+    """All that was committed to a table in (after, until], in the order of commits, and of keys within one."""
+    rows = [row for batch in table.changes(after, until) for row in batch.to_pylist()]
+    # The last column is the epoch, whatever its name.
+    return sorted(rows, key=lambda row: row[list(row)[-1]])
 
 
 def sst_objects(bucket: ObjectStore) -> set[str]:

@@ -15,11 +15,13 @@ import typer
 from tussock.cli.commands.meta import refuse
 from tussock.cli.options import Json, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import emit_json, emit_lines, grid, note, show
+from tussock.cli.values import argument_value
 from tussock.statestore.errors import InvalidOption
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tussock.compute.applications.errors import TransactionAborted
     from tussock.compute.procedures import Client
 
 __all__ = [
@@ -166,7 +168,9 @@ def call(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A call procedure; of functions an operator.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENT...", help="Each as JSON, or else as text; of functions after KEY FUNCTION."),
+        typer.Argument(
+            metavar="ARGUMENT...", help="JSON, hex:00ff or base64:AP8=, or else text; of functions after KEY FUNCTION."
+        ),
     ] = None,
     timeout: Timeout = None,
     tls_ca: TlsCa = None,
@@ -179,14 +183,19 @@ def call(
     Prints the reply as JSON.
     Needs the role writer; a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
+    from tussock.compute.applications.errors import TransactionAborted
+
     given = arguments or []
     with client_of(address, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
         status = client.status()
         if status["layer"] == "functions":
             access = client_access(tls_ca, tls_cert, tls_key, tls_server_name)
-            _print(_send(address, access, status, name, given, timeout))
+            try:
+                _print(_send(address, access, status, name, given, timeout))
+            except TransactionAborted as error:
+                raise TransactionAborted(f"{error} ({_raised(error)})", *error.args[1:]) from None
         else:
-            _print(client.call(name, *map(_value, given), timeout=timeout))
+            _print(client.call(name, *map(argument_value, given), timeout=timeout))
 
 
 def query(
@@ -346,8 +355,8 @@ def _send(
         )
     key = _key(given[0], status, operator)
     with FunctionClient(address, **access) as client:
-        asked = client.send(operator, key, given[1], *map(_value, given[2:]), timeout=timeout)
-        return client.reply(asked, timeout, f"function {operator!r:.100}.{given[1]!r:.100}")
+        asked = client.send(operator, key, given[1], *map(argument_value, given[2:]), timeout=timeout)
+        return client.reply(asked, timeout, f"function {operator:.100}.{given[1]:.100}")
 
 
 def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
@@ -363,13 +372,9 @@ def _key(text: str, status: dict[str, Any], operator: str) -> str | int | bytes:
     return text
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise typer.BadParameter(f"{text[:40]!r}...: lists and dicts nest too deep to be read") from None
-    except ValueError:
-        return text
+def _raised(error: "TransactionAborted") -> str:
+    """Class and place of what a function raised; a node of an earlier release tells no place."""
+    return f"{error.kind} at {error.at}" if error.at else error.kind
 
 
 def _print(value: Any) -> None:

@@ -115,6 +115,9 @@ def _parts(status: "ServiceStatus") -> Iterator[Any]:
     if status.sessions:
         columns = ("node", "role", "tasks", "slots", "pins", "heard")
         yield grid(*columns, right=("tasks", "slots", "pins"), rows=_session_rows(status))
+    if status.losses:
+        columns = ("accepted loss", "table", "rows", "epochs", "objects", "when", "by")
+        yield grid(*columns, right=("rows",), whole=("accepted loss",), rows=_loss_rows(status))
     if status.checkpoints:
         columns = ("job", "state", "participants", "barrier", "under way", "checkpoint")
         yield grid(*columns, right=("barrier",), rows=_job_rows(status))
@@ -175,6 +178,13 @@ def _session_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
         yield session.name or session.id, session.kind, number(session.tasks), slots, number(session.pins), heard
 
 
+def _loss_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
+    for loss in status.losses:
+        epochs = f"{loss.min_epoch} to {loss.max_epoch}{', of history' if loss.history else ''}"
+        kept = "kept" if loss.kept else "discarded"
+        yield loss.sst, loss.table, number(loss.rows), epochs, kept, iso_ms(loss.at_ms), loss.by
+
+
 def _job_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
     for job in status.checkpoints:
         connected = sum(worker.connected for worker in job.participants)
@@ -189,6 +199,14 @@ def _span(ms: int) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def _error_of(failure: dict[str, Any]) -> str:
+    """The class of an error; of what a function raised that, and where."""
+    raised, at = failure.get("raised"), failure.get("at")
+    if not raised:
+        return str(failure["error"])
+    return f"{raised} at {at}" if at else str(raised)
 
 
 def _application_parts(status: dict[str, Any]) -> Iterator[Any]:
@@ -216,7 +234,7 @@ def _application_parts(status: dict[str, Any]) -> Iterator[Any]:
     else:
         yield from _procedure_parts(status, facts)
     if failures := status["failures"]:
-        failed = [(iso_ms(one["ms"]), one["kind"], one["error"], one["text"]) for one in failures]
+        failed = [(iso_ms(one["ms"]), one["kind"], _error_of(one), one["text"]) for one in failures]
         yield grid("failed", "request", "error", "", rows=failed)
 
 

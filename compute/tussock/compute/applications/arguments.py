@@ -14,6 +14,7 @@ __all__ = [
     "check_plain",
     "check_seconds",
     "check_text",
+    "class_of",
     "clean_text",
     "is_name",
     "text_of",
@@ -57,9 +58,14 @@ def clean_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
+def class_of(error: BaseException) -> str:
+    """The name of a user's class of errors, which cannot have replaced what this looks at."""
+    return clean_text(type.__dict__["__name__"].__get__(type(error)))
+
+
 def text_of(error: BaseException) -> str:
     """What a user's error says, at most 10,000 characters, as text that can be sent; its class, if it says nothing."""
-    return _said_by(error, TEXT_MAX) or type(error).__name__
+    return _said_by(error, TEXT_MAX) or class_of(error)
 
 
 def cause_of(error: BaseException) -> str:
@@ -67,7 +73,7 @@ def cause_of(error: BaseException) -> str:
 
     Records have this, and a replay compares it: it stays as it is.
     """
-    name, text = type(error).__name__, _said_by(error, None)
+    name, text = class_of(error), _said_by(error, None)
     return name if text is None else clean_text(f"{name}: {text}")
 
 

@@ -41,15 +41,33 @@ class ProcedureError(TussockError, RuntimeError):
 class TransactionAborted(TussockError, RuntimeError):
     """A function raised, so that nothing of its transaction is stored; the text is the function's own.
 
-    `operator`, `key` and `function` say which one it was, and `kind` is the class of what it raised.
+    `operator`, `key` and `function` say which one it was, `kind` is the class of what it raised, and `at` the line that
+    did, such as `orders.py:17`; empty where no line did.
     """
 
-    def __init__(self, message: str, kind: str, operator: str, key: str | int | bytes, function: str) -> None:
-        super().__init__(message, kind, operator, key, function)
+    def __init__(
+        self,
+        message: str,
+        kind: str,
+        operator: str,
+        key: str | int | bytes,
+        function: str,
+        at: str = "",
+        stack: str = "",
+    ) -> None:
+        """`stack`: the calls that led there, as a worker has told them; for the log, and no fact for callers."""
+        super().__init__(message, kind, operator, key, function, at)
         self.kind = kind
         self.operator = operator
         self.key = key
         self.function = function
+        self.at = at
+        self.stack = stack
+
+    @property
+    def told(self) -> str:
+        """Class, text and place of what was raised."""
+        return f"{self.kind}: {self}{self.at and f' ({self.at})'}"
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -81,7 +99,7 @@ class NotDeterministic(TussockError, RuntimeError):
 
 
 class TablesChanged(NotDeterministic):
-    """Somebody else has committed to a table of the application since its last commit, and a replay differs by that.
+    """Somebody else has committed to a table of the application since its last commit, so what follows from it differs.
 
     `args[1]` is the table, `args[2]` the newest epoch that was committed to it.
     """
@@ -145,7 +163,7 @@ class BadRow(TussockError, ValueError):
 
 
 class StreamChanged(TussockError, ValueError):
-    """A stream is another operator than the one that has written its rows; the flow does not start.
+    """A stream is another one than that which has written its rows, or its table was altered; the flow does not go on.
 
     `args[1]` is the stream; the message says what differs.
     """

@@ -6,10 +6,20 @@ from typing import Any
 
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.replies import ReplyFuture, give
+from tussock.compute.applications.request_queue import AskedWithin
+from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_epochs import Waiting
 from tussock.compute.functions.program.values import are_free, pack, unpack
 
-__all__ = ["Callers", "SharedReply"]
+__all__ = ["ASKED_WITHIN", "Callers", "SharedReply"]
+
+
+ASKED_WITHIN = AskedWithin(
+    FunctionFault,
+    "program",
+    "a function that it runs, which would wait for itself: call others by ctx.call() or ctx.call_async()",
+    "send(), query_async() or send_many_async()",
+)
 
 
 class SharedReply(ReplyFuture):

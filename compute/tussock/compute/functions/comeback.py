@@ -7,6 +7,7 @@ was interrupted runs again. Callers wait meanwhile, and none of them fails.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from tussock.compute.applications.durability.troubles import WORKERS
 from tussock.compute.applications.program import Host
 from tussock.compute.applications.records import Record
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
@@ -92,11 +93,21 @@ class Comeback:
                         f"{lost}; look at their messages, and start the program again"
                     ) from lost
                 log.warning("program goes back to its newest commit", program=self._program, error=str(lost))
+                self._note(lost)
                 try:
                     self._go_back()
+                    self._note(None)
                     lost = None
                 except WorkerLost as error:
                     lost = error
+
+    def _note(self, lost: WorkerLost | None) -> None:
+        if self.host is None:
+            return
+        if lost is None:
+            self.host.troubles.end(WORKERS)
+        else:
+            self.host.troubles.note(WORKERS, lost)
 
     def _go_back(self) -> None:
         assert self._begin_anew is not None

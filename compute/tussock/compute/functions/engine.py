@@ -1,6 +1,6 @@
 """The functions of a program as a `Program` of the runner: epochs of requests in, records out, and records again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.functions.comeback import Comeback, Interrupted
-from tussock.compute.functions.entities.replies import FoundReplies, FunctionReplies, KeptReply
+from tussock.compute.functions.entities.replies import FoundReplies, FunctionReplies
 from tussock.compute.functions.epochs.digest import digest_of
 from tussock.compute.functions.epochs.drawn_values import fresh_draws, take_draws
 from tussock.compute.functions.epochs.epoch import REPLY_BYTES_MAX, EndedEpoch
@@ -32,7 +32,7 @@ from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting, reque
 from tussock.compute.functions.figures import Figures
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
-from tussock.compute.functions.questions import Act, Answer, Look, NextColumns, NextEpoch
+from tussock.compute.functions.questions import Act, Answer, Look, NextColumns, NextEpoch, sorted_out
 from tussock.compute.functions.site import Site
 from tussock.compute.functions.workers.shipment import code_number
 from tussock.statestore import TussockError
@@ -93,6 +93,7 @@ class FunctionEngine:
         self._code = code_number(self._operators)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
         self._clock = ReplyClock(delta.system)
+        self.figures.log_faults(self._program, self.system.monotonic)
         self._columns = ColumnEpochs(
             self._operators,
             self._site,
@@ -219,13 +220,16 @@ class FunctionEngine:
 
     def _run_next(self, what: NextEpoch, seq: int) -> Outcome:
         taken = what.take()
+        if taken is None:
+            what.ended(bool(self.deferred))
+            return Outcome(value=())
         if taken and type(taken[0]) is FedColumns:
             outcome = self._run_rows(taken[0], seq)
             what.ended(bool(self.deferred))
             return outcome
         known = self._known_replies(taken)
         left, taken = taken[known.until :], taken[: known.until]
-        requests, answers = self._sorted_out(self.fed.begin(taken), known.replies)
+        requests, answers = sorted_out(self.fed.begin(taken), known.replies, self.deferred)
         nbytes, records = known.nbytes, list[Record]()
         if requests or self.deferred or self.fed.is_crossing:
             ended, record = self._run_epoch(requests, seq)
@@ -253,24 +257,6 @@ class FunctionEngine:
             ended, record = self._run_epoch([], seq)
             outcome = Outcome((record,), value=self._answered(ended.ended))
         return outcome
-
-    def _sorted_out(
-        self, requests: Sequence[FunctionRequest], known: Mapping[str, KeptReply]
-    ) -> tuple[list[FunctionRequest], list[Answer]]:
-        """Those to run, and the replies to those that were answered before."""
-        # One may be among those that an epoch left to the next one, this one, or come twice in it: of a feed, and of
-        # a caller, who asks again after a crash.
-        firsts = {one.request.request_id: one.request for one in self.deferred}
-        fresh, answers = [], []
-        for one in requests:
-            request_id = one.request_id
-            if request_id is not None and request_id in known:
-                answers.append(Answer(one.reply, known[request_id].value, known[request_id].aborted))
-            elif request_id is None or (first := firsts.setdefault(request_id, one)) is one:
-                fresh.append(one)
-            else:
-                first.reply = first.reply or one.reply
-        return fresh, answers
 
     def _known_replies(self, taken: Sequence[Waiting]) -> FoundReplies:
         ids = [one.request_id for one in taken]
@@ -334,9 +320,11 @@ class FunctionEngine:
         if self._lost is None:
             waiting = {one.tid: one.request for one in (*self.deferred, *self._running)}
             self._lost = Interrupted(self._running, waiting, self.is_replay)
+        self.figures.is_again = True
         self._begin_at(state)
         for record in records:
             self._replay(record)
+        self.figures.is_again = False
         lost, self._lost = self._lost, None
         for one in self.deferred:
             one.request = lost.waiting.get(one.tid, one.request)

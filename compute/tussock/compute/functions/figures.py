@@ -1,16 +1,25 @@
 """What a page shows of a running program: counts, hot keys, functions, and the newest transactions."""
 
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
+from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.program.fault_log import FaultLog
 from tussock.compute.functions.program.values import Key
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Figures"]
+
+log = get_logger("tussock.compute.functions.figures")
+
+RUNS_TOLD = 100
+"""Of a transaction, so that the log is told: in an epoch one that loses runs twice."""
 
 NEWEST_MAX = 1000
 """Transactions whose call graph can be looked at."""
@@ -39,6 +48,8 @@ class _Ended(NamedTuple):
     phase: str
     runs: int
     error: str
+    kind: str
+    at: str
     calls: tuple[tuple[Any, ...], ...]
 
     def shown(self) -> dict[str, Any]:
@@ -57,10 +68,15 @@ class Figures:
     """Of one run; written by one thread, read by any."""
 
     def __init__(self) -> None:
+        self._faults: FaultLog | None = None
+        self.is_again = False
+        """What runs has run before, and counts once: a worker was lost since."""
         self._lock_free = 0
         self._locked = 0
         self._aborted = 0
         self._deferrals = 0
+        self._has_told = False
+        """Of a transaction that runs again and again."""
         self._epochs = 0
         self._calls = 0
         self._batched = 0
@@ -73,14 +89,19 @@ class Figures:
 
     def note(self, number: int, epoch: EndedEpoch, operators: Operators) -> None:
         """The epoch of that number has ended."""
+        if self.is_again:
+            return
         self._epochs += 1
         self._deferrals += len(epoch.deferred)
+        if epoch.deferred and epoch.deferred[0].runs >= RUNS_TOLD and not self._has_told:
+            self._tell_put_off(epoch.deferred[0])
         for one in epoch.ended:
             run = one.run
             assert run is not None
             self._calls += len(run.invocations)
             if run.aborted is not None:
                 self._aborted += 1
+                self.note_fault(run.aborted)
             elif one.is_lock_free:
                 self._lock_free += 1
             else:
@@ -92,11 +113,22 @@ class Figures:
 
     def note_batch(self, batch: EndedBatch) -> None:
         """A batch function has run."""
+        if self.is_again:
+            return
         self._epochs += 1
         self._batch_rounds += batch.rounds
         self._batched += batch.replies.num_rows - batch.aborted
         self._aborted += batch.aborted
         self._calls += batch.replies.num_rows
+
+    def note_fault(self, aborted: TransactionAborted, feed: str = "") -> None:
+        """A function has raised; of a batch function for a `feed` no row has a result."""
+        if self._faults is not None and not self.is_again:
+            self._faults.note(aborted, feed)
+
+    def log_faults(self, program: str, monotonic: Callable[[], float]) -> None:
+        """Tell the log what functions of that program raise."""
+        self._faults = FaultLog(program, monotonic)
 
     def stats(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -122,6 +154,19 @@ class Figures:
     def newest(self) -> list[dict[str, Any]]:
         """The newest transactions, the last one last, in a line each."""
         return [one.line() for one in list(self._newest.copy())[-SHOWN:]]
+
+    def _tell_put_off(self, one: FunctionTransaction) -> None:
+        """Once in a run: it waits as it has other entities in each epoch, and so do those behind it."""
+        self._has_told = True
+        function, (_, key), _ = one.request.target
+        log.warning(
+            "a request waits for epoch after epoch, as it touches other entities each time it runs; do not name "
+            "entities by what other requests write, such as a counter",
+            function=function.title,
+            key=repr(key)[:KEY_SHOWN],
+            runs=one.runs,
+            deferrals=self._deferrals,
+        )
 
     def _keep(self, ended: _Ended) -> None:
         size = len(ended.error) + CALL_BYTES * (1 + len(ended.calls))
@@ -165,8 +210,10 @@ def _ended(epoch: int, one: FunctionTransaction) -> _Ended:
             for call in run.invocations[:CALLS_SHOWN]
         ]
     )
-    error = "" if run.aborted is None else str(run.aborted)[:ERROR_SHOWN]
-    return _Ended(one.tid, one.request.request_id, epoch, phase, one.runs, error, calls)
+    error = kind = at = ""
+    if run.aborted is not None:
+        error, kind, at = str(run.aborted)[:ERROR_SHOWN], run.aborted.kind[:ERROR_SHOWN], run.aborted.at
+    return _Ended(one.tid, one.request.request_id, epoch, phase, one.runs, error, kind, at, calls)
 
 
 def _shown(key: Key) -> Key:

@@ -55,6 +55,7 @@ class RequestIntake:
         self._is_asked = False
         self._is_awaited = False
         self._is_closed = False
+        self._is_held = False
 
     @property
     def waiting(self) -> int:
@@ -91,16 +92,21 @@ class RequestIntake:
         if is_first:
             self._begin()
 
-    def take(self) -> list[Waiting]:
-        """An epoch's requests: as many as it may have, or those that came until the first has waited long enough."""
+    def take(self) -> list[Waiting] | None:
+        """An epoch's requests: as many as it may have, or those that came until the first has waited long enough.
+
+        `None` where a pause has begun: they wait on.
+        """
         with self._changed:
             requests, most = self._requests, self._most
             if requests and len(requests) < most:
                 left = requests[0].began + self._epoch_seconds - self._system.monotonic()
                 if left > 0:
                     self._is_awaited = True
-                    self._changed.wait_for(lambda: len(requests) >= most, left)
+                    self._changed.wait_for(lambda: len(requests) >= most or self._is_held or self._is_closed, left)
                     self._is_awaited = False
+            if self._is_held:
+                return None
             was_full = not self._has_room()
             taken: list[Waiting] = []
             left_bytes = EPOCH_BYTES_MAX
@@ -128,6 +134,17 @@ class RequestIntake:
                 self._nbytes += one.size
             self._requests.extendleft(reversed(requests))
             self._most = max(self._taken - len(requests), 1)
+
+    def hold(self) -> None:
+        """From now on no epoch begins, not even the one for which requests are being gathered."""
+        with self._changed:
+            self._is_held = not self._is_closed
+            self._changed.notify_all()
+
+    def go_on(self) -> None:
+        """Epochs begin again."""
+        with self._changed:
+            self._is_held = False
 
     def ended(self, *, has_deferred: bool) -> bool:
         """An epoch has run: whether another one has to follow at once."""
@@ -167,9 +184,9 @@ class RequestIntake:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Take no more requests, and let those that wait run."""
         with self._changed:
-            self._is_closed = True
+            self._is_closed, self._is_held = True, False
             self._changed.notify_all()
 
     @property

@@ -10,22 +10,19 @@ import pyarrow as pa
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.replies import ReplyFuture
-from tussock.compute.applications.request_queue import AskedWithin, Nesting
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import Startable
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
-from tussock.compute.functions.callers import Callers, SharedReply
+from tussock.compute.functions.callers import ASKED_WITHIN, Callers, SharedReply
 from tussock.compute.functions.declarations import ProgramDeclarations
 from tussock.compute.functions.entities.own_tables import create_tables
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.transaction import FunctionRequest
-from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting
 from tussock.compute.functions.feeds.pump_access import ProgramAccess
 from tussock.compute.functions.intake import RequestIntake
 from tussock.compute.functions.option_checks import check_options, check_request_id
-from tussock.compute.functions.program.context import Target
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
@@ -38,13 +35,6 @@ if TYPE_CHECKING:
     from tussock.compute.functions.remote.served_runtime import ServedRuntime
 
 __all__ = ["Runtime"]
-
-_ASKED_WITHIN = AskedWithin(
-    FunctionFault,
-    "program",
-    "a function that it runs, which would wait for itself: call others by ctx.call() or ctx.call_async()",
-    "send(), query_async() or send_many_async()",
-)
 
 
 class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
@@ -93,14 +83,13 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             workers=workers,
         )
         self._options = SiteOptions(conflicts, lock_phase, timeout, cache_bytes)
-        ProgramDeclarations.__init__(self, store, name, Operators(list(operators)))
+        ProgramDeclarations.__init__(self, store, name, Operators(list(operators)), input)
         ProgramWorkers.__init__(self, ProgramParts(name, self._operators, store, self._options), workers)
         self._epoch_seconds = epoch_ms / 1000
         self._epoch_max = epoch_max
         self._checkpoint = checkpoint
         self._group_commit = group_commit
         self._keep_replies = keep_replies
-        self._input = input
         self._runner: Runner | None = None
         self._intake: RequestIntake | None = None
         self.before_epochs: Callable[[], None] = lambda: None
@@ -111,15 +100,16 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def start(self) -> None:
         """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
 
-        Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody
-        out `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
+        Tables get the columns that their operators have got, if the program was stopped in order. Raises
+        `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody out
+        `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
         `TableNotFound` for one that was dropped, and `NotDeterministic` for functions that have changed.
         """
         if self._runner is not None:
             raise InvalidOption(f"program {self.name!r} runs already")
         self._operators.fix()
         fed, site = FedEpochs(self.name, self._feeds, self._outputs), self._new_site()
-        create_tables(self._store, self.name, self._operators.all, fed)
+        grow = create_tables(self._store, self.name, self._operators.all, fed, self._input)
         self._system = self._system_of_store()
         engine = self._new_engine(fed, site, self._keep_replies)
         runner = Runner(
@@ -129,7 +119,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             group_commit=self._group_commit,
             checkpoint=self._checkpoint,
             place=self._input,
-            asked_within=_ASKED_WITHIN,
+            asked_within=ASKED_WITHIN,
         )
         callers = Callers()
         intake = RequestIntake(
@@ -138,9 +128,11 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         access = ProgramAccess(self.name, self._operators, self._feeds, engine, runner, intake, self._put)
         try:
             access.open(self._store, self._system)
+            grow()
             self._rehearse(lambda: FedEpochs(self.name, self._feeds, self._outputs), self._input)
             runner.start()
             self._engine, self._runner, self._site, self._callers, self._intake = engine, runner, site, callers, intake
+            self._watch_workers(runner.troubles)
             if engine.deferred:
                 self._begin_epoch()
             self._pumps = Pumps(self.name, self._store, self._system, runner, self._outputs, access)
@@ -201,7 +193,9 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         nesting = self._running()[0].nesting
         target = self._operators.target(operator, key, function, arguments)
         if request_id is None:
-            return self._ask([target], nesting)[0]
+            alone = ReplyFuture(nesting)
+            self._put(FunctionRequest(target, None, alone, self._system.monotonic()))
+            return alone
         check_request_id(request_id)
         reply = SharedReply(nesting)
         first = self._callers.first_with(request_id, reply)
@@ -215,9 +209,9 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         `keys`: an Arrow array or a list; `columns`: Arrow data or a dict of columns, one row a key. A batch function
         gets them as columns, up to a million at a time, alone in its epoch. Any other function gets, for each key, the
         row's values as the arguments that the columns are named after; with `*args`, as they come. The table has
-        `reply`, null where the request was aborted, and `error`, the text then, else null. Raises `FunctionFault`,
-        `ApplicationStopped`, and `TransactionAborted` if the batch function itself raised; then nothing is stored.
-        `Full` if there was no room for a minute: then none was sent.
+        `reply`, null where the request was aborted, and `error`, the text then, else null; of no keys, no rows. Raises
+        `FunctionFault`, `ApplicationStopped`, and `TransactionAborted` if the batch function itself raised; then
+        nothing is stored. `Full` if there was no room for a minute: then none was sent.
         """
         self._check_asking()
         replies: pa.Table = self.send_many_async(operator, function, keys, columns).result()
@@ -226,15 +220,23 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def send_many_async(
         self, operator: str, function: str, keys: Any, columns: Any = None, *, bytes_max: int | None = None
     ) -> "Future[Any]":
-        """The same as `send_many`, for a future of the table; `MessageTooLarge` if that takes over `bytes_max`."""
+        """The same as `send_many`, for a future of the table; `MessageTooLarge` if that takes over `bytes_max`.
+
+        Until the first of them begins `cancel` withdraws all.
+        """
         runner, _ = self._running()
         number, found = self._operators.function(operator, function)
         if not found.is_batch:
             rows = argument_rows(found, keys, columns)
             # All are checked before the first one is sent.
             targets = [self._operators.target(operator, key, function, one) for key, one in rows]
-            return together(self._ask(targets, runner.nesting), ReplyFuture(runner.nesting), bytes_max)
+            requests, table = together(targets, runner.nesting, self._system.monotonic(), bytes_max)
+            if requests:
+                self._put(*requests)
+            return table
         request = columns_request(self._operators, number, found, keys, columns)
+        if not request.columns.num_rows:
+            return together([], runner.nesting, 0.0)[1]
         return runner.submit(NextColumns(request), request.columns.nbytes + 1)
 
     def query(self, operator: str, key: Key) -> dict[str, Any] | None:
@@ -277,11 +279,15 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
 
         A stop runs what waits. A pause does not outlive the process. Raises `ApplicationStopped`.
         """
-        self._running()[0].pause()
+        runner, intake = self._running()
+        runner.pause()
+        intake.hold()
 
     def resume(self) -> None:
         """Run what waits, and what comes. Raises `ApplicationStopped`."""
-        self._running()[0].resume()
+        runner, intake = self._running()
+        intake.go_on()
+        runner.resume()
 
     def status(self) -> dict[str, Any]:
         """How the program is, as JSON can say it: state, operators, counts, hot keys, newest transactions.
@@ -337,16 +343,12 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         reply: Future[Any] = Future()
         reply.add_done_callback(callers.give)
 
-        def take() -> Sequence[Waiting]:
+        def take() -> Sequence[Waiting] | None:
             self.before_epochs()
-            return callers.begun(intake.take())
+            taken = intake.take()
+            return None if taken is None else callers.begun(taken)
 
         runner.submit_next(NextEpoch(take, intake.put_back, self._follow), reply)
-
-    def _ask(self, targets: Sequence[Target], nesting: Nesting) -> "Sequence[Future[Any]]":
-        replies, now = [ReplyFuture(nesting) for _ in targets], self._system.monotonic()
-        self._put(*[FunctionRequest(target, None, reply, now) for target, reply in zip(targets, replies, strict=True)])
-        return replies
 
     def _put(self, *requests: Waiting) -> None:
         """Let them wait for their epochs, all or none; raises `Full` and `ApplicationStopped`."""

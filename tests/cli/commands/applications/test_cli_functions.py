@@ -44,6 +44,39 @@ def test_call_says_what_is_wrong(node: ServeProcess, tussock: Tussock) -> None:
         assert text in " ".join(ran.err.split())
 
 
+def test_call_takes_bytes(tmp_path: Path, tussock: Tussock) -> None:
+    """As hexadecimal digits or base64; text that begins so is JSON. What is neither ends with 2."""
+    with ServeProcess((tmp_path / "store").as_uri(), app="support.applications.served_bank:with_bytes") as node:
+        for given, found in (
+            ("hex:00FF", b"\x00\xff"),
+            ("hex:", b""),
+            ("base64:AP8=", b"\x00\xff"),
+            ('"hex:00ff"', "hex:00ff"),
+            ('"base64:AP8="', "base64:AP8="),
+            ("hexagon", "hexagon"),
+        ):
+            assert tussock("call", node.address, "seal", "k", "told", given).json() == repr(found)
+        for wrong in ("hex:0", "hex:zz", "base64:AP8", "base64:?"):
+            ran = tussock("call", node.address, "seal", "k", "told", wrong)
+            assert (ran.code, ran.out) == (2, "")
+            assert "is given as JSON, in double quotes" in " ".join(ran.err.split())
+
+
+def test_call_and_status_say_what_was_raised_and_where(node: ServeProcess, tussock: Tussock) -> None:
+    """The class tells a bug from what a function refuses, and the line where it is."""
+    ran = tussock("call", node.address, "account", "p1", "transfer", "p2", "1000")
+    assert "not enough credit: p1 (NotEnough at support/functions/accounts.py:" in " ".join(ran.err.split())
+    shown = " ".join(tussock("status", node.address).out.split())
+    assert "NotEnough at support/functions/accounts.py:" in shown
+
+
+def test_trace_of_functions_says_what_they_have(node: ServeProcess, tussock: Tussock) -> None:
+    """Their executions are transactions."""
+    ran = tussock("trace", node.address)
+    assert ran.code == 1
+    assert "`status` has its newest transactions, and `call_graph`" in " ".join(ran.err.split())
+
+
 def test_query_shows_an_entity(node: ServeProcess, tussock: Tussock) -> None:
     """By a key as `call` takes it; an entity that is not there ends with 1, as a row that is not there does."""
     at = node.address
@@ -99,6 +132,7 @@ def test_status_shows_operators_and_transactions(node: ServeProcess, tussock: Tu
     assert shown.code == 0
     told = " ".join(shown.out.split())
     for text in (
+        "requests 0 wait, 0 without a reply clients 0 connections",
         "application bank",
         "state running",
         "transactions 2 without locks, 0 with locks, 1 aborted; 0 wait for the next epoch",

@@ -40,6 +40,9 @@ def test_no_request_fails_when_a_worker_is_killed(store: StateStore, checkpoint:
             bank.send(chance, 200)
             bank.settle()
         assert bank.balances() == bank.ledger
+        # What ran again counts once.
+        stats = runtime.stats()
+        assert sum(stats[name] for name in ("lock_free", "locked", "aborted")) == KILLS * 600
     assert bank.stored(store) == {key: f'{{"balance":{balance}}}' for key, balance in bank.ledger.items()}
 
 

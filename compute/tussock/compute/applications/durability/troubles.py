@@ -12,10 +12,14 @@ from tussock.statestore.base.system import System
 from tussock.statestore.buckets.urls import without_secrets
 from tussock.statestore.errors import WaitTimeout
 
-__all__ = ["COMMIT", "INPUT_LOG", "STATE", "Trouble", "Troubles"]
+__all__ = ["COMMIT", "FEED", "INPUT_LOG", "STATE", "WORKERS", "Trouble", "Troubles", "waits"]
 
-INPUT_LOG, COMMIT, STATE = "input log", "commit", "state"
-"""What waits: replies for their records, a commit for the store, and what runs for a state that it reads."""
+INPUT_LOG, COMMIT, STATE, WORKERS = "input log", "commit", "state", "workers"
+"""What waits: replies for their records, a commit for the store, and what runs for a state that it reads, or for
+processes that run it."""
+FEED = "feed"
+"""With a name behind it: the newest batch of that feed failed as a whole. Nothing waits for it."""
+_WAITING = frozenset((INPUT_LOG, COMMIT, STATE))
 TEXT_MAX = 500
 LOOK_TIMES, LOOK_SECONDS = 2, 5.0
 """Of a look: what runs and does not end by itself is given up after twice its time."""
@@ -29,6 +33,14 @@ class Trouble(NamedTuple):
     """By the wall clock."""
     error: str
     """Class and text of the newest attempt's error, without secrets."""
+
+
+def waits(trouble: dict[str, Any]) -> str:
+    """What a trouble, as `Troubles.told` has it, lets wait; empty if nothing."""
+    what = trouble["what"]
+    if what == WORKERS:
+        return f"what runs waits for workers: {trouble['error']}"
+    return f"the {what} waits: {trouble['error']}" if what in _WAITING else ""
 
 
 class Troubles:
@@ -62,7 +74,7 @@ class Troubles:
 
     def __str__(self) -> str:
         """For the messages of errors; empty if all is well."""
-        return "; ".join(f"the {one['what']} waits: {one['error']}" for one in self.told())
+        return "; ".join(text for one in self.told() if (text := waits(one)))
 
     def answer(self, asked: "Future[Any]", timeout: float) -> Any:
         """What a look has found, within twice the `timeout` of what runs and 5 s.

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
-from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource, array_of
+from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, RoundEnd, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
 from tussock.compute.functions.epochs.digest import encode_facts
 from tussock.compute.functions.errors import FunctionFault, StateUnread, TransactionAborted
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
+from tussock.compute.functions.program.places import place_of
 
 __all__ = ["EndedBatch", "failed_batch", "run_batch", "run_guarded"]
 
@@ -39,12 +40,13 @@ def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadli
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
         text = "the batch function did not return in time"
-        if not isinstance(error, Overdue):
+        if not issubclass(type(error), Overdue):
             with suppress(Overdue):
                 # The text is the user's code, too.
                 text = deadline.run(text_of, error)
         function = request.function
-        aborted = TransactionAborted(text, type(error).__name__, function.operator, "", function.name)
+        at = place_of(error)
+        aborted = TransactionAborted(text, class_of(error), function.operator, "", function.name, at)
         aborted.__cause__ = error
         return aborted
 
@@ -70,16 +72,17 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
         part = request.columns if is_all else request.columns.take(pa.array(rows))
         picked = rows.tolist()
         own = {of: ones if is_all else [ones[at] for at in picked] for of, ones in request.entities.items()}
-        batch = FunctionBatch(overlay, part, own)
+        end = RoundEnd(len(picked))
+        batch = FunctionBatch(overlay, part, own, end)
         returned = _reply_array(request.function, request.function.code(batch), len(picked))
-        batch.apply()
+        end.apply(overlay.writes, own)
         kinds.add(returned.type)
         given = returned.to_pylist()
         if is_all:
-            errors = batch.errors
+            errors = end.errors
             replies = [reply if error is None else None for reply, error in zip(given, errors, strict=True)]
             continue
-        for at, reply, error in zip(picked, given, batch.errors, strict=True):
+        for at, reply, error in zip(picked, given, end.errors, strict=True):
             if error is None:
                 replies[at] = reply
             else:

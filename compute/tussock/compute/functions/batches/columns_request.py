@@ -35,12 +35,12 @@ class ColumnsRequest(NamedTuple):
 
 def columns_request(operators: Operators, number: int, function: Function, keys: Any, columns: Any) -> ColumnsRequest:
     """The requests of a caller; `FunctionFault` says what does not fit."""
-    what = f"function {function.operator}.{function.name}"
+    what = function.title
     keys = checked_keys(keys, what)
     table = _table(columns, len(keys), what)
-    if not 0 < len(keys) <= ROWS_MAX or table.nbytes > BYTES_MAX:
+    if len(keys) > ROWS_MAX or table.nbytes > BYTES_MAX:
         raise FunctionFault(
-            f"{what}: {len(keys):,} requests of {table.nbytes:,} bytes; expected 1 to {ROWS_MAX:,}, of at most 64 MiB"
+            f"{what}: {len(keys):,} requests of {table.nbytes:,} bytes; at most {ROWS_MAX:,} of 64 MiB fit"
         )
     entities: dict[str | None, list[Entity]] = {None: _entities(operators, number, keys, what)}
     for column, operator in function.touches:
@@ -85,6 +85,9 @@ def checked_table(columns: Any, what: str) -> pa.Table:
 
 
 def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[Entity]:
+    if not len(keys):
+        # Nobody has said of which type they are.
+        return []
     if not isinstance(keys, list):
         kind = operators.all[number].key_type
         try:
@@ -103,6 +106,8 @@ def _table(columns: Any, rows: int, what: str) -> pa.Table:
     if not table.num_columns:
         # A table without columns would not know how many rows it has.
         table = pa.table({KEY: pa.nulls(rows)})
+    if len(set(table.column_names)) < table.num_columns:
+        raise FunctionFault(f"{what}: the columns {table.column_names!r:.200} have one name twice")
     if table.num_rows != rows:
         raise FunctionFault(f"{what}: {rows} keys, and columns of {table.num_rows} rows")
     if any(pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type) for field in table.schema):

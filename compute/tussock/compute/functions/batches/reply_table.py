@@ -9,8 +9,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.program import Outcome
+from tussock.compute.applications.replies import ReplyFuture, give
+from tussock.compute.applications.request_queue import Nesting
 from tussock.compute.functions.batches.columns_request import checked_keys, checked_table
+from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
+from tussock.compute.functions.program.context import Target
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import size_of
 from tussock.statestore.errors import MessageTooLarge
@@ -32,19 +37,70 @@ def argument_rows(function: Function, keys: Any, columns: Any) -> list[tuple[Any
     return list(zip(names, rows, strict=True))
 
 
-def together(replies: Sequence["Future[Any]"], table: "Future[Any]", bytes_max: int | None = None) -> "Future[Any]":
-    """The future of the table of all replies: `reply` and `error`; fails with the first other error than an abort.
+def together(
+    targets: Sequence[Target], nesting: Nesting, now: float, bytes_max: int | None = None
+) -> "tuple[list[FunctionRequest], Future[Any]]":
+    """Requests, and the future of the table of all replies: `reply` and `error`.
 
-    And with `MessageTooLarge` where the replies take more than `bytes_max`, of which none is kept then.
-    It cannot be cancelled, since some of the requests may run already.
+    It fails with the first other error than an abort, and with `MessageTooLarge` where the replies take more than
+    `bytes_max`, of which none is kept then. Until the first of the requests begins, `cancel` withdraws all.
     """
-    table.set_running_or_notify_cancel()
+    begin = _Beginning()
+    replies = [_OneOfMany(nesting, begin) for _ in targets]
+    table = _TableFuture(nesting, begin, replies)
     found = _GatheredReplies(len(replies), table, bytes_max)
     if not replies:
         found.give()
     for at, reply in enumerate(replies):
         reply.add_done_callback(partial(found.end, at))
-    return table
+    return [FunctionRequest(target, None, one, now) for target, one in zip(targets, replies, strict=True)], table
+
+
+class _Beginning:
+    """Whether any of the requests has begun, or all are withdrawn: one of both."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.begun = 0
+        self.is_withdrawn = False
+
+
+class _OneOfMany(ReplyFuture):
+    def __init__(self, nesting: Nesting, begin: _Beginning) -> None:
+        super().__init__(nesting)
+        self._begin = begin
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Begin the request, unless all are withdrawn."""
+        begin = self._begin
+        with begin.lock:
+            if begin.is_withdrawn or not super().set_running_or_notify_cancel():
+                return False
+            begin.begun += 1
+            return True
+
+    def put_back(self) -> None:
+        """It has not begun after all, and waits."""
+        with self._begin.lock:
+            super().put_back()
+            self._begin.begun -= 1
+
+
+class _TableFuture(ReplyFuture):
+    def __init__(self, nesting: Nesting, begin: _Beginning, replies: Sequence[_OneOfMany]) -> None:
+        super().__init__(nesting)
+        self._begin = begin
+        self._replies = replies
+
+    def cancel(self) -> bool:
+        """Withdraw all requests, if none has begun; some that run alone would be neither all nor none."""
+        with self._begin.lock:
+            if self._begin.begun or self.done():
+                return self.cancelled()
+            self._begin.is_withdrawn = True
+        for one in self._replies:
+            one.cancel()
+        return super().cancel()
 
 
 class _GatheredReplies:
@@ -58,10 +114,13 @@ class _GatheredReplies:
         self._nbytes = 0
         self._values: list[Any] = [None] * count
         self._errors: list[str | None] = [None] * count
-        self._failures: dict[int, BaseException] = {}
+        self._failures: dict[int, Exception] = {}
 
     def end(self, at: int, reply: "Future[Any]") -> None:
         """The reply of that place is there."""
+        if reply.cancelled():
+            # With all others, and nobody waits for the table.
+            return
         error = reply.exception()
         value = None if error is not None else reply.result()
         size = 0 if self._bytes_max is None else size_of((value,))
@@ -69,7 +128,7 @@ class _GatheredReplies:
             self._left -= 1
             is_last = self._left == 0
             self._nbytes += size
-            if error is not None and not isinstance(error, TransactionAborted):
+            if isinstance(error, Exception) and not isinstance(error, TransactionAborted):
                 self._failures[at] = error
             elif self._is_too_large:
                 self._values = []
@@ -81,18 +140,17 @@ class _GatheredReplies:
     def give(self) -> None:
         """All are there."""
         if self._failures:
-            self._table.set_exception(self._failures[min(self._failures)])
+            give(self._table, Outcome(error=self._failures[min(self._failures)]))
         elif self._is_too_large:
             told = (
                 f"the replies to {self._count:,} requests take {self._nbytes:,} bytes, and {self._bytes_max:,} are "
                 "kept at most; the requests have run: send fewer at a time, or each by send(), with an id by which its "
                 "reply can be asked for again"
             )
-            self._table.set_exception(MessageTooLarge(told, self._nbytes))
+            give(self._table, Outcome(error=MessageTooLarge(told, self._nbytes)))
         else:
-            self._table.set_result(
-                pa.table({"reply": _array(self._values), "error": pa.array(self._errors, pa.string())})
-            )
+            table = pa.table({"reply": _array(self._values), "error": pa.array(self._errors, pa.string())})
+            give(self._table, Outcome(value=table))
 
     @property
     def _is_too_large(self) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import CoroutineType
 from typing import Any
 
-from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.functions.epochs.acks import ROOT, Acks
 from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
@@ -22,10 +22,12 @@ from tussock.compute.functions.program.context import (
     Entity,
     EntityAccess,
     FunctionContext,
+    FunctionTurn,
     GraphRun,
     Invocation,
     Target,
 )
+from tussock.compute.functions.program.places import place_of
 from tussock.compute.functions.program.values import are_free, size_of, sized_copy
 
 __all__ = ["CALLS_MAX", "CallGraph", "Guard", "run_graph"]
@@ -59,10 +61,13 @@ def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Guard) -> G
 class _Frame:
     """An invocation that has begun and not returned."""
 
-    __slots__ = ("at", "context", "coroutine", "place", "share", "target")
+    __slots__ = ("at", "context", "coroutine", "place", "share", "target", "turn")
 
-    def __init__(self, target: Target, context: FunctionContext, share: int, at: int, place: int) -> None:
+    def __init__(
+        self, target: Target, turn: FunctionTurn, context: FunctionContext, share: int, at: int, place: int
+    ) -> None:
         self.target = target
+        self.turn = turn
         self.context = context
         self.share = share
         self.at = at
@@ -140,7 +145,7 @@ class CallGraph:
         last = self.last
         if self._frames:
             last = self._frames[-1].target
-        elif not isinstance(error, Overdue):
+        elif not issubclass(type(error), Overdue):
             # It came between two functions: the machine's end, not a user's error.
             raise error
         elif self.run.invocations:
@@ -150,7 +155,7 @@ class CallGraph:
             # The text is the user's code, too.
             text = guard(text_of, error)
         except Overdue:
-            text = type(error).__name__
+            text = class_of(error)
         if not self.end(guard):
             self._note(error, last, text)
 
@@ -169,7 +174,7 @@ class CallGraph:
         """All in one time limit, as ten thousand of them could last for ever."""
         while self._frames:
             frame = self._frames[-1]
-            frame.context.end()
+            frame.turn.run = None
             try:
                 if frame.coroutine is not None:
                     frame.coroutine.close()
@@ -181,21 +186,26 @@ class CallGraph:
 
     def _note(self, error: BaseException, target: Target, text: str) -> None:
         function, entity, _ = target
-        if isinstance(error, Overdue):
+        # Not by `isinstance`, which asks the error for its `__class__`: that may be the user's code, and raise.
+        kind = type(error)
+        if issubclass(kind, Overdue):
             text = f"{function.title} did not return in time, and was stopped"
-        elif isinstance(error, RuntimeError) and text == "no running event loop":
+        elif issubclass(kind, RuntimeError) and text == "no running event loop":
             # Of `asyncio.sleep(1)`, for example, which asks for the loop before anything is awaited.
             text = f"{text}: {function.title} {_AWAITS}"
-        aborted = TransactionAborted(text, type(error).__name__, function.operator, entity[1], function.name)
+        at = place_of(error)
+        aborted = TransactionAborted(text, class_of(error), function.operator, entity[1], function.name, at)
         aborted.__cause__ = error
         self.run.aborted, self.run.value, self.run.value_bytes = aborted, None, len(text)
         self.run.writes = {}
 
     def _open(self, invocation: Invocation) -> _Frame:
         run, target = self.run, invocation.target
+        turn = FunctionTurn(run)
         frame = _Frame(
             target,
-            FunctionContext(self._access, self._draw, run, target.entity),
+            turn,
+            FunctionContext(self._access, self._draw, turn, target.entity),
             invocation.share,
             self.begun,
             len(run.invocations),
@@ -210,13 +220,13 @@ class CallGraph:
     def _close(self, value: Any) -> Any:
         """A function has returned: its share goes to those that it has called, or comes back."""
         frame = self._frames[-1]
-        if frame.context.unawaited:
+        if frame.turn.unawaited:
             raise FunctionFault("what ctx.call() returns has to be awaited; without a wait there is ctx.call_async()")
         size = 0
         if value is not None and not are_free((value,)):
             value, size = sized_copy(value, f"what {frame.target.function.title} returned")
-        frame.context.end()
-        calls = frame.context.calls
+        frame.turn.run = None
+        calls = frame.turn.calls
         if calls:
             share = frame.share * len(calls)
             self.waiting.extend([Invocation(target, share, frame.at, False) for target in calls])
@@ -242,6 +252,6 @@ class CallGraph:
     def _awaited(self, frame: _Frame, asked: Any) -> Invocation:
         if type(asked) is not Awaited:
             raise FunctionFault(f"{frame.target.function.title} awaited {type(asked).__name__}; it {_AWAITS}")
-        frame.context.unawaited -= 1
+        frame.turn.unawaited -= 1
         frame.share *= 2
         return Invocation(asked.target, frame.share, frame.at, True)

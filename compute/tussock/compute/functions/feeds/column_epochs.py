@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+from tussock.compute.applications.durability.troubles import FEED
+from tussock.compute.applications.errors import BadInput
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
 from tussock.compute.functions.batches.batch_run import EndedBatch, failed_batch
@@ -53,6 +55,7 @@ class ColumnEpochs:
         """Alone in its epoch. One whose function raises leaves nothing, and no record."""
         ended = self._comeback.through(lambda: self._through(request))
         if isinstance(ended, TransactionAborted):
+            self._figures.note_fault(ended)
             return Outcome(error=ended)
         record = self._record(request, seq, to_bytes(request), ended)
         return Outcome((record,), value=ended.replies, nbytes=ended.replies.nbytes)
@@ -67,6 +70,7 @@ class ColumnEpochs:
         if fresh is None:
             return None
         batch = self._comeback.through(lambda: self._rows_through(fresh))
+        self._tell(fresh)
         record = self._record(fresh.request, seq, self._fed.given_rows(fresh), batch)
         return Outcome((record,), value=self._answered(fresh, batch))
 
@@ -83,6 +87,17 @@ class ColumnEpochs:
             raise other_batch(record)
         batch = ended
         return lambda: self._fed.end(self._count.epoch) if rows is None else self._answered(rows, batch)
+
+    def _tell(self, rows: FedColumns) -> None:
+        """Of a batch that failed as a whole the log and the status say so, and some end the program."""
+        host, failed, what = self._comeback.host, rows.failed, f"{FEED} {rows.feed}"
+        assert host is not None
+        if failed is None:
+            host.troubles.end(what)
+            return
+        self._figures.note_fault(failed, rows.feed)
+        host.troubles.note(what, BadInput(f"{rows.origin} have no result: {failed.told}"))
+        self._fed.refuse_rows(rows, failed)
 
     def _record(self, request: ColumnsRequest, seq: int, given: bytes, ended: EndedBatch) -> Record:
         record = Record(seq, RecordKind.EPOCH, request.name, self._count.epoch, given, [], ended.digest)

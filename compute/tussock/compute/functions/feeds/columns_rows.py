@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import BadMessage, FedBatch
-from tussock.compute.applications.ipc_streams import ipc_bytes
+from tussock.compute.applications.ipc_streams import alone_bytes
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, columns_request
 from tussock.compute.functions.epochs.request_records import FeedPlace
 from tussock.compute.functions.errors import FunctionFault
@@ -35,6 +35,8 @@ class ColumnsRows:
         own, self._arguments = argument_columns(declared, schema, what)
         self._columns = list(dict.fromkeys([*own, *self._arguments]))
         absent = [column for column, _ in self._function.touches if column not in self._arguments]
+        if len(set(self._arguments)) < len(self._arguments):
+            raise SchemaMismatch(f"{what}: arguments= names a column twice, and a batch has each once")
         if absent:
             raise SchemaMismatch(f"{what}: its function touches the keys in {absent}, and gets {self._arguments}")
         kinds = {name: schema.field(name).type for name in self._arguments}
@@ -50,7 +52,7 @@ class ColumnsRows:
         number = since
         for chunk in _chunks(batch.rows.select(self._columns).slice(since), self._rows_max):
             try:
-                yield self._row(batch.span, number + chunk.num_rows, chunk, (), now)
+                yield self._row(batch, number + chunk.num_rows, chunk, (), now)
             except FunctionFault:
                 bad = self._bad_rows(chunk, number, batch)
             else:
@@ -60,19 +62,20 @@ class ColumnsRows:
                 # What comes before it runs, and the next start begins with it.
                 first = min(bad)
                 if first:
-                    yield self._row(batch.span, number + first, chunk.slice(0, first), (), now)
+                    yield self._row(batch, number + first, chunk.slice(0, first), (), now)
                 yield FedRow(number + first + 1, None, (bad[first],))
                 return
             number += chunk.num_rows
             good = chunk.filter(pa.array([at not in bad for at in range(chunk.num_rows)]))
             letters = tuple(bad.values())
-            yield self._row(batch.span, number, good, letters, now) if good.num_rows else FedRow(number, None, letters)
+            yield self._row(batch, number, good, letters, now) if good.num_rows else FedRow(number, None, letters)
 
-    def _row(self, span: bytes, number: int, rows: pa.Table, letters: tuple[BadMessage, ...], now: float) -> FedRow:
-        """Raises `FunctionFault` if a row cannot be a request."""
+    def _row(self, batch: FedBatch, number: int, rows: pa.Table, letters: tuple[BadMessage, ...], now: float) -> FedRow:
+        """`number`: rows of the batch up to the last of these. Raises `FunctionFault` if a row cannot be a request."""
         request, ids = self._request(rows)
-        place = FeedPlace(b"", span, number)
-        return FedRow(number, FedColumns(self._declared.name, request, ids, place, letters, now), ())
+        place = FeedPlace(b"", batch.span, number)
+        origin = f"{rows.num_rows:,} rows up to row {number:,} of {batch.rows.num_rows:,} of {batch.place}"
+        return FedRow(number, FedColumns(self._declared.name, request, ids, place, letters, now, rows, origin), ())
 
     def _request(self, rows: pa.Table) -> tuple[ColumnsRequest, list[str] | None]:
         declared, ids = self._declared, None
@@ -91,7 +94,7 @@ class ColumnsRows:
                 self._request(row)
             except FunctionFault as error:
                 origin = origin_of(batch, before + at + 1, row.column(self._declared.key)[0].as_py())
-                found[at] = BadMessage(origin, ipc_bytes(row), str(error))
+                found[at] = BadMessage(origin, alone_bytes(row), str(error))
         return found
 
 

@@ -1,7 +1,8 @@
 """Rows of a feed on their way through a batch function: from the queue to their replies, and as the input log has them.
 
 A function that raises leaves nothing of a caller's request, not even a record. Rows of a feed are through with it all
-the same: the record says what it raised, each row has that as its reply, and a replay does not run it again.
+the same: the record says what it raised, each row has that as its reply, or all of them are a dead letter, and a replay
+does not run it again.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +29,7 @@ _NOWHERE = FeedPlace(b"")
 class FedColumns:
     """Some rows of a feed, as one request; waits for its epoch as others do."""
 
-    __slots__ = ("began", "failed", "feed", "ids", "letters", "place", "request", "size")
+    __slots__ = ("began", "failed", "feed", "given", "ids", "letters", "origin", "place", "request", "size")
     reply = None
     """As a request may have."""
     request_id: str | None = None
@@ -44,9 +45,14 @@ class FedColumns:
         place: FeedPlace = _NOWHERE,
         letters: Sequence[BadMessage] = (),
         began: float = 0.0,
+        given: pa.Table | None = None,
+        origin: str = "",
     ) -> None:
-        """`ids`: one a row, if rows have them."""
+        """`ids`: one a row, if rows have them. `given`: the rows as the feed gave them; of a replay `None`."""
         self.feed = feed
+        self.given = given
+        self.origin = origin
+        """Where the rows are in the source."""
         self.request = request
         self.ids = ids
         self.place = place
@@ -80,7 +86,13 @@ class FedColumns:
             columns.take(pa.array(left)),
             {of: [ones[at] for at in left] for of, ones in entities.items()},
         )
-        return FedColumns(self.feed, request, [self.ids[at] for at in left])
+        return FedColumns(
+            self.feed,
+            request,
+            [self.ids[at] for at in left],
+            given=None if self.given is None else self.given.take(pa.array(left)),
+            origin=self.origin,
+        )
 
     def replies(self, ended: EndedBatch) -> list[KeptReply]:
         """Of each row, in plain values."""

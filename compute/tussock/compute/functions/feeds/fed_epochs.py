@@ -14,13 +14,16 @@ import pyarrow as pa
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
+from tussock.compute.applications.errors import BadInput
 from tussock.compute.applications.feeds.feed import BadMessage
+from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
 from tussock.compute.applications.replies import WithdrawableFuture
 from tussock.compute.functions.entities.replies import KeptReply
 from tussock.compute.functions.epochs.request_records import FeedPlace, FunctionProgress, pack_request
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
+from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.feeds.fed_columns import FedColumns, pack_rows
 from tussock.compute.functions.feeds.request_feed import RequestFeed
 from tussock.compute.functions.program.values import pack, unpack
@@ -161,6 +164,27 @@ class FedEpochs:
         """What a record of the epoch that runs has."""
         packed = [pack_request(one) for one in requests]
         return self._with_crossing(packed) if self.is_crossing else pack(packed)
+
+    def refuse_rows(self, rows: FedColumns, failed: TransactionAborted) -> None:
+        """The batch function has raised: where nobody gets replies, the rows are a dead letter.
+
+        They have not run, so their ids are not kept: they may come once more. Raises `BadInput` where bad rows are to
+        stop the program.
+        """
+        feed = self._feeds[rows.feed]
+        if feed.replies is not None:
+            return
+        cause = failed.told
+        if feed.feed.on_bad == "stop":
+            raise BadInput(
+                f"feed {rows.feed!r} of program {self._program!r}: on {rows.origin}, function {rows.request.name} "
+                f"raised {cause}; the program stops, and meets the rows again when it starts: mend the function, let "
+                "it end single rows by batch.abort, or declare the feed with on_bad='skip', or with replies=",
+                rows.feed,
+            )
+        given = rows.request.columns if rows.given is None else rows.given
+        self._crossing.letters.append([rows.feed, rows.origin, cause, ipc_bytes(given)])
+        rows.ids = None
 
     def given_rows(self, rows: FedColumns) -> bytes:
         """The same of an epoch of a batch function, which has run."""

@@ -47,7 +47,8 @@ class Function(NamedTuple):
         if len(given) < self.least or (self.most is not None and len(given) > self.most):
             most = "more" if self.most is None else self.most
             wanted = str(self.least) if self.least == self.most else f"{self.least} to {most}"
-            raise FunctionFault(f"{self.title} takes {wanted} arguments behind the context, found {len(given)}")
+            noun = "argument" if wanted == "1" else "arguments"
+            raise FunctionFault(f"{self.title} takes {wanted} {noun} behind the context, found {len(given)}")
         for (name, kind), value in zip(self.types, given, strict=False):
             if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
                 raise FunctionFault(f"{self.title}: {name} is {value!r:.100}; expected {kind.__name__}")
@@ -144,7 +145,7 @@ class Operator:
         return code
 
     def register_batch(self, code: F | None = None, *, touches: dict[str, str] | None = None) -> Any:
-        """Let callers call a function of many requests at a time: it gets a `Batch`, and `send_many` calls it.
+        """Let callers call a function of many requests at a time: it gets a `FunctionBatch`, and `send_many` calls it.
 
         `touches`: for each column that holds keys of further entities the name of their operator. The operators need
         schemas. Used as a decorator with or without `touches`. Raises `InvalidOption`.

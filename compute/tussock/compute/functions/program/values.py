@@ -89,11 +89,15 @@ def sized_copy(value: Any, what: str) -> tuple[Any, int]:
         data = pack(value)
         copy = unpack(data)
         _check_same(value, copy, what)
+    except FunctionFault:
+        raise
     except InvalidOption as error:
         raise FunctionFault(str(error)) from error
     except OverflowError as error:
         raise FunctionFault(f"{what} {_BEYOND}") from error
     except (TypeError, ValueError, RecursionError) as error:
+        # The encoder names a class at most: it is said which value it is.
+        _check_plain(value, what)
         raise FunctionFault(f"{what} cannot be kept: {error}; expected plain values") from error
     if len(data) > VALUE_BYTES_MAX:
         raise FunctionFault(f"{what} takes {len(data):,} bytes; at most 1 MiB fit")
@@ -128,6 +132,24 @@ def _check_same(value: Any, copy: Any, what: str) -> None:
             _check_same(item, other, what)
     else:
         raise FunctionFault(f"{what} has {value!r:.100}, of type {kind.__name__}; expected plain values")
+
+
+def _check_plain(value: Any, what: str) -> None:
+    """`FunctionFault` that names what is no plain value, if there is any."""
+    kind = type(value)
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str:
+                raise FunctionFault(f"{what} has a dict with the key {name!r:.100}; expected strings")
+            _check_plain(name, what)
+            _check_plain(item, what)
+    elif kind is list or kind is tuple:
+        for item in value:
+            _check_plain(item, what)
+    elif kind not in _SCALARS:
+        raise FunctionFault(f"{what} has {value!r:.100}, of type {kind.__name__}; expected plain values")
+    elif kind is str and not is_text(value):
+        raise FunctionFault(f"{what} has {value!r:.100}, with half of a surrogate pair; expected text")
 
 
 def is_text(value: str) -> bool:

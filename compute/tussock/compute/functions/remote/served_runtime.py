@@ -86,7 +86,10 @@ class ServedRuntime:
                 runtime.call_graph(tid=graph.tid) if is_tid else runtime.call_graph(request_id=graph.request_id)
             )
         else:
-            raise InvalidOption(f"a program of functions has no request {kind!r}")
+            raise InvalidOption(
+                f"a program of functions has no request {kind!r}: `status` has its newest transactions, and "
+                "`call_graph` (`tussock call-graph`) what one of them called"
+            )
         return done
 
     def schemas(self) -> dict[str, bytes]:
@@ -111,7 +114,7 @@ class ServedRuntime:
         return self._runtime.failure
 
     def _send(self, send: pb.Send) -> "Future[Any]":
-        what = f"function {send.operator!r:.120}.{send.function!r:.120}"
+        what = f"function {send.operator:.120}.{send.function:.120}"
         key = plain_value(send.key, what)
         arguments = plain_list(send.arguments, what)
         self._check_room(1)
@@ -126,14 +129,14 @@ class ServedRuntime:
         key = plain_value(query.key, f"a key of operator {query.operator!r:.120}")
         found = self._runtime.query_async(query.operator, key)
         schema = self._runtime.state_schema(query.operator) if query.as_row else None
-        if schema is None:
-            return found
+        # A look that runs may wait for long, as for a worker that is lost; its caller need not.
         row: Future[Any] = Future()
         found.add_done_callback(lambda state: give(row, _row_of(state, schema)))
+        row.add_done_callback(lambda asked: asked.cancelled() and found.cancel())
         return row
 
     def _send_many(self, sent: pb.SendMany) -> "Future[Any]":
-        what = f"function {sent.operator!r:.120}.{sent.function!r:.120}"
+        what = f"function {sent.operator:.120}.{sent.function:.120}"
         table = read_table(sent.arrow, what)
         if not table.num_columns:
             raise FunctionFault(f"{what}: a table without columns; expected the keys as the first one")
@@ -154,10 +157,12 @@ class ServedRuntime:
             raise Full(f"too many requests wait already; this one did not begin: try again in {AGAIN_MS} ms", AGAIN_MS)
 
 
-def _row_of(state: "Future[Any]", schema: pa.Schema) -> Outcome:
-    """A state as a table of one row, of none without one."""
+def _row_of(state: "Future[Any]", schema: pa.Schema | None) -> Outcome:
+    """A state as a table of one row, of none without one; as it is where there is no schema."""
     try:
         found = state.result()
+        if schema is None:
+            return Outcome(value=found)
         return Outcome(value=pa.Table.from_pylist([] if found is None else [found], schema=schema))
     except Exception as error:  # noqa: BLE001 - it is the caller's
         return Outcome(error=error)

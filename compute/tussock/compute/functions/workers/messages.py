@@ -127,7 +127,7 @@ class TokenStay(msgspec.Struct, array_like=True):
     value: msgspec.Raw
     """What the request's function returned, if it did so here; else `null`."""
     error: list[Any]
-    """Of an abort the message, class, operator, key and function; of `unread` and `differs` the message."""
+    """Of an abort the facts of `TransactionAborted` and the calls that led there; else the message."""
     reads: list[int]
     writes: list[int]
     """Numbers of the entities that this run has read and written here so far."""

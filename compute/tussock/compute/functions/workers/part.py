@@ -25,6 +25,7 @@ from tussock.compute.functions.program.context import Entity, EntityAccess, Invo
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.operators import Function
+from tussock.compute.functions.program.places import stack_of
 from tussock.compute.functions.program.values import pack, unpack
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.lock_phase.visits import KeptStay, Visit
@@ -236,7 +237,8 @@ class WorkerPart:
     def _abort(self, graph: CallGraph, stay: TokenStay) -> None:
         aborted = graph.run.aborted
         assert aborted is not None
-        stay.end, stay.token, stay.error = "aborted", None, list(aborted.args)
+        assert aborted.__cause__ is not None
+        stay.end, stay.token, stay.error = "aborted", None, [*aborted.args, stack_of(aborted.__cause__)]
 
     def _tell(self, visit: Visit, stay: TokenStay, token: TravelToken) -> None:
         """What the run has touched here, and where it stands."""
@@ -251,7 +253,7 @@ class WorkerPart:
                 graph.run.writes = {}
                 target = self._invocation(token.call, visit).target if token.call is not None else None
                 names = ("", "", "") if target is None else _names(target)
-                stay.error = [str(fault), "FunctionFault", *names]
+                stay.error = [str(fault), "FunctionFault", *names, "", ""]
         run = graph.run
         stay.calls = [
             (*one.target.entity, one.target.function.name, one.caller, wide(one.share), one.is_awaited)

@@ -8,15 +8,17 @@ from typing import Any, Self
 from tussock.compute.applications.arguments import check_seconds
 from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.connection import ApplicationConnection
+from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.meta.client.addresses import addresses_in
 from tussock.statestore.base.identity import access_from
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, WaitTimeout
 
 __all__ = ["ServiceClient"]
 
 OUTSTANDING_MAX = 9000
+_CHANGING = frozenset({"pause", "resume"})
 LOOK_TIMES, LOOK_SECONDS = 2, 5.0
 """Of a look, such as a status: then the service hangs, or its machine does."""
 
@@ -117,7 +119,18 @@ class ServiceClient:
         self.close(None if kind is None else 0)
 
     def _look(self, request: pb.Request) -> Any:
-        """Within `LOOK_TIMES` times the client's deadline and `LOOK_SECONDS`; `TimeoutError` says what hinders it."""
+        """Within `LOOK_TIMES` times the client's deadline and `LOOK_SECONDS`; `WaitTimeout` says what hinders it."""
         kind = request.WhichOneof("what")
         seconds = LOOK_TIMES * self._deadline + LOOK_SECONDS
-        return self.reply(self.ask(request, is_repeatable=True), seconds, f"the {kind}", again="; ask again")
+        if kind in _CHANGING:
+            return self.reply(self.ask(request, is_repeatable=True), seconds, f"the {kind}", again="; ask again")
+        # The service says what it waits for.
+        request.deadline_ms = begin_ms(seconds)
+        try:
+            return self.reply(self.ask(request, is_repeatable=True), seconds, f"the {kind}")
+        except WaitTimeout:
+            raise
+        except TimeoutError as error:
+            raise WaitTimeout(
+                f"no answer to the {kind} within {seconds:g} s; it changes nothing, and may be asked again"
+            ) from error

@@ -39,6 +39,11 @@ class RequestPlace:
         self.request_bytes = request_bytes
         self.reply_bytes = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Of the request and its reply, as far as they count."""
+        return self.request_bytes + self.reply_bytes
+
 
 class Outstanding:
     """Used by the event loop only."""

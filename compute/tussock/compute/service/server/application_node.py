@@ -7,7 +7,8 @@ from importlib import metadata
 from typing import Any, NamedTuple, Protocol
 
 from tussock.compute.applications.arguments import clean_text
-from tussock.compute.applications.errors import ApplicationStopped, Full, ServiceUnavailable
+from tussock.compute.applications.durability.troubles import waits
+from tussock.compute.applications.errors import ApplicationStopped, Full, ServiceUnavailable, TransactionAborted
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.application_errors import code_of, message_of
 from tussock.compute.service.rpc.kinds import KINDS
@@ -31,6 +32,8 @@ ENVELOPE_BYTES = 1024
 """Of a message beside its rows, or its reply."""
 _OF_NODE = frozenset({"status", "pause", "resume", "drain"})
 """Kinds of requests that each layer answers in the same way."""
+_LOOKS = frozenset({"bad_rows", "history", "query", "stream_look", "stream_row", "stream_rows", "trace", "window_rows"})
+"""Those that wait for what runs, and change nothing."""
 
 
 class Asked(NamedTuple):
@@ -107,8 +110,11 @@ class ApplicationNode:
             raise
         return kind, place, self.system.monotonic()
 
-    def begin(self, kind: str, request: pb.Request) -> "Future[Any]":
-        """Ask the application, or the node; in any thread. Raises a `TussockError`."""
+    def begin(self, kind: str, request: pb.Request, place: RequestPlace | None = None) -> "Future[Any]":
+        """Ask the application, or the node; in any thread. Raises a `TussockError`.
+
+        `place`: of the request, where it came in a conversation.
+        """
         if kind not in _OF_NODE:
             return self.layer.begin(kind, request)
         done: Future[Any] = Future()
@@ -118,7 +124,7 @@ class ApplicationNode:
             self.layer.resume()
         elif kind == "drain":
             self.on_drain()
-        done.set_result(self.status() if kind == "status" else None)
+        done.set_result(self.status(place) if kind == "status" else None)
         return done
 
     def leave(self, kind: str, place: RequestPlace, began: float, code: str) -> None:
@@ -136,7 +142,9 @@ class ApplicationNode:
         try:
             set_result(reply, asked.future.result(), self.limits.message_bytes - ENVELOPE_BYTES)
         except CancelledError:
-            error: TussockError = WaitTimeout(f"the {asked.kind} did not begin within its deadline, and was not run")
+            is_look = asked.kind in _LOOKS
+            end = "had no answer in time" if is_look else "did not begin within its deadline, and was not run"
+            error: TussockError = WaitTimeout(f"the {asked.kind} {end}{self._why()}")
             code = self._set_error(reply, asked.kind, error)
         except TussockError as error:
             code = self._set_error(reply, asked.kind, error)
@@ -160,8 +168,12 @@ class ApplicationNode:
             return f"is starting: {workers['workers_joined']} of {workers['workers']} workers have joined"
         return "is starting"
 
-    def status(self) -> dict[str, Any]:
-        """How node and application are, as JSON can say it. In any thread."""
+    def status(self, asked_by: RequestPlace | None = None) -> dict[str, Any]:
+        """How node and application are, as JSON can say it. In any thread.
+
+        The question and its conversation do not count: an idle node has none.
+        """
+        own = 0 if asked_by is None else 1
         layer = self.layer
         if self.is_started:
             found = layer.status()
@@ -182,11 +194,19 @@ class ApplicationNode:
             "store": layer.store_url,
             "now_ms": self.system.now_ms(),
             "started_ms": self._started_ms,
-            "outstanding": self.outstanding.requests,
-            "outstanding_bytes": self.outstanding.nbytes,
-            "conversations": len(self.open),
+            "outstanding": self.outstanding.requests - own,
+            "outstanding_bytes": self.outstanding.nbytes - (0 if asked_by is None else asked_by.nbytes),
+            "conversations": len(self.open) - own,
             "failures": list(self.failures.copy()),
         }
+
+    def _why(self) -> str:
+        """What the application waits for, behind a text; empty if nothing is known."""
+        found = self.layer.status()
+        if found["state"] == "paused":
+            return ": the application is paused"
+        told = "; ".join(text for one in found["trouble"] if (text := waits(one)))
+        return told and f": {told}"
 
     def note_failure(self, kind: str, error: TussockError) -> None:
         """Show an error on the page."""
@@ -196,6 +216,7 @@ class ApplicationNode:
                 "kind": kind,
                 "error": type(error).__name__,
                 "text": clean_text(str(error)[:500]),
+                **_raised(error),
             }
         )
 
@@ -203,6 +224,13 @@ class ApplicationNode:
         reply.error.CopyFrom(message_of(error))
         self.note_failure(kind, error)
         return code_of(error)
+
+
+def _raised(error: TussockError) -> dict[str, str]:
+    """Of what a function raised, the class and the place: a bug is told from what the function refuses."""
+    if not isinstance(error, TransactionAborted):
+        return {"raised": "", "at": ""}
+    return {"raised": error.kind[:200], "at": error.at}
 
 
 def _asked_for(kind: str, request: pb.Request) -> Hashable:

@@ -146,9 +146,9 @@ class Conversation:
             try:
                 if size > LARGE_BYTES:
                     self._is_beginning = True
-                    future = await self._loop.run_in_executor(None, node.begin, kind, request)
+                    future = await self._loop.run_in_executor(None, node.begin, kind, request, place)
                 else:
-                    future = node.begin(kind, request)
+                    future = node.begin(kind, request, place)
             except BaseException as error:
                 node.leave(kind, place, began, "INVALID_ARGUMENT")
                 if not isinstance(error, TussockError | asyncio.CancelledError):

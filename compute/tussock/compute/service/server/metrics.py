@@ -110,7 +110,7 @@ class _StatusMetrics(Collector):
             yield GaugeMetricFamily(f"tussock_application_{name}", text, value=float(found.get(name, 0)))
         yield GaugeMetricFamily(
             "tussock_application_troubles",
-            "Things that the application waits for, and certificates that end soon.",
+            "Things that the application waits for, feeds whose newest batch failed, and certificates that end soon.",
             value=len(found["trouble"]),
         )
         for name, text in _COUNTERS.items():

@@ -36,7 +36,7 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.errors import InvalidOption, TussockError
+from tussock.statestore.errors import InvalidOption, StoreNotFound, TussockError
 
 __all__ = ["FENCED", "serve_application"]
 
@@ -52,12 +52,22 @@ FAREWELL_SECONDS = 1.0
 def serve_application(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT, then drain and end the process with code 0.
 
-    Raises `BadApplication` if the module has none, `InvalidOption` for what the settings turn out not to allow, and
-    what store and application say at their start.
+    Raises `BadApplication` if the module has none. What store, ports and application say at their start is a line of
+    the log, and ends the process as `tussock` ends by such an error.
     """
     # A second series for each one, for which nobody asks.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     start_logging(settings.log.level, settings.log.format, sys.stderr)
+    try:
+        _serve_until_told(settings)
+    except BadApplication:
+        raise
+    except TussockError as error:
+        log.error("did not start", app=settings.app, error=str(error), kind=type(error).__name__)
+        raise SystemExit(2 if isinstance(error, StoreNotFound) else 1) from None
+
+
+def _serve_until_told(settings: ServeSettings) -> None:
     stores: list[StateStore] = []
 
     def open_store() -> StateStore | None:

@@ -16,7 +16,7 @@ from support.children import TESTS, path_of_imports
 from support.depth import DEPTH
 from support.waiting import eventually
 from tussock.compute import functions as fn
-from tussock.statestore import connect
+from tussock.statestore import WaitTimeout, connect
 
 SECONDS = 100
 KILLS = 2 * DEPTH
@@ -111,6 +111,31 @@ def test_a_program_waits_for_its_workers_and_says_so(url: str, stack: ExitStack)
     assert (status["state"], status["workers"], status["workers_joined"]) == ("starting", 2, 1)
     program.terminate()
     assert program.wait() == 0
+
+
+def test_a_missing_worker_is_a_trouble(url: str, stack: ExitStack) -> None:
+    """Story: nothing ran, and the status said that all is well. A look says what it waits for, and the end of it."""
+    program = stack.enter_context(ProgramProcess(url, 2))
+    address = program.workers_address
+    workers = [stack.enter_context(WorkProcess(address, url)) for _ in range(2)]
+    with fn.Client(program.address, deadline=SECONDS) as client, fn.Client(program.address, deadline=0.5) as hasty:
+        client.send_many("account", "credit", NAMES, {"amount": [0] * PEOPLE})
+        assert client.status()["trouble"] == []
+        workers[0].process.kill()
+        eventually(lambda: client.status()["trouble"])
+        (trouble,) = client.status()["trouble"]
+        assert (trouble["what"], "1 of 2 workers have joined" in trouble["error"]) == ("workers", True)
+        waiting = client.send_many_async("account", "credit", NAMES, {"amount": [1] * PEOPLE})
+        with pytest.raises(WaitTimeout, match="the query had no answer in time: what runs waits for workers: "):
+            # One of a worker that is there may be before the requests.
+            [hasty.query("account", name) for name in NAMES]
+        assert "tussock_application_troubles 1.0" in program.get("/metrics")[1]
+        # Requests are taken, and wait.
+        assert (client.status()["ready"], program.get("/readyz")[0]) == (True, 200)
+        stack.enter_context(WorkProcess(address, url))
+        assert waiting.result(SECONDS)["error"].null_count == PEOPLE
+        eventually(lambda: client.status()["trouble"] == [])
+        assert client.query("account", NAMES[0]) == {"balance": START + 1}
 
 
 @pytest.mark.slow

@@ -40,6 +40,8 @@ class Lobby:
         self._joined: set[JoinedWorker] = set()
         self._waiting: deque[JoinedWorker] = deque()
         self._is_closed = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when one has come or gone; in any thread."""
 
     @property
     def joined(self) -> int:
@@ -76,6 +78,7 @@ class Lobby:
             self._joined.add(worker)
             self._waiting.append(worker)
             self._changed.notify_all()
+        self.on_change()
         return worker
 
     def leave(self, line: JoinedWorker, why: str) -> None:
@@ -85,6 +88,7 @@ class Lobby:
             self._joined.discard(line)
             if line in self._waiting:
                 self._waiting.remove(line)
+        self.on_change()
 
     # --- For the crew ------------------------------------------------------------------------------------------------
 

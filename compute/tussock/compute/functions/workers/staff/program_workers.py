@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tussock.compute.applications.durability.rehearsal import rehearse
+from tussock.compute.applications.durability.troubles import WORKERS, Troubles
 from tussock.compute.applications.runner import Runner
 from tussock.compute.functions.engine import FunctionEngine
 from tussock.compute.functions.epochs.request_records import read_progress
+from tussock.compute.functions.errors import WorkerFault
 from tussock.compute.functions.feeds.fed_epochs import FedEpochs
 from tussock.compute.functions.option_checks import check_workers
 from tussock.compute.functions.program.directory import Operators
@@ -92,6 +94,22 @@ class ProgramWorkers(ABC):
     def parts(self) -> ProgramParts:
         """What a worker that runs elsewhere needs of the program."""
         return self._parts
+
+    def _watch_workers(self, troubles: Troubles) -> None:
+        """Tell while too few have joined: nothing runs then, also where nobody has asked for anything yet."""
+        lobby = self._lobby
+        if lobby is None:
+            return
+
+        def tell() -> None:
+            if lobby.joined >= self._workers:
+                troubles.end(WORKERS)
+                return
+            told = f"{lobby.joined} of {self._workers} workers have joined; start more by `tussock work`"
+            troubles.note(WORKERS, WorkerFault(told))
+
+        lobby.on_change = tell
+        tell()
 
     def _new_site(self) -> Site:
         name, operators, _, options = self._parts

@@ -177,8 +177,10 @@ function show(status) {
   const waits = status.trouble.map((one) => `${one.what}, since ${new Date(one.since_ms).toISOString()}: ${one.error}`);
   trouble([status.failure, ...waits].filter(Boolean).join("\n"));
   find("counts").replaceChildren(...counts(status));
-  const failures = status.failures.map((one) => [new Date(one.ms).toISOString(), one.kind, one.error, one.text]).reverse();
-  find("failures").replaceChildren(table(["time", "request", "error", "text"], failures, "none"));
+  const failures = status.failures.map((one) => [
+    new Date(one.ms).toISOString(), one.kind, one.raised || one.error, one.text, one.at,
+  ]).reverse();
+  find("failures").replaceChildren(table(["time", "request", "error", "text", "at"], failures, "none"));
 }
 
 function trouble(text) {
