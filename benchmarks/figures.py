@@ -48,6 +48,7 @@ FIGURES = (
         engines=(US, "rocksdict", "slatedb"),
         wanted={"rocksdict": 2, "slatedb": 30},
     ),
+    Figure("single_puts", "writes of one row each, one epoch, durable at its end", "/s"),
     Figure(
         "scan_hot",
         "full scan to Arrow, hot",

@@ -83,6 +83,20 @@ def ingest(folder: Path, rows: int) -> Sample:
         return {"rate": rows / timing.seconds(lambda: _write(store, pairs))}
 
 
+def single_puts(folder: Path, rows: int) -> Sample:
+    keys, values = dataset.as_pairs(rows)
+    unlogged = WriteOptions()
+    unlogged.disable_wal = True
+    with _open(folder) as store:
+
+        def work() -> None:
+            for key, value in zip(keys, values, strict=True):
+                store.put(key, value, unlogged)
+            store.flush()
+
+        return {"rate": rows / timing.seconds(work)}
+
+
 def scan_hot(folder: Path, rows: int) -> Sample:
     with _open(folder) as store:
         return {"rate": rows / timing.hot_seconds(lambda: deque(store.items(), maxlen=0))}

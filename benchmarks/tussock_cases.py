@@ -79,6 +79,20 @@ def ingest(folder: Path, rows: int) -> Sample:
         return {"rate": rows / took, "requests": store.requests()}
 
 
+def single_puts(folder: Path, rows: int) -> Sample:
+    keys, values = dataset.as_pairs(rows)
+    with _store(folder) as store:
+        kv: Any = store.create_table("kv")
+
+        def work() -> None:
+            epoch = store.new_epoch()
+            for key, value in zip(keys, values, strict=True):
+                kv.ingest_batch([(key, value)], epoch)
+            store.commit_epoch(epoch)
+
+        return {"rate": rows / timing.seconds(work), "requests": store.requests()}
+
+
 def scan_hot(folder: Path, rows: int) -> Sample:
     with _store(folder) as store:
         kv = store.table("kv")

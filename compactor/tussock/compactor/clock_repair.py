@@ -17,7 +17,7 @@ from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.objects import read_object
 from tussock.meta.retention.backups import BACKUP_LEASE_MS
-from tussock.meta.retention.pins import pin_objects
+from tussock.meta.retention.pin_objects import pin_objects
 from tussock.meta.version.deltas.backups import DropBackup
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.repair import (

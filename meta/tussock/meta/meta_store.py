@@ -23,7 +23,8 @@ from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
-from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
+from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp

@@ -11,7 +11,7 @@ from tussock.statestore.errors import TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import ReadOnlyAccess, StoreAccess, TableAccess
 from tussock.statestore.read.key_reader import KeyReader
-from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.table_views import StoreViews, TableViews
 from tussock.statestore.read.uploaded_views import UploadedViews, check_runs
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
@@ -32,7 +32,7 @@ def open_table(
         over = UploadedViews(parts.views, spec.id, spec.name, uploaded)
         access = ReadOnlyAccess(spec, over, KeyReader(over, parts.sstables))
     if access is None:
-        views = TableViews(parts.views, spec.id, spec.name, own=parts.writes.buffer)
+        views = StoreViews(parts.views, spec.id, spec.name, parts.writes.buffer)
         access = StoreAccess(spec, views, KeyReader(views, parts.sstables), parts.writes)
     return RawTable(parts, spec, access) if spec.schema is None else TypedTable(parts, spec, access)
 

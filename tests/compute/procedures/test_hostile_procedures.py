@@ -198,6 +198,33 @@ def test_a_key_that_no_log_can_hold_is_refused_before_the_intent(bucket: ObjectS
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda tx: tx.random(),
+        lambda tx: str(tx.now()),
+        lambda tx: str(tx.uuid()),
+        lambda tx: tx.table("t").upsert([{"k": "a", "v": 1}]),
+        lambda tx: tx.table("t").get("a"),
+        lambda tx: tx.reply(1),
+        lambda tx: tx.call_external(str.upper, "inner"),
+    ],
+)
+def test_what_is_called_outside_cannot_use_the_transaction(bucket: ObjectStore, use: Any) -> None:
+    """A replay does not call it, so what it drew and wrote was missing there."""
+
+    def ask(tx: Any, _: Any) -> None:
+        tx.call_external(lambda key: use(tx), "key")
+
+    def work(app: ps.App) -> None:
+        with pytest.raises(ps.ProcedureError, match="InvalidOption: procedure 'p': what call_external calls"):
+            app.submit("p", [{"x": 1}]).result(10)
+
+    die_after(bucket, lambda store: app_of(store, ask, checkpoint=3600), work)
+    with open_quick(bucket) as store, app_of(store, ask, checkpoint=3600):
+        assert store.table("t").get("a") is None
+
+
 def test_a_procedure_cannot_go_on_from_a_call_that_raised(bucket: ObjectStore) -> None:
     """Nothing of the call was recorded, so the replay found that it asked for more than the first run."""
 

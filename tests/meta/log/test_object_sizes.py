@@ -13,7 +13,7 @@ from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import HEADER, MAGICS, OBJECT_BYTES_MAX, base_path, entry_path, lease_path, marker_path
 from tussock.meta.log.objects import read_object
 from tussock.meta.log.recovery import newest_base, read_entry
-from tussock.meta.retention.pins import pin_objects
+from tussock.meta.retention.pin_objects import pin_objects
 from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem

@@ -17,7 +17,8 @@ from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.format import encode_pin
 from tussock.meta.log.log import VersionLog
 from tussock.meta.meta_store import MetaStore
-from tussock.meta.retention.pins import PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
+from tussock.meta.retention.pins import PinKeeper
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed

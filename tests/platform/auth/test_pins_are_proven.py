@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.service.guarded_meta import GuardedMeta
-from tussock.meta.retention.pins import pin_objects
+from tussock.meta.retention.pin_objects import pin_objects
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore.buckets import open_bucket
 

@@ -39,7 +39,8 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
         store.vacuum()
         objects = [info.path for info in inside.bucket(store).list("sst/")]
         assert set(objects) == live_objects(store.version())  # type: ignore[arg-type]
-        assert len(objects) <= 8
+        # One of the present; of history as many as are merged together, and some more where that has not happened yet.
+        assert len(objects) <= 2 * PickerConfig().history_merge_min
         assert pairs(kv.scan()) == sorted(model.items())
         version = store.version()
         assert len(version.ledger["stream"]) == 16  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from tussock.cli.options import Json, Store, TableName
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
 from tussock.cli.places import bucket_at, place_at, table_state, version_at
 from tussock.cli.values import as_text
-from tussock.meta.retention.pins import pin_objects
+from tussock.meta.retention.pin_objects import pin_objects
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem

@@ -32,6 +32,8 @@ class Draws:
         self.drawn: list[Any] = []
         self.lost = ""
         """The key of a call outside that gave no answer: nothing is recorded of it, so a replay has none."""
+        self.is_asking = False
+        """Whether the function of a call outside runs. That does not run again, so it may use nothing of this."""
 
     def now(self) -> dt.datetime:
         """The wall clock, in milliseconds, with UTC as its zone."""
@@ -56,14 +58,20 @@ class Draws:
 
         def ask() -> Any:
             self._before_call()
-            self.lost = key
-            packed = _packed(fn(key), f"the answer of the outside call {key!r:.100}")
+            self.lost, self.is_asking = key, True
+            try:
+                packed = self._answer(fn, key)
+            finally:
+                self.is_asking = False
             self.lost = ""
             return packed
 
         found = self._draw(f"call {key}", ask)
         # As bytes until it is in the log: what the procedure does to its own copy is not part of the answer.
         return msgspec.msgpack.decode(found) if isinstance(found, msgspec.Raw) else found
+
+    def _answer(self, fn: Callable[[str], Any], key: str) -> Any:
+        return _packed(fn(key), f"the answer of the outside call {key!r:.100}")
 
     def _draw(self, what: str, ask: Callable[[], Any]) -> Any:
         if self._recorded is None:

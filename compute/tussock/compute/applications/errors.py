@@ -80,6 +80,20 @@ class FunctionFault(TussockError, ValueError):
     """
 
 
+class OutsideCallFailed(TussockError, RuntimeError):
+    """What `ctx.call_external` calls has raised; a function may catch it and go on, also at a replay.
+
+    The text is that of what was raised, and `kind` its class.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NotDeterministic(TussockError, RuntimeError):
     """A replay had another result than the run that was recorded; the application does not start."""
 

@@ -19,7 +19,7 @@ from tussock.compute.applications.feeds.table_feed import TableFeed
 from tussock.compute.applications.kafka.kafka_feed import KafkaFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.functions.batches.batch import FunctionBatch
-from tussock.compute.functions.errors import FunctionFault, TransactionAborted
+from tussock.compute.functions.errors import FunctionFault, OutsideCallFailed, TransactionAborted
 from tussock.compute.functions.program.context import FunctionContext
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.runtime import Runtime
@@ -43,6 +43,7 @@ __all__ = [
     "Operator",
     "OutcomeUnknown",
     "OutputLost",
+    "OutsideCallFailed",
     "Runtime",
     "ServiceUnavailable",
     "TableFeed",

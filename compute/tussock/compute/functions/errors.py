@@ -1,10 +1,11 @@
 """What user's code raises, as the layer of functions sees it; the errors that callers get, too."""
 
-from tussock.compute.applications.errors import FunctionFault, TransactionAborted, WorkerFault
+from tussock.compute.applications.errors import FunctionFault, OutsideCallFailed, TransactionAborted, WorkerFault
 
 __all__ = [
     "Diverged",
     "FunctionFault",
+    "OutsideCallFailed",
     "ReplayDiffers",
     "StateUnread",
     "TransactionAborted",

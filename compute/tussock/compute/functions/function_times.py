@@ -57,7 +57,9 @@ class FunctionTimes:
             times.newest.append(seconds)
 
     def stop(self, aborted: TransactionAborted) -> None:
-        """A call was ended by the time limit."""
+        """A call was ended, and counts here if that was by the time limit."""
+        if aborted.kind != "Overdue":
+            return
         self._stopped += 1
         times = self._find(aborted.operator, aborted.function)
         if times is not None:

@@ -11,11 +11,11 @@ from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.errors import StateUnread, TransactionAborted
+from tussock.compute.functions.errors import ReplayDiffers, StateUnread, TransactionAborted
 from tussock.compute.functions.function_times import FunctionTimes, TimedAccess, sample_of
 from tussock.compute.functions.program.context import Entity, EntityAccess, GraphRun, Invocation
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.program.draws import TransactionDraws, overdue_name
+from tussock.compute.functions.program.draws import STOPPED, TransactionDraws, overdue_name
 from tussock.statestore import TussockError
 from tussock.statestore.transactions.delta import Delta
 
@@ -173,8 +173,8 @@ class LocalSite:
                 break
             except StateUnread as error:
                 self._host.wait_for_store(error.cause)
-        if run.aborted is not None and run.aborted.kind == "Overdue":
-            self._host.draws(one).add(overdue, list(run.aborted.args))
+        if run.aborted is not None and run.aborted.kind in STOPPED:
+            note_stopped(self._host.draws(one), overdue, run.aborted)
             self._times.stop(run.aborted)
         return run
 
@@ -196,6 +196,15 @@ class LocalSite:
                 return
             except TussockError as error:
                 self._host.wait_for_store(error)
+
+
+def note_stopped(draws: TransactionDraws, overdue: str, aborted: TransactionAborted) -> None:
+    """Record under that name by what a transaction was stopped; `ReplayDiffers` if that is not so in its record."""
+    if not draws.is_replay:
+        draws.add(overdue, list(aborted.args))
+    elif aborted.kind == "Overdue":
+        # At once: to stop each transaction of an epoch after its time could last for hours.
+        raise ReplayDiffers(f"{aborted}; it had ended by itself when it ran first")
 
 
 def overdue_run(one: FunctionTransaction, overdue: str) -> GraphRun:

@@ -112,7 +112,12 @@ class ProcedureContext:
         self._is_over = True
 
     def check_open(self) -> None:
-        """`StoreClosed` after the end."""
+        """`StoreClosed` after the end; `InvalidOption` from what a call outside calls, which a replay does not call."""
+        if self._draws.is_asking:
+            raise InvalidOption(
+                f"procedure {self._name!r}: what call_external calls cannot use tx, as a replay does not call it: let "
+                "it return what the procedure needs, and use tx behind it"
+            )
         if self._is_over:
             raise StoreClosed(
                 f"procedure {self._name!r} has ended, and so has its transaction: tx, and tables of it, are not to be "

@@ -47,7 +47,7 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.log.truncation import Truncation, plan_truncation, truncate
 from tussock.meta.retention.backups import Backups, Held, expired_backups
 from tussock.meta.retention.clone import detach_sources
-from tussock.meta.retention.pins import pin_objects, smallest_live_pin
+from tussock.meta.retention.pin_objects import pin_objects, smallest_live_pin
 from tussock.meta.version.bounds import unused_writers
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import (

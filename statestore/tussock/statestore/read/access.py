@@ -15,6 +15,7 @@ from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.write.loose_rows import EncodeRows
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes
 
@@ -22,8 +23,6 @@ __all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"
 
 Range = tuple[bytes | None, bytes | None]
 """Encoded keys, start <= key < end; `None` leaves that side open."""
-EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
-"""A sorted run of rows, or deletes, by ascending keys."""
 
 
 class Reads(Protocol):
@@ -67,6 +66,9 @@ class TableAccess(Protocol):
     def write(self, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys."""
 
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """Buffer a few rows, or deletes; of several with one key the last wins. `encode` makes a run of them."""
+
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
@@ -99,6 +101,10 @@ class StoreAccess:
         """Into the shared buffer, where this client's reads see them at once."""
         self._writes.write(self._table, epoch, rows)
 
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """The same for rows as they were given."""
+        self._writes.write_alone(self._table, epoch, written, encode)
+
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
@@ -130,6 +136,10 @@ class ReadOnlyAccess:
     def write(self, epoch: int, rows: Rows) -> None:
         """Nothing is written through a snapshot."""
         self._refuse(epoch, rows)
+
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+        """Nothing is written through a snapshot."""
+        self._refuse(epoch, written, encode)
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None

@@ -15,8 +15,10 @@ from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
+from tussock.statestore.rows.row_codec import Absent
 from tussock.statestore.rows.rows import Rows, shown_key
 from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.history import EpochMerge, changed_rows, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import FoundRow, find
@@ -24,7 +26,7 @@ from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, 
 from tussock.statestore.sst.merge import distinct_versions, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
-from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun
 
 __all__ = ["KeyReader"]
 
@@ -75,7 +77,15 @@ class KeyReader:
 
     def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of an encoded key, or `None` if there is none or it is a delete."""
-        view = self._views.take(self._views.epoch_to_read(epoch))
+        if epoch is None:
+            loose = self._views.find_loose(key)
+            view = self._views.take_bound()
+            if loose is None:
+                return None
+            if not isinstance(loose, Absent):
+                return FoundRow(CachedBlock(loose), 0)
+        else:
+            view = self._views.take(self._views.epoch_to_read(epoch))
         try:
             found = self._find(key, view)
         except ObjectNotFound:

@@ -14,9 +14,11 @@ from tussock.statestore.contract.readable import check_unpinned
 from tussock.statestore.epochs import check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
+from tussock.statestore.rows.row_codec import ABSENT, Absent
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.write.shared_buffer import SharedBuffer
 
-__all__ = ["TableViews"]
+__all__ = ["StoreViews", "TableViews"]
 
 T = TypeVar("T")
 
@@ -50,6 +52,14 @@ class TableViews:
         if epoch is not None:
             self._views.check_readable(check_epoch(epoch), pinned=False)
         return epoch
+
+    def find_loose(self, key: bytes) -> Rows | Absent | None:  # noqa: ARG002 - of those that have some
+        """An own row, or delete, above all else at the latest epoch; `ABSENT` if `take_bound` has what there is."""
+        return ABSENT
+
+    def take_bound(self) -> ReadView:
+        """What a read of a key at the latest epoch sees that is not loose."""
+        return self.take(self.epoch_to_read(None))
 
     def take(self, epoch: int | None) -> ReadView:
         """What a read at an epoch that was checked sees.
@@ -133,3 +143,21 @@ class TableViews:
                 f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"
             )
         return until
+
+
+class StoreViews(TableViews):
+    """The views of a table of the store, where own rows that were written one by one may be loose."""
+
+    def __init__(self, views: Views, table: int, name: str, buffer: SharedBuffer) -> None:
+        super().__init__(views, table, name, own=buffer)
+        self._buffer = buffer
+
+    def find_loose(self, key: bytes) -> Rows | Absent | None:
+        """In the buffer, whose loose rows are above its runs."""
+        return self._buffer.find_loose(self._table, key)
+
+    def take_bound(self) -> ReadView:
+        """As `take`, and the loose rows stay so."""
+        own = self._buffer.bound_runs(self._table)
+        view = self._views.committed(self._table, self.name)
+        return view._replace(own=own) if own else view

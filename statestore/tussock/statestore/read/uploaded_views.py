@@ -7,7 +7,7 @@ from tussock.statestore.contract.records import Run, UploadedRun
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView, Views
-from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
 __all__ = ["UploadedViews", "check_runs"]

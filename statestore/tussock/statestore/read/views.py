@@ -23,7 +23,8 @@ from tussock.statestore.errors import (
     TableNotFound,
 )
 from tussock.statestore.sst.lookup import RunIndex
-from tussock.statestore.write.shared_buffer import BufferedRun, SharedBuffer
+from tussock.statestore.write.buffered_run import BufferedRun
+from tussock.statestore.write.shared_buffer import SharedBuffer
 
 __all__ = ["ReadView", "Views"]
 

@@ -12,14 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows, key_order, repeats, shown_key
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 
-__all__ = ["RawBatch", "check_ascending", "first_disorder", "key_array", "raw_keys", "raw_rows"]
+__all__ = [
+    "RawBatch",
+    "check_ascending",
+    "encode_few",
+    "few_rows",
+    "first_disorder",
+    "key_array",
+    "raw_keys",
+    "raw_rows",
+]
 
 RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa.Table
 
 _OPERATIONS = ("put", "delete")
+
+_FEW_PAIRS = 16
+"""Pairs of a list, at most, that are kept as they come; of more a run is made at once, in less time."""
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray, table: str) -> pa.Array:
@@ -71,6 +84,32 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
                 f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({key!r}), expected bytes"
             )
     return _binary(keys, table)
+
+
+def few_rows(batch: RawBatch) -> list[tuple[bytes, Row | None]] | None:
+    """A short list of pairs by ascending keys, to write alone; `None` for any other form, and if it is wrong."""
+    if type(batch) is not list or len(batch) > _FEW_PAIRS:
+        return None
+    rows: list[tuple[bytes, Row | None]] = []
+    before: bytes | None = None
+    for pair in batch:
+        if type(pair) is not tuple or len(pair) != 2:
+            return None
+        key, value = pair
+        if type(key) is not bytes or (value is not None and type(value) is not bytes):
+            return None
+        if before is not None and key <= before:
+            return None
+        rows.append((key, None if value is None else {"value": value}))
+        before = key
+    return rows
+
+
+def encode_few(keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:
+    """Rows that were written alone, or deletes, by ascending keys."""
+    deletes = np.array([row is None for row in rows], np.bool_)
+    values = pa.array([b"" if row is None else row["value"] for row in rows], pa.binary())
+    return Rows(pa.array(keys, pa.binary()), 0, deletes if deletes.any() else None, (values,))
 
 
 def raw_keys(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> Keys:

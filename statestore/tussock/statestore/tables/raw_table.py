@@ -12,10 +12,11 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
+from tussock.statestore.rows.row_codec import ABSENT
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
-from tussock.statestore.tables.raw_input import RawBatch, key_array, raw_keys, raw_rows
+from tussock.statestore.tables.raw_input import RawBatch, encode_few, few_rows, key_array, raw_keys, raw_rows
 from tussock.statestore.tables.reads import check_limit
 from tussock.statestore.tables.typed_input import uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
@@ -41,6 +42,7 @@ class RawTable:
         self._parts = parts
         self._access = access
         self._reader = access.reads
+        self._overlay = access.begin_overlay(encode_few)
 
     @property
     def name(self) -> str:
@@ -60,7 +62,11 @@ class RawTable:
         operation. Raises `InvalidBatch`, `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
         at = self._access.write_epoch(epoch)
-        self._access.write(at, raw_rows(rows, self.name))
+        few = few_rows(rows)
+        if few is None:
+            self._access.write(at, raw_rows(rows, self.name))
+        else:
+            self._access.write_alone(at, few, encode_few)
 
     def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int | None = None) -> None:
         """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""
@@ -82,8 +88,15 @@ class RawTable:
         """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""
         if type(key) is not bytes:
             key_array([key], self.name)
+        if self._overlay is not None and epoch is None:
+            row = self._overlay.find(key)
+            if row is not ABSENT:
+                return None if row is None else bytes(row["value"])
         found = self._reader.find(key, epoch)
-        return None if found is None else found.block.value(found.at)
+        value = None if found is None else found.block.value(found.at)
+        if self._overlay is not None and epoch is None:
+            self._overlay.remember(key, None if value is None else {"value": value})
+        return value
 
     def multi_get(self, keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, epoch: int | None = None) -> pa.Array:
         """The values of `keys` as a binary array aligned with them, null where there is none."""

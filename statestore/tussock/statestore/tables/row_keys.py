@@ -14,7 +14,7 @@ _REMEMBERED = (int, str)
 
 
 class RowKeys:
-    """The keys of one table's rows. Used by one thread at a time."""
+    """The keys of one table's rows. Safe to use from several threads: what one forgets another encodes again."""
 
     def __init__(self, encoder: KeyEncoder, primary_key: Sequence[str]) -> None:
         self._encode = encoder.encode_row

@@ -82,7 +82,7 @@ class TypedTable:
         missing is null. Raises `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
         at = self._access.write_epoch(epoch)
-        if not self._write_alone(rows):
+        if not self._write_alone(at, rows):
             self._access.write(at, sorted_newest(self._encode(rows, self._now())))
 
     def ingest_batch(self, rows: TypedRows, epoch: int | None = None) -> None:
@@ -111,10 +111,9 @@ class TypedTable:
     def delete(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         at = self._access.write_epoch(epoch)
-        few = None if self._overlay is None else self._few_keys(keys)
-        if self._overlay is not None and few is not None:
-            for key in few:
-                self._overlay.write(key, None)
+        few = self._few_keys(keys)
+        if few is not None:
+            self._access.write_alone(at, [(key, None) for key in few], self._encode_kept)
             return
         encoded = self._encode_keys(keys)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
@@ -314,19 +313,18 @@ class TypedTable:
             if limit == 0:
                 return
 
-    def _write_alone(self, rows: TypedRows) -> bool:
+    def _write_alone(self, epoch: int, rows: TypedRows) -> bool:
         """Write a few dicts, all or none, as they are; whether that can be done without Arrow."""
         codec = self._now().codec
-        if self._overlay is None or codec is None or type(rows) is not list or len(rows) > FEW_KEYS:
+        if codec is None or type(rows) is not list or len(rows) > FEW_KEYS:
             return False
-        kept = []
+        kept: list[tuple[bytes, Row | None]] = []
         for given in rows:
             row = codec.row(given)
             if row is None:
                 return False
             kept.append((self._alone.key_of(row), row))
-        for key, row in kept:
-            self._overlay.write(key, row)
+        self._access.write_alone(epoch, kept, self._encode_kept)
         return True
 
     def _encode_kept(self, keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:

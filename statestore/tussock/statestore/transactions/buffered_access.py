@@ -1,17 +1,19 @@
 """A table whose rows wait in a buffer that only its user sees: of a transaction, or of a delta."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
 
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.read.access import EncodeRows, Reads
+from tussock.statestore.read.access import Reads
 from tussock.statestore.read.overlaid_reads import OverlaidReads
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.write.loose_rows import EncodeRows
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -68,20 +70,26 @@ class BufferedAccess:
             self._digest = _digest(rows, self._digest or 0)
         self._write(self.table, rows)
 
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:  # noqa: ARG002 - there is one epoch here
+        """Into the overlay, which was begun with `encode`."""
+        overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
+        for key, row in written:
+            overlay.write(key, row)
+
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
     ) -> list[UploadedRun]:
         """What is uploaded is committed by `commit_uploaded`, not by what this is part of."""
         self._refuse("upload() is", spec, parts, waited)
 
-    def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:
+    def begin_overlay(self, encode: EncodeRows) -> RowOverlay:
         """Rows that are written alone, until something needs them in the buffer."""
-        self.reads.overlay = RowOverlay(
+        overlay = self.reads.overlay = RowOverlay(
             lambda keys, rows: self._write(self.table, encode(keys, rows)),
             self._overlay_rows,
             None if self._before_write is None else self._prepare,
         )
-        return self.reads.overlay
+        return overlay
 
     def flush(self) -> None:
         """Put all that was written into the buffer."""

@@ -31,7 +31,7 @@ from tussock.statestore.rows.rows import Rows
 from tussock.statestore.settings import StoreSettings
 from tussock.statestore.snapshot import open_table
 from tussock.statestore.transactions.buffered_access import BufferedAccess
-from tussock.statestore.write.shared_buffer import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
 __all__ = ["Delta", "Frozen"]

@@ -2,6 +2,7 @@
 
 Own writes are read from here at once. Per epoch and table it holds sorted runs, newest first: in memory, or spilled
 to uncommitted SSTs when the buffer is over its bytes. Readers take an immutable tuple of runs and need no lock.
+Above the runs of a table are those rows of its newest epoch that were written one by one since its newest run.
 
 An epoch is open, then sealed by a commit or an abort. A sealed epoch takes no more rows; it stays buffered until its
 commit has succeeded, so that a commit that failed can be repeated.
@@ -9,18 +10,19 @@ commit has succeeded, so that a commit that failed can be repeated.
 
 import threading
 import weakref
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import Lock, System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
+from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.write.buffered_run import BufferedRun
+from tussock.statestore.write.loose_rows import EncodeRows, LooseRows
 
-__all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
+__all__ = ["EpochBuffer", "SharedBuffer"]
 
 _RUNS_TOGETHER = 4
 """This many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
@@ -33,31 +35,6 @@ _RUNS_MAX = 32
 
 _RUN_BYTES_MAX = 64 << 20
 """And these to no more than this."""
-
-_OVERHEAD_BYTES = 1500
-"""What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
-
-
-class BufferedRun:
-    """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
-
-    __slots__ = ("block", "epoch", "index", "nbytes", "spilled_to", "spilling")
-
-    def __init__(self, epoch: int, rows: Rows | None, spilled_to: Run | None = None) -> None:
-        self.epoch = epoch
-        self.block = CachedBlock(rows) if rows is not None else None
-        self.spilled_to = spilled_to
-        self.index = RunIndex(spilled_to.ssts) if spilled_to is not None else None
-        self.nbytes = rows.nbytes + _OVERHEAD_BYTES if rows is not None else 0
-        self.spilling = False
-        """Whether it is being written to SSTs, which will stand in the place of just this run."""
-
-    def joins(self, newer: "BufferedRun") -> bool:
-        """Whether it can become one run with a newer one; after the table was altered their columns differ."""
-        if self.block is None or newer.block is None or self.spilling:
-            return False
-        mine, others = self.block.rows.columns, newer.block.rows.columns
-        return len(mine) == len(others) and all(a.type == b.type for a, b in zip(mine, others, strict=True))
 
 
 @dataclass
@@ -94,6 +71,8 @@ class SharedBuffer:
         """Epochs that cannot be used again and are no bound for others: by which commits were stamped, and refused
         ones."""
         self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
+        self._loose: dict[int, LooseRows] = {}
+        """Per table, above all of its runs."""
         self.nbytes = 0
         self._guests: weakref.WeakSet[SharedBuffer] = weakref.WeakSet()
         """Buffers of transactions: nobody else sees their rows, and their uploads are this client's. One that was never
@@ -110,15 +89,28 @@ class SharedBuffer:
             self._guests.discard(guest)
 
     def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
-        """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first."""
-        runs = self._by_table.get(table, ())
+        """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first; loose rows become one."""
+        if table in self._loose:
+            with self._lock:
+                self._bind(table)
+        runs = self.bound_runs(table)
         if epoch is None or not runs:
             return runs
         return tuple(run for run in runs if run.epoch <= epoch)
 
+    def find_loose(self, table: int, key: bytes) -> Rows | Absent | None:
+        """A row of the table, or a delete, that is above all runs; `ABSENT` if `bound_runs` has what there is."""
+        loose = self._loose.get(table)
+        return ABSENT if loose is None else loose.find(key)
+
+    def bound_runs(self, table: int) -> tuple[BufferedRun, ...]:
+        """The table's buffered runs of all epochs, newest first, without the loose rows above them."""
+        return self._by_table.get(table, ())
+
     def tables_of(self, epoch: int) -> list[int]:
         """Ids of the tables that have rows at an uncommitted epoch."""
         with self._lock:
+            self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             return list(buffer.runs) if buffer is not None else []
 
@@ -155,18 +147,39 @@ class SharedBuffer:
         """Buffer a sorted run of unique keys of one epoch; visible to this client's reads when this returns."""
         with self._lock:
             self.check_open(epoch)
-            buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
-            if len(rows):
-                run = BufferedRun(epoch, rows)
-                buffer.runs[table] = (run, *buffer.runs.get(table, ()))
-                self.nbytes += run.nbytes
-                self._merge_small(buffer, table)
-                self._publish(table)
+            self._bind(table)
+            self._add_run(table, epoch, rows)
+
+    def add_alone(
+        self, table: int, epoch: int, written: Sequence[tuple[bytes, Row | None]], nbytes: int, encode: EncodeRows
+    ) -> None:
+        """Buffer a few rows, or deletes, which may have one key; the last wins. They take `nbytes`."""
+        with self._lock:
+            self.check_open(epoch)
+            loose = self._loose.get(table)
+            if loose is None or loose.epoch != epoch:
+                if loose is not None and loose.epoch < epoch:
+                    self._bind(table)
+                newest = max((run.epoch for run in self.bound_runs(table)), default=0)
+                loose = LooseRows(epoch, encode)
+                if epoch < newest or table in self._loose:
+                    # They are not above all others, so they cannot stay loose.
+                    loose.add(written, nbytes)
+                    self._add_run(table, epoch, loose.as_run())
+                    return
+                if epoch not in self._epochs:
+                    self._open_epoch(epoch)
+                self._loose[table] = loose
+            loose.add(written, nbytes)
+            self.nbytes += nbytes
+            if loose.are_many:
+                self._bind(table)
 
     def add_uploaded(self, table: int, epoch: int, run: Run) -> None:
         """The same for a run that another process has uploaded: from now on `uploads` has its SSTs, too."""
         with self._lock:
             self.check_open(epoch)
+            self._bind(table)
             buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
             buffer.runs[table] = (BufferedRun(epoch, None, run), *buffer.runs.get(table, ()))
             oldest = min(sst.id for sst in run.ssts)
@@ -181,6 +194,8 @@ class SharedBuffer:
         these would win over the newer ones.
         """
         with self._lock:
+            for table in [*self._loose]:
+                self._bind(table)
             buffer = self._epochs.get(epoch)
             if buffer is None:
                 self.check_open(epoch)
@@ -218,6 +233,7 @@ class SharedBuffer:
     def drop(self, epoch: int) -> None:
         """Forget an epoch that was committed or given up; it stays sealed."""
         with self._lock:
+            self._bind_epoch(epoch)
             buffer = self._epochs.pop(epoch, None)
             self._issued.pop(epoch, None)
             if buffer is not None and buffer.refused:
@@ -231,12 +247,14 @@ class SharedBuffer:
     def mark(self, epoch: int) -> dict[int, tuple[BufferedRun, ...]]:
         """What an open epoch holds now, for `undo`."""
         with self._lock:
+            self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             return dict(buffer.runs) if buffer is not None else {}
 
     def undo(self, epoch: int, mark: dict[int, tuple[BufferedRun, ...]]) -> None:
         """Be as at the mark: what was added to the open epoch since is given up."""
         with self._lock:
+            self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             if buffer is None:
                 return
@@ -281,6 +299,8 @@ class SharedBuffer:
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
         with self._lock:
+            for table in [*self._loose]:
+                self._bind(table)
             best, most = None, 0
             for epoch, buffer in self._epochs.items():
                 if buffer.sealed:
@@ -312,6 +332,27 @@ class SharedBuffer:
     def _open_epoch(self, epoch: int) -> EpochBuffer:
         buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())
         return buffer
+
+    def _add_run(self, table: int, epoch: int, rows: Rows) -> None:
+        buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
+        if len(rows):
+            run = BufferedRun(epoch, rows)
+            buffer.runs[table] = (run, *buffer.runs.get(table, ()))
+            self.nbytes += run.nbytes
+            self._merge_small(buffer, table)
+            self._publish(table)
+
+    def _bind(self, table: int) -> None:
+        """Make a run of the table's loose rows; readers without the lock meet them at least once."""
+        loose = self._loose.get(table)
+        if loose is not None:
+            self._add_run(table, loose.epoch, loose.as_run())
+            self.nbytes -= loose.nbytes
+            del self._loose[table]
+
+    def _bind_epoch(self, epoch: int) -> None:
+        for table in [table for table, loose in self._loose.items() if loose.epoch == epoch]:
+            self._bind(table)
 
     def _merge_small(self, buffer: EpochBuffer, table: int) -> None:
         """Merge the newest runs, if there are some that no older one is much larger than; later batches win."""

@@ -3,7 +3,7 @@
 Tables write and upload through it, commits and checkpoints upload what an epoch holds.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +13,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend
 from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
 from tussock.statestore.errors import ObjectNotFound, StaleUpload, TableNotFound
+from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.settings import StoreSettings
@@ -20,7 +21,9 @@ from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.write.shared_buffer import BufferedRun, EpochBuffer, SharedBuffer
+from tussock.statestore.write.buffered_run import BufferedRun
+from tussock.statestore.write.loose_rows import EncodeRows, size_of
+from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
 from tussock.statestore.write.uploader import Uploader
@@ -81,7 +84,23 @@ class Writes:
         self._lifetime.check_usable()
         self.buffer.check_open(epoch)
         rows = rows.trim()
-        while self.buffer.nbytes and self.buffer.nbytes + rows.nbytes > self._buffer_bytes:
+        self._make_room(rows.nbytes)
+        self.buffer.add(table, epoch, rows)
+
+    def write_alone(
+        self, table: int, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows
+    ) -> None:
+        """The same for a few rows, or deletes, as they were given; of several with one key the last wins.
+
+        `encode` makes a run of them, once something needs one.
+        """
+        self._lifetime.check_usable()
+        size = size_of(written)
+        self._make_room(size)
+        self.buffer.add_alone(table, epoch, written, size, encode)
+
+    def _make_room(self, nbytes: int) -> None:
+        while self.buffer.nbytes and self.buffer.nbytes + nbytes > self._buffer_bytes:
             # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
             # writers anyway.
             with self._spilling:
@@ -92,7 +111,6 @@ class Writes:
                 spilled_table, spilled_epoch, runs = candidate
                 stored = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
                 self.buffer.replace_by_ssts(spilled_table, spilled_epoch, runs, stored)
-        self.buffer.add(table, epoch, rows)
 
     def upload_rows(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None = None

@@ -87,13 +87,15 @@ class GraphRun:
 class FunctionContext:
     """Valid until the function returns."""
 
-    __slots__ = ("_access", "_draw", "_entity", "_run", "calls", "unawaited")
+    __slots__ = ("_access", "_draw", "_entity", "_is_asking", "_run", "calls", "unawaited")
 
     def __init__(self, access: EntityAccess, draw: Draw, run: GraphRun, entity: Entity) -> None:
         self._access = access
         self._draw = draw
         self._run: GraphRun | None = run
         self._entity = entity
+        self._is_asking = False
+        """Whether the function of a call outside runs."""
         self.calls: list[Target] = []
         """What runs when this one has returned."""
         self.unawaited = 0
@@ -165,9 +167,16 @@ class FunctionContext:
 
         The request and the key are durable before `fn` is called, and its answer is before the transaction's reply.
         After a crash between the two it is called once more, with the same key, by which the other side can tell.
-        All transactions wait meanwhile. Raises `InvalidOption` for what cannot be recorded.
+        All transactions wait meanwhile. What `fn` raises, and an answer that cannot be recorded, is recorded, and comes
+        as `OutsideCallFailed`, each time that the transaction runs. `fn` does not run again with it, so it cannot use
+        this context: `FunctionFault`.
         """
-        return self._drawn().call_external(fn, key)
+        run, draws = self._live(), self._drawn()
+        self._run, self._is_asking = None, True
+        try:
+            return draws.call_external(fn, key)
+        finally:
+            self._run, self._is_asking = run, False
 
     def end(self) -> None:
         """The function has returned."""
@@ -178,8 +187,12 @@ class FunctionContext:
             raise self._ended()
         return self._run
 
-    @staticmethod
-    def _ended() -> FunctionFault:
+    def _ended(self) -> FunctionFault:
+        if self._is_asking:
+            return FunctionFault(
+                "what call_external calls cannot use ctx, as it does not run again with the transaction: let it return "
+                "what the function needs, and use ctx behind it"
+            )
         return FunctionFault("the function has returned, and its context with it")
 
     def _drawn(self) -> TransactionDraws:

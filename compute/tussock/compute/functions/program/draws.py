@@ -7,15 +7,21 @@ runs of the transaction get that one, in the lock phase, in a later epoch, and a
 from collections.abc import Callable
 from typing import Any
 
+from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.deadline import Overdue
 from tussock.compute.applications.draws import Draws
-from tussock.compute.functions.errors import ReplayDiffers
+from tussock.compute.functions.errors import Diverged, OutsideCallFailed, ReplayDiffers, StateUnread
 from tussock.statestore.base.system import System
 
-__all__ = ["TransactionDraws", "overdue_name"]
+__all__ = ["STOPPED", "TransactionDraws", "overdue_name"]
+
+KIND_MAX = 200
+STOPPED = ("Overdue", "RecursionError", "MemoryError")
+"""What ends a transaction by the machine that it runs on: it is recorded, and not tried again."""
 
 
 def overdue_name(*, is_locked: bool) -> str:
-    """Under which a transaction keeps by what it was stopped: that depends on the machine, and is not tried again.
+    """Under which a transaction keeps by which of `STOPPED` it ended.
 
     One that was stopped in the lock phase ran through before, and others may have lost to what it wrote then; so at a
     replay it has to run once more.
@@ -58,6 +64,24 @@ class TransactionDraws(Draws):
         """Keep something for the record."""
         self.kept[name] = value
         self.fresh.append((name, value))
+
+    def call_external(self, fn: Callable[[str], Any], key: str) -> Any:
+        """As of `Draws`; that a call failed is recorded, too, and raised again: `OutsideCallFailed`."""
+        failure = self.kept.get(f"failed call {key}")
+        if failure is not None:
+            raise OutsideCallFailed(*failure)
+        return super().call_external(fn, key)
+
+    def _answer(self, fn: Callable[[str], Any], key: str) -> Any:
+        try:
+            return super()._answer(fn, key)
+        except (Diverged, Overdue, ReplayDiffers, StateUnread):
+            raise
+        except BaseException as error:
+            # What the function makes of it has to be the same when only the record knows of it.
+            failure = [text_of(error), type(error).__name__[:KIND_MAX]]
+            self.add(f"failed call {key}", failure)
+            raise OutsideCallFailed(*failure) from error
 
     def _draw(self, what: str, ask: Callable[[], Any]) -> Any:
         count = self._counts.get(what, 0)

@@ -26,9 +26,9 @@ from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted, 
 from tussock.compute.functions.function_times import FunctionTimes, sample_of
 from tussock.compute.functions.program.context import Entity, GraphRun, Invocation, Target
 from tussock.compute.functions.program.directory import Operators
-from tussock.compute.functions.program.draws import overdue_name
+from tussock.compute.functions.program.draws import STOPPED, overdue_name
 from tussock.compute.functions.program.values import pack, unpack
-from tussock.compute.functions.site import SiteHost, overdue_run
+from tussock.compute.functions.site import SiteHost, note_stopped, overdue_run
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.early_end import EarlyEnd
 from tussock.compute.functions.workers.lock_phase.attempts import Attempt, touched_by
@@ -280,8 +280,8 @@ class EpochCoordination:
         run = attempt.run
         run.aborted, run.value = TransactionAborted(*stay.error), None
         attempt.writes = set()
-        if run.aborted.kind == "Overdue":
-            self._host.draws(one).add(overdue_name(is_locked=one.tid in self._first), list(run.aborted.args))
+        if run.aborted.kind in STOPPED:
+            note_stopped(self._host.draws(one), overdue_name(is_locked=one.tid in self._first), run.aborted)
             self._times.stop(run.aborted)
 
     # --- Phases ------------------------------------------------------------------------------------------------------

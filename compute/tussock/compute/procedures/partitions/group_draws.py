@@ -23,6 +23,7 @@ class GroupDraws:
         self._number = 0
         self._now = now
         self.lost = ""
+        self.is_asking = False
         """As of `Draws`; there are no calls outside."""
 
     def now(self) -> dt.datetime:

@@ -54,7 +54,7 @@ def test_joined_workers_come_and_go_while_requests_wait(store: StateStore, stack
         bank.settle()
         status = runtime.status()
         assert (status["workers"], status["workers_joined"]) == (workers, 4)
-        assert runtime.worker_processes() == [0] * workers
+        assert runtime.worker_processes() == []
         assert bank.balances() == bank.ledger
     runtime.stop()
     assert bank.stored(store) == {key: f'{{"balance":{balance}}}' for key, balance in bank.ledger.items()}

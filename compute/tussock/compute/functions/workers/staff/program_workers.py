@@ -83,9 +83,9 @@ class ProgramWorkers(ABC):
         return self._lobby
 
     def worker_processes(self) -> list[int]:
-        """Ids of the processes of the workers, by their numbers; 0 for one elsewhere, or that is being replaced."""
+        """Ids of the processes of the workers, by their numbers; none of one elsewhere, or that is being replaced."""
         self._running_runner(waits=False)
-        return self._site.processes if isinstance(self._site, WorkerSite) else []
+        return [process for process in self._site.processes if process] if isinstance(self._site, WorkerSite) else []
 
     def workers_joined(self) -> dict[str, int]:
         """`workers` that are wanted, and `workers_joined`, at any time; empty if none join."""

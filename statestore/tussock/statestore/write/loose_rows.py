@@ -1,0 +1,73 @@
+"""Rows of one table and epoch that were written one by one, by key: the part of the shared buffer that is no run yet.
+
+A batch of Arrow costs its hundred microseconds whether it has one row or a thousand, and so does a run. Rows that come
+alone wait here as they were given, and become one sorted run together: when they are many, when something needs them
+as Arrow, or when rows come that they have to stand below.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
+from tussock.statestore.rows.rows import Rows
+
+__all__ = ["EncodeRows", "LooseRows", "size_of"]
+
+EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
+"""A sorted run of rows, or deletes, by ascending keys."""
+
+_ROWS_MAX = 4096
+
+_BYTES_MAX = 1 << 20
+
+_ROW_BYTES = 400
+"""What a row takes besides its values: a dict, the key, a place among the others."""
+
+_VALUE_BYTES = 60
+
+
+class LooseRows:
+    """Of each key that was written alone the newest row, or delete. Changed under the buffer's lock, read without."""
+
+    __slots__ = ("_encode", "_rows", "epoch", "nbytes")
+
+    def __init__(self, epoch: int, encode: EncodeRows) -> None:
+        """`encode` makes a run of them."""
+        self.epoch = epoch
+        self.nbytes = 0
+        """Bytes that they take, as an estimate that is not too small."""
+        self._encode = encode
+        self._rows: dict[bytes, Row | None] = {}
+
+    def add(self, written: Sequence[tuple[bytes, Row | None]], nbytes: int) -> None:
+        """Put rows of `nbytes` in the place of what was written before."""
+        self._rows.update(written)
+        self.nbytes += nbytes
+
+    def find(self, key: bytes) -> Rows | Absent | None:
+        """The row alone, `None` for a delete, or `ABSENT`."""
+        row = self._rows.get(key, ABSENT)
+        return row if row is None or row is ABSENT else self._encode([key], [row])
+
+    @property
+    def are_many(self) -> bool:
+        """Whether it is time for a run of them."""
+        return len(self._rows) >= _ROWS_MAX or self.nbytes >= _BYTES_MAX
+
+    def as_run(self) -> Rows:
+        """All of them, as a sorted run of unique keys."""
+        keys = sorted(self._rows)
+        return self._encode(keys, [self._rows[key] for key in keys])
+
+
+def size_of(written: Sequence[tuple[bytes, Row | None]]) -> int:
+    """Bytes that these rows take in memory while they are loose, as an estimate that is not too small."""
+    size = 0
+    for key, row in written:
+        size += _ROW_BYTES + len(key)
+        for value in () if row is None else row.values():
+            size += _VALUE_BYTES + (len(value) * _WIDTHS[type(value)] if type(value) in _WIDTHS else 0)
+    return size
+
+
+_WIDTHS: dict[type, int] = {bytes: 1, str: 4}
+"""Bytes of a letter, at most."""
