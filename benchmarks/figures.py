@@ -102,6 +102,7 @@ FIGURES = (
     Figure("get_cold", "1,000 single gets, cold (files and caches)", "/s", store="prepare_read"),
     Figure("short_scan_hot", "scan of 10 rows from a random key, hot", "/s", store="prepare_read"),
     Figure("small_commits", "commits of one row, each durable", "/s"),
+    Figure("small_commits_threads", "commits of one row by 16 threads, each durable", "/s"),
 )
 
 MEMORY_CASES = {

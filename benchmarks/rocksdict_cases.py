@@ -176,11 +176,30 @@ def compact_distinct(folder: Path, rows: int) -> Sample:
         return {"rate": rows * dataset.ROW_BYTES / took}
 
 
+def _synced() -> WriteOptions:
+    synced = WriteOptions()
+    synced.sync = True
+    return synced
+
+
+def small_commits_threads(folder: Path, rows: int) -> Sample:
+    del rows
+    count = timing.COMMITTERS * timing.SMALL_COMMITS
+    keys, values = dataset.as_pairs(count)
+    synced = _synced()
+    with _open(folder) as store:
+
+        def work(number: int) -> None:
+            for at in range(number, count, timing.COMMITTERS):
+                store.put(keys[at], values[at], synced)
+
+        return {"rate": count / timing.threads_seconds(work)}
+
+
 def small_commits(folder: Path, rows: int) -> Sample:
     del rows
     keys, values = dataset.as_pairs(timing.SMALL_COMMITS)
-    synced = WriteOptions()
-    synced.sync = True
+    synced = _synced()
     with _open(folder) as store:
 
         def work() -> None:

@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 GETS = 50_000
@@ -35,6 +36,8 @@ COLD_GETS = 1_000
 SHORT_SCANS = 2_000
 SHORT_SCAN_ROWS = 10
 SMALL_COMMITS = 200
+COMMITTERS = 16
+"""Threads that commit one row after the other, `SMALL_COMMITS` each."""
 
 PASSES = 3
 """Timed passes of a hot case in one process, after one that is not timed; the middle one counts."""
@@ -53,6 +56,17 @@ def seconds(work: Callable[[], object]) -> float:
         return time.perf_counter() - start
     finally:
         gc.enable()
+
+
+def threads_seconds(work: Callable[[int], object]) -> float:
+    """How long `COMMITTERS` threads take for `work` with the number of each."""
+
+    def all_together() -> None:
+        with ThreadPoolExecutor(COMMITTERS) as pool:
+            for done in [pool.submit(work, number) for number in range(COMMITTERS)]:
+                done.result()
+
+    return seconds(all_together)
 
 
 def hot_seconds(work: Callable[[], object]) -> float:

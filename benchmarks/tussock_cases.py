@@ -274,6 +274,23 @@ def small_commits(folder: Path, rows: int) -> Sample:
         return {"rate": timing.SMALL_COMMITS / took, "requests": store.requests()}
 
 
+def small_commits_threads(folder: Path, rows: int) -> Sample:
+    """Each a transaction: those that end while one commits share the next commit."""
+    del rows
+    count = timing.COMMITTERS * timing.SMALL_COMMITS
+    table = dataset.as_table(count)
+    with _store(folder) as store:
+        store.create_table("kv")
+
+        def work(number: int) -> None:
+            for at in range(number, count, timing.COMMITTERS):
+                with store.transaction() as tx:
+                    tx.table("kv").upsert(table.slice(at, 1))
+
+        took = timing.threads_seconds(work)
+        return {"rate": count / took, "requests": store.requests()}
+
+
 def _bounded(folder: Path) -> Any:
     return _store(
         folder,

@@ -35,13 +35,13 @@ def day_flights(store: StateStore, day: date, epoch: int | None = None) -> pl.Da
 def calendar_epochs(store: StateStore) -> dict[date, int]:
     """For each day the epoch that holds its last event: the one that committed the day's row in `calendar`."""
     changes = store.table("calendar").changes(0)
-    return dict(zip(changes["day"].to_pylist(), changes["epoch"].to_pylist(), strict=True))
+    return {row["day"]: row["epoch"] for batch in changes for row in batch.select(["day", "epoch"]).to_pylist()}
 
 
 def changes_by_status(store: StateStore, after: int, upto: int) -> pl.DataFrame:
     """`status`, `changes`: what was committed to the flights in (after, upto]."""
-    changes = pl.from_arrow(store.table("flights").changes(after, upto))
-    assert isinstance(changes, pl.DataFrame)
+    batches = [batch.select(["status"]) for batch in store.table("flights").changes(after, upto)]
+    changes = _frame(store.table("flights"), batches, ["status"])
     return changes.group_by("status").agg(changes=pl.len().cast(pl.Int64))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.store.command import Sample, Tussock
 
-COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from tussock.cli.start import main; main()"]
 
 BY_VARIABLES = (
     "commands with --store take the variables TUSSOCK_TLS_CA, TUSSOCK_TLS_CERT, TUSSOCK_TLS_KEY and "
@@ -43,6 +43,36 @@ def test_the_release_is_printed(sample: Sample) -> None:
     """`tussock --version` prints what a report of a bug begins with."""
     ran = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == f"tussock {metadata.version('tussock')}\n"
+
+
+WHAT_IS_LOADED = """
+import sys
+from tussock.cli.start import main
+sys.argv = ["tussock", "--version"]
+main()
+print(*[name for name in ("typer", "rich", "numpy", "pyarrow", "structlog") if name in sys.modules])
+"""
+
+
+def test_the_release_is_told_before_anything_is_loaded() -> None:
+    """Story: to say it took as much of a processor as a second of work."""
+    ran = subprocess.run([sys.executable, "-c", WHAT_IS_LOADED], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"tussock {metadata.version('tussock')}\n\n"
+
+
+def test_a_release_that_cannot_be_printed_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: No space left on device")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_polars_is_loaded_by_those_who_sort() -> None:
+    """It is a third of the start of a command or of a worker, and most of them sort nothing."""
+    code = "import sys, tussock.cli.main, tussock.compute.functions.workers.process; print('polars' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False"]
 
 
 WHO_LOADS_PANDAS = """

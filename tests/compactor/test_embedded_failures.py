@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from support import inside
+from support.store.stores import OBJECTS
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
@@ -31,7 +32,7 @@ def lose_one_sst(store: StateStore) -> None:
 
 def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the commit raised the error of its compaction though the epoch was committed, and a repetition failed."""
-    with connect("memory://") as store:
+    with connect("memory://", limits=OBJECTS) as store:
         backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
         backend.meta.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
@@ -63,7 +64,7 @@ def test_a_compaction_that_meets_the_end_of_the_store_is_no_failure(
 
 def test_compaction_of_a_lost_object_says_which() -> None:
     """An object that the newest version names and the bucket lacks is `CorruptSst`, in a compaction as in a read."""
-    with connect("memory://", compaction=False) as store:
+    with connect("memory://", compaction=False, limits=OBJECTS) as store:
         store.create_table("kv")
         for value in (b"1", b"2"):
             commit(store, value)

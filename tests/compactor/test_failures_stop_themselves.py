@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from support import inside
-from support.store.stores import TickingSystem, open_on, sst_objects
+from support.store.stores import OBJECTS, TickingSystem, open_on, sst_objects
 from support.store.versions import ModelBucket
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
@@ -55,7 +55,7 @@ def work(store: StateStore) -> None:
 
 def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
     """Once the task with the highest score failed first in each round, and no other table was compacted."""
-    with connect("memory://", retention=0, gc_grace=0) as store:
+    with connect("memory://", retention=0, gc_grace=0, limits=OBJECTS) as store:
         backend: Any = inside.backend(store)
         store.create_table("good")
         store.create_table("bad")
@@ -81,7 +81,7 @@ def test_the_pause_after_a_failure_doubles_each_time() -> None:
     """Otherwise each commit would add a claim and a release to the log; a mended SST is compacted."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = open_on(bucket, system, retention=0, gc_grace=0)
+    store = open_on(bucket, system, retention=0, gc_grace=0, limits=OBJECTS)
     store.create_table("good")
     store.create_table("bad")
     for number in range(16):
@@ -113,7 +113,7 @@ def test_vacuum_runs_by_its_own_clock() -> None:
     """Once it ran only when nothing was left to compact, which with many tables is never."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = open_on(bucket, system, retention=0, gc_grace=0)
+    store = open_on(bucket, system, retention=0, gc_grace=0, limits=OBJECTS)
     backend: Any = inside.backend(store)
     for table in ("a", "b", "c"):
         store.create_table(table)
@@ -121,8 +121,11 @@ def test_vacuum_runs_by_its_own_clock() -> None:
             commit(store, table, number)
     inside.work(backend)
     garbage = {sst.id for sst in store.version().dropped}  # type: ignore[attr-defined]
+    assert garbage
     assert garbage <= sst_objects(bucket)
     system.forward(400.0)
+    for number in range(8):
+        commit(store, "a", number)
     assert inside.work(backend), "there was something to compact"
     assert not garbage & sst_objects(bucket)
 

@@ -23,7 +23,7 @@ from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
 from tussock.meta.version import history as meta_history
-from tussock.meta.version.deltas import commits, tasks, terms
+from tussock.meta.version.deltas import commits, losses, tasks, terms
 from tussock.statestore import snapshot
 from tussock.statestore.read import table_views
 from tussock.statestore.sst import history
@@ -103,12 +103,36 @@ BUGS = [
         "judged = boundary",
     ),
     Bug(
+        "damaged SSTs that are kept taken for garbage",
+        "vacuum deletes what somebody wanted to look at again",
+        vacuum.Vacuum._garbage_ssts,
+        "version.live_sst_ids() | version.quarantined_ids()",
+        "version.live_sst_ids()",
+        seed=6,
+    ),
+    Bug(
+        "tasks of a damaged SST go on",
+        "a merge that had read it reports, and brings back what was taken out",
+        losses.QuarantineSst.apply,
+        "tables=tables, tasks=tasks,",
+        "tables=tables,",
+        seed=34,
+    ),
+    Bug(
         "SSTs of two commits in one place",
         "a group's second commit is said to lie where the first one does",
         drafts.plan_entry,
         "end += sum(map(len, brought))",
         "pass",
         seed=48,
+    ),
+    Bug(
+        "refused call of an entry taken for done",
+        "of commits that share an entry, one that is refused is answered as if it were in it",
+        drafts.plan_entry,
+        "refused.append((call, error))",
+        "(accepted if call.payloads else refused).append((call, 1 if call.payloads else error))",
+        seed=1,
     ),
     Bug(
         "stray entry deleted after a stall",

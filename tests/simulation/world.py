@@ -12,6 +12,7 @@ from simulation.machine.network import Network
 from simulation.machine.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.plan import Plan, make_plan
 from simulation.processes.process import PICKER, Process
+from simulation.processes.repairs import mend, mend_all
 from simulation.processes.replacing import REPLACED, look_on, replace
 from simulation.processes.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.processes.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
@@ -194,16 +195,17 @@ class World:
         if self.plan.damaged:
             state = self.oracle.version.find_table(DAMAGED)
             assert state is not None
-            path = data_object(state.levels.ssts()[0])
+            sst = state.levels.ssts()[0]
+            path = data_object(sst)
             data, stamp = self.bucket.objects[path]
-            middle = len(data) // 2
+            middle = sst.offset + sst.data_bytes // 2
             self.bucket.objects[path] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], stamp
 
     def _write_damaged(self, process: Process) -> None:
         """Runs enough for a compaction."""
         process.store.create_table(DAMAGED, block_bytes=256)
         for number in range(1, DAMAGED_COMMITS + 1):
-            rows: dict[bytes, bytes | None] = {b"k": b"%d" % number}
+            rows: dict[bytes, bytes | None] = {b"k%d" % key: b"%d" % number * 60 for key in range(8)}
             batch = Batch(f"{DAMAGED}:{number}", DAMAGED, number, {DAMAGED: rows})
             self.oracle.batches[batch.name] = batch
             epoch = process.store.new_epoch()
@@ -235,6 +237,8 @@ class World:
                     self._spawn_workload(process, f"reader {place}", lambda: read(process))
             if number == 0:
                 self._spawn_workload(process, "upkeep", lambda: maintain(process))
+            if number == 0 and self.plan.damaged:
+                self._spawn_workload(process, "mender", lambda: mend(process, DAMAGED))
             if self.plan.replaced:
                 self._spawn_workload(process, "onlooker", lambda: look_on(process))
                 if number == 0:
@@ -426,6 +430,9 @@ class World:
         store, oracle = process.store, self.oracle
         if oracle.version.find_table(REPLACED):
             self.tables.append(REPLACED)
+        if oracle.version.find_table(DAMAGED):
+            self._try(process, lambda: mend_all(process, DAMAGED))
+            self.tables.append(DAMAGED)
         for table in self.tables:
             self._same(table, read_table(store.table(table)), "at the end")
         for batch in oracle.batches.values():
@@ -455,7 +462,7 @@ class World:
         self._ready = True
 
     def _check_compacted(self, process: Process) -> None:
-        """Check that compaction gets through with all tables but damaged ones."""
+        """Check that compaction gets through with all tables."""
         backend: Any = inside.backend(process.store)
         while inside.step(backend):
             pass

@@ -72,7 +72,7 @@ IN_FLIGHT: dict[str, tuple[Callable[[Any], Any], Callable[[StateStore, Any], obj
     "scan": (inside.sstables, lambda _, kv: list(kv.scan())),
     "scan backwards": (inside.sstables, lambda _, kv: list(kv.scan(reverse=True))),
     "change_feed": (inside.sstables, lambda _, kv: list(kv.change_feed(0))),
-    "changes": (inside.sstables, lambda _, kv: kv.changes(0)),
+    "changes": (inside.sstables, lambda _, kv: list(kv.changes(0))),
     "compact, as it reads": (read_by_compaction, lambda store, _: store.compact("kv")),
     "compact, as it uploads": (written_by_compaction, lambda store, _: store.compact("kv")),
 }

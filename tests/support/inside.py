@@ -116,23 +116,6 @@ def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[N
         del views.committed
 
 
-@contextmanager
-def before_each_range(table: Any, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` before each range of keys of a read: there is nothing between two of them to wait for."""
-    reader = table._reader
-    visible = reader._visible
-
-    def after_act(*args: Any) -> Any:
-        act()
-        return visible(*args)
-
-    reader._visible = after_act
-    try:
-        yield
-    finally:
-        del reader._visible
-
-
 # --- Threads ----------------------------------------------------------------------------------------------------------
 
 
@@ -222,8 +205,8 @@ def work(embedded: Any) -> bool:
 
 
 def step(embedded: Any) -> bool:
-    """Do one compaction as the background thread would next, if there is one to do."""
-    did: bool = embedded._step()
+    """Do the compactions that the background thread would do next, if there are any to do."""
+    did: bool = embedded._step(embedded.meta.own_tasks.claim_together())
     return did
 
 

@@ -33,7 +33,7 @@ from tussock.cli.commands.flow.transactions import bad_rows, history, push, subs
 from tussock.cli.commands.log import log
 from tussock.cli.commands.meta import meta
 from tussock.cli.commands.pause import pause, resume
-from tussock.cli.commands.repair import repair
+from tussock.cli.commands.repair.group import repair
 from tussock.cli.commands.rows import changes, get, scan, tables
 from tussock.cli.commands.sst import dump
 from tussock.cli.commands.status import status

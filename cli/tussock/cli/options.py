@@ -14,6 +14,7 @@ __all__ = [
     "TLS_VARIABLES",
     "AnyApplication",
     "At",
+    "DryRun",
     "Epoch",
     "Json",
     "Key",
@@ -24,6 +25,7 @@ __all__ = [
     "TlsCert",
     "TlsKey",
     "TlsServerName",
+    "Yes",
     "read_epoch",
 ]
 
@@ -48,6 +50,8 @@ OrMeta: TypeAlias = Annotated[
         "--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Or replicas of the meta service."
     ),
 ]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Go on without asking.")]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
 TLS_VARIABLES = {
     "--tls-ca": "TUSSOCK_TLS_CA",
     "--tls-cert": "TUSSOCK_TLS_CERT",

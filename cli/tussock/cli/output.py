@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
@@ -23,6 +24,7 @@ from tussock.cli.values import as_json, safe
 from tussock.statestore.epochs import epoch_ms
 
 __all__ = [
+    "agree",
     "bytes_text",
     "emit_json",
     "emit_lines",
@@ -63,6 +65,20 @@ def show(*parts: Any) -> None:
 def note(text: str) -> None:
     """Say something about the result on stderr."""
     _console(errors=True).print(Text(safe(text), style="dim"))
+
+
+def agree(question: str, *, yes: bool) -> None:
+    """Ask whether to go on, and end the command with exit code 1 unless somebody types `yes`; not asked with `yes`."""
+    if yes:
+        return
+    console = _console(errors=True)
+    console.print(Text(safe(f"{question} Type yes to go on: ")), end="")
+    answer = sys.stdin.readline()
+    if answer.strip() == "yes":
+        return
+    hint = "" if answer else " Nobody answered; --yes goes on without asking."
+    console.print(Text(f"Nothing was changed.{hint}"))
+    raise typer.Exit(1)
 
 
 def grid(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (), rows: Iterable[Sequence[str]]) -> Table:

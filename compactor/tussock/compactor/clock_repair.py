@@ -44,8 +44,8 @@ from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["repair_clock"]
 
-CACHE_BYTES = 16 << 20
-"""For metas; blocks are not cached."""
+CACHE_BYTES = 32 << 20
+"""Half of it is for metas; blocks are not cached."""
 PIN_LEASE_MS = 60_000
 """A live pin was written less than this long ago; judged with one more, as everywhere."""
 LEASE_MS = 60_000

@@ -8,7 +8,8 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from tussock.compactor.executor import CompactionCancelled, execute
@@ -20,10 +21,12 @@ from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.recurring import Recurring
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.pools import Pending, StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.contract.backend import Backend, BackupInfo, CommitRequest
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, Backend, BackupInfo, CommitRequest
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import (
     CorruptSst,
     Fenced,
@@ -43,11 +46,13 @@ __all__ = ["EmbeddedBackend", "open_backend"]
 
 log = get_logger("tussock.compactor")
 
-_CACHE_BYTES = 16 << 20
-"""For the metas of SSTs under compaction; their blocks are not cached."""
+_CACHE_BYTES = 32 << 20
+"""Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
 _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""
+
+_MERGES_MAX = 4  # Small tasks that are done at once.
 
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
@@ -67,6 +72,7 @@ class EmbeddedBackend:
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
             open_source=requests.opener("meta"),
+            staleness_seconds=settings.max_staleness,
         )
         self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         # What a backend is asked for and meta does by itself, with no step between: every read asks some of it.
@@ -89,6 +95,7 @@ class EmbeddedBackend:
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
         self._prover = UploadProver(bucket, system)
+        self._merges = StorePool(system, "tussock-merge", _MERGES_MAX, "the store was closed by another thread")
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._leases = LeaseKeeper(system, self.meta.own_tasks.renew)
@@ -105,8 +112,8 @@ class EmbeddedBackend:
 
     @property
     def payload_bytes_max(self) -> int:
-        """None: the client of an embedded store uploads as well as this could."""
-        return 0
+        """Small SSTs lie in the log entry of their commit: one durable object for all of them."""
+        return PAYLOAD_BYTES_MAX
 
     def upload_horizon(self) -> str:
         """The garbage horizon; refused where this machine's clock is too far ahead to name SSTs by."""
@@ -203,6 +210,7 @@ class EmbeddedBackend:
         if self._worker is not None:
             self._worker.close()
         self._leases.close()
+        self._merges.close()
         self.meta.close()
         self._prover.close()
         self._uploader.close()
@@ -213,7 +221,10 @@ class EmbeddedBackend:
         try:
             for _ in range(_INLINE_TASKS_MAX):
                 stalls = [self.meta.write_stall(table) for table in request.tables]
-                if not any(stall is not None and stall.stopped for stall in stalls) or not self._step():
+                if not any(stall is not None and stall.stopped for stall in stalls):
+                    return
+                task = self.meta.own_tasks.claim()
+                if task is None or not self._step([task]):
                     return
         except CompactionCancelled:
             return
@@ -226,7 +237,7 @@ class EmbeddedBackend:
     def _work(self) -> bool:
         """The thread's next piece of work; `False` if nothing is left to do."""
         self._vacuum_if_due()
-        return self._step()
+        return self._step(self.meta.own_tasks.claim_together())
 
     def _vacuum_if_due(self) -> None:
         if not self._vacuuming.is_due:
@@ -241,48 +252,112 @@ class EmbeddedBackend:
         self._vacuuming.note_success()
         log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
-    def _step(self) -> bool:
-        """Do one task, or fail at it; `False` if there is none to do now."""
-        task = self.meta.own_tasks.claim()
-        if task is None:
-            return False
+    def _step(self, tasks: Sequence[CompactionTask]) -> bool:
+        """Do tasks that were claimed together, or fail at some of them; `False` if there are none."""
+        waiting = list(tasks)
         try:
-            done = self._execute(task)
+            with self._holding():
+                done = []
+                for task, outputs in zip(tasks, self._try_all(tasks), strict=True):
+                    if outputs is None:
+                        waiting.remove(task)
+                    else:
+                        done.append((task, outputs))
+                self._report(done)
+                waiting = []
+        finally:
+            if waiting:
+                self._give_up(*waiting)
+        return bool(tasks)
+
+    def _try_all(self, tasks: Sequence[CompactionTask]) -> list[Sequence[SstInfo] | None]:
+        """What `_try` says of each; several are done at once, since small ones wait for the bucket most of the time."""
+        if len(tasks) < 2:
+            return [self._try(task) for task in tasks]
+        begun: list[Pending[Sequence[SstInfo] | None]] = []
+        try:
+            begun += (self._merges.submit(self._try, task) for task in tasks)
+            return [one.result() for one in begun]
+        except StoreClosed as error:
+            raise CompactionCancelled(str(error)) from error
+        finally:
+            for one in begun:
+                one.end()
+
+    def _try(self, task: CompactionTask) -> Sequence[SstInfo] | None:
+        """The outputs of a task; `None` if it failed, or was taken back: then its inputs are left alone for a while."""
+        try:
+            outputs = self._merge(task)
         except CompactionCancelled:
             raise
         except StoreClosed as error:
             # Its threads were stopped, by a close or by the end of the process: nothing is wrong with the task.
             raise CompactionCancelled(str(error)) from error
+        except Exception as error:  # noqa: BLE001
+            self._note_failure(task, error)
+            return None
+        if outputs is None:
+            # The process that took it back may be at work on it.
+            self.meta.own_tasks.note_failure(task)
+        return outputs
+
+    def _report(self, done: Sequence[tuple[CompactionTask, Sequence[SstInfo]]]) -> None:
+        errors: Sequence[Exception | None]
+        try:
+            errors = self.meta.own_tasks.report_together(done) if done else []
         except TussockError as error:
-            seconds = self.meta.own_tasks.note_failure(task)
-            log.error("compaction failed", table=self._name_of(task), again_seconds=seconds, error=str(error))
-        except Exception:
-            # A defect, or memory that ran out: the other tables must not pay for it.
-            seconds = self.meta.own_tasks.note_failure(task)
-            log.exception("compaction failed unexpectedly", table=self._name_of(task), again_seconds=seconds)
-        else:
-            if done:
+            errors = [error] * len(done)
+        for (task, _), failure in zip(done, errors, strict=True):
+            if failure is None:
                 self.meta.own_tasks.note_success(task)
-            else:
-                # The process that took it back may be at work on it.
+            elif isinstance(failure, Fenced):
                 self.meta.own_tasks.note_failure(task)
-        return True
+            else:
+                self._give_up(task)
+                self._note_failure(task, failure)
+
+    def _note_failure(self, task: CompactionTask, error: Exception) -> None:
+        seconds = self.meta.own_tasks.note_failure(task)
+        told = {"table": self._name_of(task), "again_seconds": seconds}
+        if isinstance(error, TussockError):
+            log.error("compaction failed", **told, error=str(error))
+        else:
+            # A defect, or memory that ran out: the other tables must not pay for it.
+            log.error("compaction failed unexpectedly", **told, exc_info=error)
 
     def _name_of(self, task: CompactionTask) -> str:
         state = self.version().tables.get(task.table_id)
         return state.spec.name if state else f"with id {task.table_id}"
 
-    def _execute(self, task: CompactionTask) -> bool:
-        """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Inside, the leases of tasks are renewed; those who wait for the end of one are told at the end."""
         try:
             with self._leases.holding():
-                return self._run_task(task)
+                yield
         finally:
             with self._ended:
                 self._tasks_ended += 1
                 self._ended.notify_all()
 
-    def _run_task(self, task: CompactionTask) -> bool:
+    def _execute(self, task: CompactionTask) -> bool:
+        """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
+        with self._holding():
+            outputs = self._merge(task)
+            if outputs is None:
+                return False
+            try:
+                self.meta.own_tasks.report(task, outputs)
+            except Fenced:
+                # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
+                return False
+            except BaseException:
+                self._give_up(task)
+                raise
+            return True
+
+    def _merge(self, task: CompactionTask) -> Sequence[SstInfo] | None:
+        """The outputs, to be reported; `None` if the task was taken back. After an error the task is given up."""
         state = self.version().tables.get(task.table_id)
 
         def is_over() -> bool:
@@ -291,16 +366,12 @@ class EmbeddedBackend:
         try:
             if state is None:
                 raise TableNotFound(f"table with id {task.table_id} was dropped", task.table_id)
-            outputs = execute(self._sstables, self._uploader, state.spec, task, cancelled=is_over)
-            self.meta.own_tasks.report(task, outputs)
-        except Fenced:
-            # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
-            return False
+            return execute(self._sstables, self._uploader, state.spec, task, cancelled=is_over)
         except CompactionCancelled:
             self._give_up(task)
             if self._is_closing():
                 raise
-            return False
+            return None
         except ObjectNotFound as error:
             try:
                 is_ours = task.id in self.refresh().tasks
@@ -309,17 +380,16 @@ class EmbeddedBackend:
             # Nobody else replaces the inputs of a task that is ours: the newest version names what is not there.
             if is_ours:
                 raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
-            return False
+            return None
         except BaseException:
             self._give_up(task)
             raise
-        return True
 
-    def _give_up(self, task: CompactionTask) -> None:
+    def _give_up(self, *tasks: CompactionTask) -> None:
         try:
-            self.meta.own_tasks.release(task)
+            self.meta.own_tasks.release(*tasks)
         except TussockError:
-            # The next process takes it back when it expires; the error that led here is the one to tell.
+            # The next process takes them back when they expire; the error that led here is the one to tell.
             return
 
     def _is_closing(self) -> bool:

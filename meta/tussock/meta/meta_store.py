@@ -20,13 +20,15 @@ from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
+from tussock.meta.log.bucket_clock import bucket_now_ms
+from tussock.meta.log.format import as_known
 from tussock.meta.log.log import BASE_EVERY, VersionLog
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
 from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
 from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper
 from tussock.meta.retention.vacuum import Vacuum
-from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer
+from tussock.meta.version.bounds import check_altered_table, check_new_table, check_new_writer, idle_writers
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import ForgetWriters
@@ -46,7 +48,8 @@ __all__ = ["MetaStore"]
 log = get_logger("tussock.meta")
 
 REFRESH_SECONDS = 0.25
-"""A read looks for newer versions if the last look is longer ago than this: no reads, no requests."""
+"""A read looks for newer versions if what is known is older than this, unless the store was opened with another bound:
+no reads, no requests. A look that failed is repeated after that long, too."""
 WAIT_SECONDS_MIN = 0.002
 WAIT_SECONDS_MAX = 0.1
 
@@ -79,6 +82,7 @@ class MetaStore:
         base_every: int = BASE_EVERY,
         linger_seconds: float = 0.0,
         open_source: Callable[[str], ObjectStore] = buckets.open_source,
+        staleness_seconds: float | None = None,
     ) -> None:
         """Read the log; raises `ObjectStoreUnavailable` or `CorruptLog` if that cannot be done.
 
@@ -93,6 +97,7 @@ class MetaStore:
             base_every: log entries between two base versions.
             linger_seconds: how long a log entry waits for as many calls as the last one had, if those were several.
             open_source: opens the bucket of the store that this one was cloned from, by its URL.
+            staleness_seconds: how old a `recent` version may be; `None` is a quarter of a second.
         """
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(4).hex()}"
         self.config = config or PickerConfig()
@@ -124,6 +129,7 @@ class MetaStore:
         self.own_tasks = OwnTasks(self.claims, self.log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self.unknown_commits = UnknownCommits()
+        self._staleness_seconds = REFRESH_SECONDS if staleness_seconds is None else staleness_seconds
         self._asked_at = self.synced_at = system.monotonic()
         self.log.refresh()
 
@@ -143,7 +149,9 @@ class MetaStore:
 
     def recent(self) -> Version:
         """A recent version: the log's tail is looked up if that was not done for a while."""
-        if self._system.monotonic() - self._asked_at > REFRESH_SECONDS:
+        now = self._system.monotonic()
+        bound = self._staleness_seconds
+        if now - self.synced_at >= bound and now - self._asked_at >= min(bound, REFRESH_SECONDS):
             try:
                 return self.refresh()
             except ObjectStoreUnavailable as error:
@@ -217,7 +225,7 @@ class MetaStore:
                 stamped = replace(stamped, by=by)
             return [*self._periods.deltas(version), stamped], stamped.epoch
 
-        key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
+        key = ("commit", msgspec.msgpack.encode(replace(request, payloads={}), enc_hook=as_known))
         try:
             epoch = self.log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
         except ObjectStoreUnavailable as error:
@@ -259,14 +267,18 @@ class MetaStore:
 
         return self.log.append(decide)
 
-    def forget_writers(self, names: Iterable[str]) -> list[str]:
-        """Forget names of writers, with what is known of their batches; returns those that there were.
+    def forget_writers(self, names: Iterable[str], idle_ms: int = 0) -> list[str]:
+        """Forget names of writers, with what is known of their batches; returns those that were forgotten.
 
         Generations of them that were opened are fenced for ever. A batch that one had committed is new from then on.
+        A name that was brought or has committed within the last `idle_ms` by the bucket's clock stays.
         """
+        before_ms = min(bucket_now_ms(self._bucket, self._system), self._system.now_ms()) - idle_ms if idle_ms else 0
 
         def decide(version: Version) -> tuple[list[Delta], list[str]]:
             known = sorted(name for name in set(names) if version.knows_writer(name))
+            if idle_ms:
+                known = idle_writers(version, known, before_ms)
             return [ForgetWriters(writers=tuple(known))] if known else [], known
 
         return self.log.append(decide)

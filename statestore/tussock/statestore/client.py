@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tussock.statestore.base.arguments import check_expected, check_name, check_table, check_timeout, check_writer
+from tussock.statestore.base.arguments import (
+    check_expected,
+    check_flag,
+    check_name,
+    check_table,
+    check_timeout,
+    check_writer,
+)
 from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
@@ -15,7 +22,7 @@ from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.records import Run, TableState, pack
 from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption, WaitTimeout
+from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
 from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
@@ -205,18 +212,7 @@ class StateStore:
         """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after `timeout` seconds."""
         if type(epoch) is not int or epoch:
             check_epoch(epoch)
-        check_timeout(timeout)
-        deadline = self._parts.system.monotonic() + timeout
-        version = self._parts.views.refresh()
-        while (newest := version.max_committed_epoch) < epoch:
-            left = deadline - self._parts.system.monotonic()
-            if left <= 0:
-                raise WaitTimeout(
-                    f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
-                    epoch,
-                    newest,
-                )
-            version = self._parts.backend.await_change(version.seq, left)
+        self._parts.views.wait_epoch(epoch, check_timeout(timeout))
 
     def join_checkpoint(
         self,
@@ -322,6 +318,7 @@ class StateStore:
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete what no version, pin or upload of this client's has, once it is older than the grace period."""
         self._parts.lifetime.check_usable()
+        check_flag(dry_run, "dry_run")
         report = self._parts.backend.vacuum(dry_run=dry_run)
         if not dry_run:
             self._parts.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})

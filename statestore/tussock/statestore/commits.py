@@ -16,6 +16,7 @@ from tussock.statestore.errors import (
     TableNotFound,
 )
 from tussock.statestore.parts import StoreParts
+from tussock.statestore.shown import show_value
 from tussock.statestore.write.shared_buffer import EpochBuffer
 from tussock.statestore.write.writes import Writes
 
@@ -27,10 +28,12 @@ _UPLOAD_ATTEMPTS = 3
 def check_uploaded(uploads: object) -> None:
     """`InvalidOption` unless this maps names of tables to what their `upload` returned."""
     if not isinstance(uploads, Mapping):
-        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() returned")
+        raise InvalidOption(
+            f"uploads is {show_value(uploads)}; expected a dict of table names and what upload() returned"
+        )
     for name, runs in uploads.items():
         if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
-            raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() returned")
+            raise InvalidOption(f"uploads has {show_value(name)}: {show_value(runs)}; expected what upload() returned")
 
 
 def _known_commit(parts: StoreParts, request: CommitRequest) -> int | None:

@@ -41,6 +41,7 @@ def connect(
     deadline: float = 30.0,
     compaction: bool = True,
     max_clock_ahead: float = 3600.0,
+    max_staleness: float | None = None,
     token: str | None = None,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
@@ -59,9 +60,11 @@ def connect(
     `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
     seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
     others; `max_clock_ahead`: seconds by which this machine's clock, or an epoch, may be ahead of the bucket's, else
-    `ClockAhead` (a meta service has its own). `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who
-    calls a meta service, and which one it must be; without them the environment does (`access.py`). `system` replaces
-    clocks and randomness, `limits` the sizes that tests and small machines shrink (`limits.py`).
+    `ClockAhead` (a meta service has its own); `max_staleness`: seconds for which reads do not look for newer versions,
+    a quarter of one by default, and with a meta service none while it pushes them. `token`, `tls_ca`, `tls_cert`,
+    `tls_key` and `tls_server_name` say who calls a meta service, and which one it must be; without them the environment
+    does (`access.py`). `system` replaces clocks and randomness, `limits` the sizes that tests and small machines shrink
+    (`limits.py`).
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
@@ -70,16 +73,16 @@ def connect(
     limits = DEFAULT_LIMITS if limits is None else limits
     check_sizes(limits)
     seconds = {"deadline": deadline, "max_clock_ahead": max_clock_ahead}
-    check_limits({"retention": retention, "gc_grace": gc_grace}, seconds, cache_bytes, buffer_bytes)
+    optional = {"retention": retention, "gc_grace": gc_grace, "max_staleness": max_staleness}
+    check_limits(optional, seconds, cache_bytes, buffer_bytes)
     _load_arrow()
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name
     if isinstance(url, str) and url.startswith("tussock://"):
         access = access_from(os.environ, **shown)
-        settings = StoreSettings(
-            url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access, limits=limits
-        )
+        common = (url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+        settings = StoreSettings(*common, access, limits=limits, max_staleness=max_staleness)
         platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
         return platform
     if given := sorted(name for name, value in shown.items() if value is not None):
@@ -95,7 +98,7 @@ def connect(
             bucket.close()
             raise
     common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits)
+    settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits, max_staleness=max_staleness)
     return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
 
 

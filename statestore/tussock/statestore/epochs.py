@@ -7,6 +7,7 @@ epochs too. The bound is 2**63 so that every epoch fits a signed 64-bit column i
 from datetime import UTC, datetime
 
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = ["MAX_EPOCH", "check_epoch", "check_position", "epoch_at_ms", "epoch_ms", "iso", "next_epoch"]
 
@@ -17,14 +18,16 @@ MAX_EPOCH = (1 << 63) - 1
 def check_epoch(epoch: object) -> int:
     """Return `epoch` if it can be one, i.e. is an int in 1 .. 2**63-1; else raise `InvalidBatch`."""
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 1 <= epoch <= MAX_EPOCH:
-        raise InvalidBatch(f"epoch {epoch!r} is not an integer from 1 to 2**63-1; take one from store.new_epoch()")
+        raise InvalidBatch(
+            f"epoch {show_value(epoch)} is not an integer from 1 to 2**63-1; take one from store.new_epoch()"
+        )
     return epoch
 
 
 def check_position(epoch: object, name: str) -> int:
     """Return `epoch` if it can be where a reader of changes is: an epoch, or 0 for before all; else `InvalidOption`."""
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
-        raise InvalidOption(f"changes: {name} is {epoch!r}; expected 0 <= {name} <= 2**63-1, an epoch or 0")
+        raise InvalidOption(f"changes: {name} is {show_value(epoch)}; expected 0 <= {name} <= 2**63-1, an epoch or 0")
     return epoch
 
 

@@ -23,3 +23,5 @@ class StoreSettings:
     """What is shown to a meta service."""
     max_clock_ahead: float = 3600.0
     limits: Limits = DEFAULT_LIMITS
+    max_staleness: float | None = None
+    """Seconds for which reads do not look for a newer version."""

@@ -39,7 +39,9 @@ PIN = f"pins/{1:020d}-{'ab' * 8}"
 def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with every kind of object: entries on both sides of a snapshot, a marker, a pin, SSTs of all kinds."""
     folder = tmp_path_factory.mktemp("check") / "store"
-    with connect(folder.as_uri(), compaction=False, limits=Limits(one_object_bytes=300)) as store:
+    with connect(
+        folder.as_uri(), compaction=False, limits=Limits(one_object_bytes=300, commit_payload_bytes=1)
+    ) as store:
         kv = store.create_table("kv", block_bytes=512)
         small = store.create_table("small")
         orders = store.create_table("orders", schema=ORDERS, primary_key=["day", "id"], distribution_key=["day"])

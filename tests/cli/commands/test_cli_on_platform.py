@@ -35,8 +35,11 @@ def test_names_of_writers_are_forgotten_by_a_service(tussock: Tussock, url: str)
     """The service appends it."""
     with connect(url) as store:
         generation = store.open_writer("a")
-        ran = tussock("repair", "writers", "a", "nobody", "--store", url, "--json")
-        assert ran.json() == {"forgotten": ["a"]}
+        words = ("repair", "writers", "a", "nobody", "--store", url, "--yes")
+        refused = tussock(*words)
+        assert (refused.code, "within the last 86400 seconds" in refused.err) == (1, True)
+        ran = tussock(*words, "--idle", "0", "--json").json()
+        assert (ran["forgotten"], ran["unknown"]) == (["a"], ["nobody"])
         assert store.open_writer("a") == generation + 1
 
 

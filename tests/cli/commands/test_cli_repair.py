@@ -1,13 +1,19 @@
 """`tussock repair` on stores in folders and in memory, beside another process that has the store open."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from support.store.command import Tussock
 from support.store.stores import pairs
+from tussock.meta.log.format import base_path, encode_base
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.ledger import WriterRecord
+from tussock.meta.version.version import Version
 from tussock.statestore import ClockAhead, InvalidOption, SnapshotExpired, StateStore, connect, repair_clock
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
@@ -116,15 +122,172 @@ def test_a_refused_repair_says_why(tussock: Tussock, tmp_path: Path) -> None:
         repair_clock((tmp_path / "empty").as_uri())
 
 
-def test_names_of_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> None:
-    """Of a store in a folder; a name that is not there is told."""
+def test_names_of_writers_are_forgotten_once_somebody_agrees(
+    tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it means is said first; a name that is not there is told."""
     url = (tmp_path / "store").as_uri()
     with connect(url) as store:
         assert [store.open_writer(name) for name in ("a", "a", "b")] == [1, 2, 1]
-    ran = tussock("repair", "writers", "a", "nobody", "--store", url)
-    assert (ran.code, ran.out.strip()) == (0, "Forgot 1 writer.")
+    words = ("repair", "writers", "a", "nobody", "--idle", "0", "--store", url)
+    for answer in ("", "no\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        asked = tussock(*words)
+        assert (asked.code, "Nothing was changed." in asked.err) == (1, True)
+        assert "A batch that one of them repeats later is stored once more" in asked.err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    ran = tussock(*words)
+    assert (ran.code, "Forgot 1 writer." in ran.out) == (0, True)
     assert "no writer 'nobody'" in ran.err
-    assert tussock("repair", "writers", "a", "b", "--store", url, "--json").json() == {"forgotten": ["b"]}
+    said = tussock("repair", "writers", "a", "b", "--idle", "0", "--yes", "--json", "--store", url).json()
+    assert (said["forgotten"], said["unknown"], said["active"]) == (["b"], ["a"], [])
+    assert said["base_bytes_after"] < said["base_bytes"]
     with connect(url) as store:
         assert store.open_writer("a") == 3
-    assert tussock("repair", "writers", *(str(number) for number in range(1001)), "--store", url).code == 2
+
+
+def test_writers_that_were_active_lately_are_not_forgotten(tussock: Tussock, tmp_path: Path) -> None:
+    """One that is named ends the command; of those that begin alike they stay, and a dry run changes nothing."""
+    url = (tmp_path / "store").as_uri()
+    with connect(url) as store:
+        store.create_table("kv")
+        commit(store, b"1")
+        store.open_writer("run-1")
+    before = files_of(url)
+    named = tussock("repair", "writers", "w", "--yes", "--store", url)
+    assert (named.code, "writer 'w' (of 1 such)" in named.err, "nothing was forgotten" in named.err) == (1, True, True)
+    for word in ("run-", ""):
+        ran = tussock("repair", "writers", "--prefix", word, "--yes", "--store", url)
+        assert (ran.code, ran.out.strip()) == (0, "Forgot 0 writers.")
+        assert "committed lately, and stay" in ran.err
+    looked = tussock("repair", "writers", "--prefix", "run-", "--idle", "0", "--dry-run", "--json", "--store", url)
+    assert looked.json()["forgotten"] == ["run-1"]
+    assert files_of(url) == before
+    for wrong in ((), ("a", "--prefix", "a"), ("a", "--json"), ("a", "--idle", "-1")):
+        assert tussock("repair", "writers", *wrong, "--store", url).code == 2
+
+
+@pytest.mark.slow
+def test_fifty_thousand_writers_are_forgotten(tussock: Tussock, tmp_path: Path) -> None:
+    """Releases before the limit let a store have them; the newest base version has none of them afterwards."""
+    now_ms = RealSystem().now_ms()
+    epochs = [(now_ms - 90 * 86_400_000 << 16) + number for number in range(50_000)]
+    last = now_ms << 16
+    version = Version(
+        seq=64,
+        max_committed_epoch=last,
+        ledger={f"run-{number:05d}": ((7, epoch),) for number, epoch in enumerate(epochs)} | {"run-now": ((1, last),)},
+        writers={f"run-{number:05d}": WriterRecord(ranges=((7, 7),), tables=((1,),)) for number in range(25_000)},
+        timeline=((now_ms - 90 * 86_400_000, epochs[-1]), (now_ms, last)),
+    )
+    assert problems(version) == []
+    (tmp_path / base_path(64)).parent.mkdir()
+    (tmp_path / base_path(64)).write_bytes(encode_base(version))
+    url = tmp_path.as_uri()
+    said = tussock("repair", "writers", "--prefix", "run-", "--yes", "--json", "--store", url).json()
+    assert (len(said["forgotten"]), said["active"]) == (50_000, ["run-now"])
+    assert said["base_bytes"] > 1_500_000
+    assert said["base_bytes_after"] < 1_000
+    with connect(url, compaction=False) as store:
+        assert store.committed_batch("run-now", 1) == last
+        assert store.committed_batch("run-00001", 7) is None
+    entries = sorted((tmp_path / "log").glob("*.delta"))
+    assert len(entries) == 50
+    assert max(path.stat().st_size for path in entries) < 20_000
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[str, str]:
+    """URL of a store with a typed and a raw table, whose newest SST has a damaged block; and the id of that."""
+    url = (tmp_path / "damaged").as_uri()
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+    with connect(url, compaction=False) as store:
+        table = store.create_table("orders", schema, ["id"], vnodes=1, block_bytes=256, compression="none")
+        for word in ("old", "new"):
+            epoch = store.new_epoch()
+            table.upsert([{"id": number, "v": word * 10} for number in range(60)], epoch)
+            if word == "new":
+                table.delete([3], epoch)
+            store.commit_epoch(epoch)
+        name = store.version().find_table("orders").levels.l0[0].ssts[0].id  # type: ignore[union-attr]
+    path = tmp_path / "damaged" / "sst" / f"{name}.data"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    return url, name
+
+
+def files_of(url: str) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(url.removeprefix("file://")).rglob("*") if path.is_file()}
+
+
+def test_a_damaged_sst_is_put_aside_once_somebody_agrees(
+    tussock: Tussock, damaged: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would be lost is said first; no answer, or another one than yes, changes nothing."""
+    url, name = damaged
+    before = files_of(url)
+    looked = tussock("repair", "sst", "--store", url, "--dry-run")
+    assert looked.code == 0
+    for answer in ("", "no\n", "y\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        asked = tussock("repair", "sst", "--store", url)
+        assert (asked.code, asked.out) == (1, looked.out)
+        assert "Nothing was changed." in asked.err
+        assert ("--yes goes on" in asked.err) == (not answer)
+    assert files_of(url) == before
+    for part in (f"SST {name} of table orders", "checksum mismatch", "(0) of vnode 0 until before (", "1 older SST"):
+        assert part in looked.out
+    assert "values from before, and rows that were deleted, will be seen again" in looked.err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    done = tussock("repair", "sst", name[:20], "--store", url)
+    assert done.code == 0
+    assert f"Put SST {name} aside: " in done.out
+    checked = tussock("check", "--store", url)
+    assert (checked.code, name in checked.out, "1 damaged SST put aside" in checked.out) == (0, True, True)
+    (loss,) = tussock("check", "--store", url, "--json").json()["losses"]
+    assert (loss["sst"], loss["kept"], loss["deletes"], loss["table"]) == (name, True, 1, "orders")
+    assert tussock("version", "--store", url, "--json").json()["losses"] == [loss]
+    assert f"put damaged SST {name} of orders aside" in tussock("log", "--store", url).out
+    assert "DAMAGED" in tussock("sst", "dump", name, "--store", url).out
+    with connect(url, compaction=False) as store:
+        assert store.table("orders").get(3) == {"id": 3, "v": "old" * 10}
+        assert store.version().losses[0].rows == loss["rows"]
+    assert tussock("repair", "sst", "--store", url).out.strip() == "Nothing is damaged."
+
+
+def test_a_damaged_sst_that_was_put_aside_is_discarded(tussock: Tussock, damaged: tuple[str, str]) -> None:
+    """With --json nobody is asked, so it goes with --yes; the loss stays noted after a vacuum."""
+    url, name = damaged
+    made = tussock("repair", "sst", "--store", url, "--yes", "--json").json()
+    (loss,) = made["losses"]
+    assert (made["checked"], made["refused"], loss["saved"] is not None, loss["backups"]) == (2, [], True, [])
+    refused = tussock("repair", "sst", "00", "--discard", "--yes", "--store", url)
+    assert (refused.code, "not one that was put aside" in refused.err) == (1, True)
+    gone = tussock("repair", "sst", name[:16], "--discard", "--yes", "--store", url)
+    assert (gone.code, "The losses stay noted" in gone.out) == (0, True)
+    tussock("vacuum", "--store", url, "--grace", "0")
+    assert not any(name in path.name for path in files_of(url))
+    assert [one["kept"] for one in tussock("check", "--store", url, "--json").json()["losses"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--json",), 2, "it goes with --yes or with --dry-run"),
+        (("--discard", "--yes"), 2, "--discard takes the ids"),
+        (("ff", "--yes"), 1, "no table has SST ff"),
+        (("0", "--yes"), 1, "2 SSTs have an id that begins with '0'"),
+    ],
+)
+def test_wrong_usage_of_the_repair_of_ssts_changes_nothing(
+    tussock: Tussock, damaged: tuple[str, str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """The message says what to give; a meta service is sent to the URL of its bucket."""
+    url, _ = damaged
+    before = files_of(url)
+    ran = tussock("repair", "sst", *words, "--store", url)
+    assert (ran.code, said in ran.err) == (code, True), ran.err
+    assert files_of(url) == before
+    platform = tussock("repair", "sst", "--store", "tussock://host:1")
+    assert (platform.code, "give the URL of its bucket" in platform.err) == (1, True)

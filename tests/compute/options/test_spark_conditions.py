@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.options.conditions import Conditions, conditions_of
+from tussock.compute.spark.options.conditions import LOOKUP_KEYS_MAX, conditions_of, expression_of
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.compute.spark.options.pushdown import filter_tests, portable_tests
 from tussock.compute.spark.options.where import where_json, where_tests
@@ -19,6 +19,7 @@ from tussock.compute.spark.reads.partitions import KeyLookup, KeyRange, VnodeRan
 from tussock.compute.spark.reads.reader import FilteringReader, TableReader
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.keys.conditions import Conditions
 
 SCHEMA = pa.schema(
     [
@@ -61,16 +62,19 @@ def conditions(where: str) -> Conditions:
 )
 def test_interval_of_keys(where: str, interval: Any) -> None:
     """Equal leading columns, then a range of the next one."""
-    assert conditions(where).interval(["a", "d"]) == interval
+    assert conditions(where).intervals(["a", "d"]) == (None if interval is None else [interval])
 
 
 def test_keys_that_can_pass() -> None:
     """Every combination of the values of whole keys; several tests of a column leave what passes all."""
-    assert conditions('{"a": ["x", "y"], "d": "2013-01-02"}').keys(["a", "d"]) == [("x", DAY), ("y", DAY)]
-    assert conditions('{"a": "x"}').keys(["a", "d"]) is None
-    assert conditions('{"a": []}').keys(["a"]) == []
+    assert conditions('{"a": ["x", "y"], "d": "2013-01-02"}').keys(["a", "d"], LOOKUP_KEYS_MAX) == [
+        ("x", DAY),
+        ("y", DAY),
+    ]
+    assert conditions('{"a": "x"}').keys(["a", "d"], LOOKUP_KEYS_MAX) is None
+    assert conditions('{"a": []}').keys(["a"], LOOKUP_KEYS_MAX) == []
     both = Conditions((*conditions('{"a": ["x", "y"]}').tests, *conditions('{"a": ["y", "z"]}').tests))
-    assert both.keys(["a"]) == [("y",)]
+    assert both.keys(["a"], LOOKUP_KEYS_MAX) == [("y",)]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -78,7 +82,7 @@ def test_prefix_is_what_begins_with_it(prefix: str) -> None:
     """It also ends right at the last code point and at the surrogates, which no string has."""
     values = ["", "a", "a\U0010ffff", "a\U0010ffffb", "ab", "b", "\ud7ff", "\ud7ffx", "\ue000", "\U0010ffff"]
     rows = pa.record_batch({"a": values})
-    test = conditions_of([("a", "prefix", prefix)], rows.schema, "t").expression(rows.schema)
+    test = expression_of(conditions_of([("a", "prefix", prefix)], rows.schema, "t"), rows.schema)
     assert rows.filter(test).column("a").to_pylist() == [value for value in values if value.startswith(prefix)]
 
 

@@ -141,7 +141,7 @@ def test_a_table_with_another_schema(app: ps.App, store: StateStore) -> None:
         ([("k", pa.int32()), ("v", pa.string())], "column 'k' is int64 in the store, and int32 is declared"),
         ([("k", pa.int64()), ("v", pa.binary())], "column 'v' is string in the store, and binary is declared"),
         ([("k", pa.int64()), ("v", pa.string(), False)], "column 'v' may be null in the store, and not in the decl"),
-        ([("k", pa.int64()), ("v", pa.string()), ("z", pa.int8())], "column 'z' is declared only"),
+        ([("k", pa.int64()), ("v", pa.string()), ("z", pa.int8(), False)], "column 'z' is declared only"),
         ([("k", pa.int64())], "column 'v' is in the store only"),
     ],
 )

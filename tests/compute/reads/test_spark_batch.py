@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.store.stores import changes_of
 from support.store.versions import live_objects
 from tussock.compute.spark.options.options import parse_write
 from tussock.compute.spark.writes.writer import BatchWriter, plan_upload
@@ -70,9 +71,9 @@ def test_deletes_by_operation_column_and_by_mode(spark: Any, store: StateStore, 
 def test_one_write_is_one_epoch(spark: Any, store: StateStore, url: str) -> None:
     """The store has one new epoch with all rows, for any number of tasks."""
     write(spark.range(1000).repartition(5), url)
-    changes = store.table("t").changes(0)
+    changes = changes_of(store.table("t"))
     assert len(changes) == 1000
-    assert len(set(changes.column("epoch").to_pylist())) == 1
+    assert len({row["epoch"] for row in changes}) == 1
 
 
 def test_a_read_may_name_an_earlier_moment(spark: Any, store: StateStore, url: str) -> None:
@@ -125,7 +126,7 @@ def test_overwrite_replaces_the_table_in_one_epoch(spark: Any, store: StateStore
     write(read(spark, url).where("id < 3 and v = 'old'").selectExpr("id + 1 id", "'new' v"), url, mode="overwrite")
     assert sorted((row.id, row.v) for row in read(spark, url).collect()) == [(1, "new"), (2, "new"), (3, "new")]
     assert len(ids(read(spark, url, epoch=before))) == 100
-    assert len(set(store.table("t").changes(before).column("epoch").to_pylist())) == 1
+    assert len({row["epoch"] for row in changes_of(store.table("t"), before)}) == 1
 
 
 def test_raw_tables_are_read_and_written(spark: Any, store: StateStore, url: str) -> None:
@@ -177,7 +178,7 @@ def test_failed_attempt_of_a_task_leaves_only_garbage(spark: Any, url: str, tmp_
         rows = spark.range(0, 30_000, 1, 1).withColumn("v", udf(fail_once, "string")("id"))
         write(rows, url, bufferBytes=1 << 20)
         assert os.path.exists(marker)
-        assert table.changes(0).num_rows == 30_000
+        assert len(changes_of(table)) == 30_000
         named = live_objects(store.version())
         there = {f"sst/{path.name}" for path in (tmp_path / "store" / "sst").iterdir()}
         assert named < there
@@ -196,7 +197,7 @@ def test_slower_attempt_of_a_speculated_task_is_garbage(spark: Any, store: State
     named = {sst.id for sst in store.version().find_table("t").levels.ssts()}
     assert named == {sst.id for level in winner.levels for sst in level.ssts}
     assert named.isdisjoint(sst.id for level in loser.levels for sst in level.ssts)
-    assert store.table("t").changes(0).num_rows == 3
+    assert len(changes_of(store.table("t"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_errors_reach_the_user_by_name(spark: Any, store: StateStore, url: str, 
     with pytest.raises(Exception) as caught:
         act(spark, url)
     assert all(word in str(caught.value) for word in words), str(caught.value)
-    assert store.table("t").changes(0).num_rows == 0
+    assert not changes_of(store.table("t"))
 
 
 def test_a_read_at_an_expired_epoch_is_refused_unless_it_is_pinned(spark: Any, url: str) -> None:

@@ -9,6 +9,7 @@ from tussock.meta.client.backend import PlatformBackend
 from tussock.meta.client.connection import Attempts
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, StaleUpload, WriteStalled
+from tussock.statestore.settings import StoreSettings
 
 
 class Leader:
@@ -41,7 +42,7 @@ class Leader:
 def client(*answers: object, deadline: float = 30.0) -> tuple[PlatformBackend, Leader, FakeSystem]:
     system = FakeSystem()
     leader = Leader(system, *answers)
-    return PlatformBackend(leader, system, deadline), leader, system  # type: ignore[arg-type]
+    return PlatformBackend(leader, system, StoreSettings("tussock://a:1", deadline=deadline)), leader, system  # type: ignore[arg-type]
 
 
 STALE = StaleUpload("SST is below the garbage horizon")

@@ -40,8 +40,8 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 6
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30}
+NEWEST = 7
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 30}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -54,8 +54,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v6.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v6").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v7.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v7").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -81,7 +81,7 @@ def test_the_golden_log_holds_every_kind_of_delta() -> None:
         seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
         kinds |= {type(delta) for delta in decode_entry("x", seq, path.read_bytes()).deltas}
     kinds |= {type(delta) for delta in decode_entry("x", 4, golden("detached")).deltas}
-    kinds |= {type(delta) for delta in decode_entry("x", 1, golden("names")).deltas}
+    kinds |= {type(delta) for name in ("names", "losses") for delta in decode_entry("x", 1, golden(name)).deltas}
     assert kinds == set(get_args(Delta))
 
 
@@ -169,10 +169,23 @@ def test_version_six_has_history() -> None:
     parted = _before(28).tables[1].levels.history
     assert [sst.until for run in parted for sst in run.ssts] == [10, 9]
     assert [sst.until for sst in _before(30).tables[1].levels.history_ssts()] == [10]
-    last = decode_base("x", 30, golden(f"{30:020d}.snapshot"))
+    last = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6))
     assert last.tables[1].levels.history == ()
     assert last.compacted_epoch == last.safe_epoch == 10
     assert last.dropped[-1].id == _before(30).tables[1].levels.history_ssts()[0].id
+
+
+def test_version_seven_has_losses() -> None:
+    """Damaged SSTs leave their tables, with a record of each; older logs have none."""
+    assert decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).losses == ()
+    version = advance(Version(), decode_entry("x", 1, golden("losses")).deltas)
+    assert decode_base("x", 1, golden("losses.snapshot")) == version
+    assert problems(version) == []
+    part, whole = version.losses
+    assert [sst.id for sst in version.ssts()] == [part.saved]
+    assert (part.rows, part.discarded, whole.rows, whole.discarded, whole.saved) == (1, True, 3, False, "")
+    assert version.quarantined() == [whole.sst]
+    assert [sst.id for sst in version.dropped] == [part.sst.id]
 
 
 def _before(seq: int) -> Version:

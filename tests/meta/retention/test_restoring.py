@@ -2,12 +2,13 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
-from support.store.stores import InlineExecutor, TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, InlineExecutor, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import backup_path, decode_backup, encode_backup, entry_path
 from tussock.meta.log.log import VersionLog
@@ -55,11 +56,8 @@ def rows(bucket: ObjectStore, system: InlineSystem) -> list[tuple[bytes, bytes]]
         return pairs(store.table("kv").scan())
 
 
-@pytest.fixture
-def source(system: InlineSystem) -> ModelBucket:
-    """A store whose backup `b` alone holds two SSTs, one in two objects, and rows that were overwritten since."""
-    bucket = ModelBucket(system, "model://source")
-    with open_on(bucket, system, retention=0, gc_grace=0) as store:
+def fill_source(bucket: ModelBucket, system: InlineSystem, **options: Any) -> ModelBucket:
+    with open_on(bucket, system, retention=0, gc_grace=0, **options) as store:
         fill(store, OLD, 100)
         store.compact("kv")
         fill(store, b"kept")
@@ -68,6 +66,18 @@ def source(system: InlineSystem) -> ModelBucket:
         store.compact("kv")
         store.vacuum()
     return bucket
+
+
+@pytest.fixture
+def source(system: InlineSystem) -> ModelBucket:
+    """A store whose backup `b` alone holds an SST in two objects, one in a log entry, and rows overwritten since."""
+    return fill_source(ModelBucket(system, "model://source"), system)
+
+
+@pytest.fixture
+def objects_alone(system: InlineSystem) -> ModelBucket:
+    """The same without SSTs in log entries."""
+    return fill_source(ModelBucket(system, "model://source"), system, limits=OBJECTS)
 
 
 @pytest.fixture
@@ -187,9 +197,10 @@ def has_store(target: ModelBucket, system: InlineSystem) -> bool:
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "foreign"])
 def test_a_damaged_sst_is_named_and_no_store_is_made(
-    source: ModelBucket, target: ModelBucket, system: InlineSystem, damage: str
+    objects_alone: ModelBucket, target: ModelBucket, system: InlineSystem, damage: str
 ) -> None:
     """Each object of the backup in turn: one bit flipped, cut, lost, or replaced by another SST's."""
+    source = objects_alone
     do(source, target, system)
     paths = sorted(path for path in target.objects if path.startswith("sst/"))
     others = {path: source.objects[path] for path in paths}
@@ -212,6 +223,36 @@ def test_a_damaged_sst_is_named_and_no_store_is_made(
         source.objects[path] = (data, at)
         do(source, target, system)
         assert_restored(target, system)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "foreign"])
+def test_a_damaged_sst_of_an_entry_is_named_and_no_store_is_made(
+    source: ModelBucket, target: ModelBucket, system: InlineSystem, damage: str
+) -> None:
+    """The entry that the backup's small SST lies in: a bit of that flipped, cut off there, lost, or another entry."""
+    version = VersionLog(source, system, owner="test").refresh()
+    backup = backup_path("b", version.backups["b"].id)
+    kept = decode_backup(backup, source.get(backup))
+    sst = next(sst for sst in kept.version.ssts() if sst.entry)
+    path = entry_path(sst.entry)
+    data, at = source.objects[path]
+    middle = sst.offset + sst.data_bytes // 2
+    spoilt = {
+        "flipped": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
+        "cut": data[:middle],
+        "foreign": source.objects[entry_path(2)][0],
+    }
+    if damage == "gone":
+        del source.objects[path]
+    else:
+        source.objects[path] = (spoilt[damage], at)
+    with pytest.raises(CorruptSst) as caught:
+        do(source, target, system)
+    assert path in str(caught.value)
+    assert not list(target.list("log/"))
+    source.objects[path] = (data, at)
+    do(source, target, system)
+    assert_restored(target, system)
 
 
 def test_an_object_of_another_size_is_copied_again(
@@ -329,8 +370,11 @@ def test_an_unknown_backup_is_named(source: ModelBucket, target: ModelBucket, sy
 
 
 @pytest.mark.parametrize("loss", ["gone", "hole", "damaged"])
-def test_a_backup_outlives_its_log(source: ModelBucket, target: ModelBucket, system: InlineSystem, loss: str) -> None:
+def test_a_backup_outlives_its_log(
+    objects_alone: ModelBucket, target: ModelBucket, system: InlineSystem, loss: str
+) -> None:
     """The object and the SSTs suffice; another backup whose name begins alike is not taken for it."""
+    source = objects_alone
     with open_on(source, system) as store:
         store.backup("b.c")
     entries = sorted(path for path in source.objects if path.startswith(("log/", "snapshot/")))

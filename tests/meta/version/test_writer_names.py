@@ -4,7 +4,7 @@ import pytest
 
 from support.store.versions import FakeSystem, ModelBucket, request, spec
 from tussock.meta.meta_store import MetaStore
-from tussock.meta.version.bounds import WRITERS_MAX, check_new_writer, unused_writers
+from tussock.meta.version.bounds import WRITERS_MAX, check_new_writer, idle_writers, unused_writers
 from tussock.meta.version.deltas.commits import OpenWriter
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.deltas.retention import ForgetWriters
@@ -108,3 +108,30 @@ def test_forgetting_twice_is_no_error() -> None:
     twice = advance(once, [forget])
     assert once.names == twice.names == WriterNames(generation_floor=1)
     assert not twice.knows_writer("a")
+
+
+def test_writers_are_idle_by_their_newest_batch_and_by_when_they_came(
+    store: MetaStore, bucket: ModelBucket, system: FakeSystem
+) -> None:
+    """Whatever the numbers of epochs are; of a store that rests, all are in time."""
+    store.commit(request(1, writer="old", batch_id=1))
+    store.open_writer("opened")
+    system.forward(2 * DAY_MS / 1000)
+    store.commit(request(2, writer="new", batch_id=1))
+    names = ["new", "nobody", "opened", "old"]
+    now_ms = system.now_ms()
+    assert idle_writers(store.version(), names, now_ms - DAY_MS) == ["opened", "old"]
+    assert idle_writers(store.version(), names, now_ms - 3 * DAY_MS) == []
+    assert store.forget_writers(names, DAY_MS) == ["old", "opened"]
+    system.forward(2 * DAY_MS / 1000)
+    assert store.forget_writers(names, DAY_MS) == ["new"]
+
+
+def test_a_clock_that_is_ahead_forgets_no_active_writer(
+    store: MetaStore, bucket: ModelBucket, system: FakeSystem
+) -> None:
+    """What was long ago is reckoned by the bucket's clock."""
+    store.commit(request(1, writer="job", batch_id=1))
+    ahead = FakeSystem()
+    ahead.wall_ms = system.now_ms() + 1_800_000
+    assert MetaStore(bucket, ahead).forget_writers(["job"], 600_000) == []

@@ -23,12 +23,15 @@ from tussock.meta.node.auth.caller import ANYONE, Caller
 from tussock.meta.node.wire.http_port import start_http
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.status.document import ServiceStatus
+from tussock.meta.server.status.version_parts import loss_statuses
 from tussock.meta.server.wire.http_server import make_app
+from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
+from tussock.statestore.contract.losses import AcceptedLoss, LostRange
 from tussock.statestore.errors import Unauthenticated
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-TRACK, ACCENT, L0 = (0xE8, 0xED, 0xEA), (0x2F, 0x85, 0x5A), (0x9A, 0x6B, 0x00)
+TRACK, ACCENT, L0, DIM = (0xE8, 0xED, 0xEA), (0x2F, 0x85, 0x5A), (0x9A, 0x6B, 0x00), (0x5F, 0x6B, 0x65)
 READY = "document.getElementById('main').getAttribute('aria-busy') === 'false'"
 ROW = (
     "[...document.querySelectorAll('#tables-list tbody tr')].find((row) => row.querySelector('.name').innerText === {})"
@@ -163,6 +166,51 @@ def test_screenshot_has_bars_and_charts(place: Place) -> None:
                 chart = pixels[top:bottom, left:right].astype(int)
                 # All but the lines is grey; they have soft edges, so only how colourful they are is known.
                 assert np.count_nonzero(chart.max(axis=2) - chart.min(axis=2) > 60) > 20, box
+
+    run(body)
+
+
+@pytest.mark.parametrize("width", [1400, 360])
+def test_history_and_losses_are_shown(place: Place, width: int) -> None:
+    """History is a grey bar below the levels; a damaged SST that was put aside stays in a list."""
+    for _ in range(2):
+        commit(place.store, [(f"0-{row:05d}".encode(), b"z" * 90) for row in range(3000)])
+    place.store.compact("flights")
+    loss = AcceptedLoss(
+        sst=place.store.version().find_table("flights").levels.history[0].ssts[0],  # type: ignore[union-attr]
+        table_id=1,
+        table=HOSTILE,
+        rows=1234,
+        deletes=0,
+        bytes=4096,
+        min_epoch=1,
+        max_epoch=place.store.committed_epoch,
+        ranges=(LostRange(first=b"a", end=b"b"),),
+        at_ms=1_795_000_000_000,
+        by="host:7:ab",
+    )
+
+    async def body() -> None:
+        async with console(place.status) as (page, _):
+            await page.resize(width, 1400)
+            await page.until(READY)
+            await page.until(f"document.documentElement.scrollWidth === {width}")
+            (told,) = [table for table in place.status().tables if table.name == "flights"]
+            bars = await bars_of(page, "flights")
+            assert [bar["text"].split()[0] for bar in bars] == ["L1", "history"]
+            most = max(told.levels[0].bytes, told.history_bytes)
+            assert round(bars[1]["share"], 2) == round(told.history_bytes / most, 2)
+            assert f"{told.history_runs} run, {told.history_ssts} SST" in bars[1]["label"]
+            pixels = png_pixels(await page.screenshot())
+            middle = pixels[int(bars[1]["top"] + bars[1]["height"] / 2), int(bars[1]["left"]) + 3]
+            assert tuple(middle) == DIM
+            assert await page.evaluate("document.getElementById('losses').hidden")
+            place.status.fields["losses"] = loss_statuses(Version(accepted_losses=(loss,)))
+            await page.until("!document.getElementById('losses').hidden")
+            shown = await page.evaluate("document.getElementById('losses').innerText")
+            assert all(part in shown for part in ("1,234", "of history", loss.sst.id, "kept", "host:7:ab", HOSTILE))
+            await page.until(f"document.documentElement.scrollWidth === {width}")
+            assert page.complaints == []
 
     run(body)
 

@@ -17,6 +17,7 @@ from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.meta.version.deltas.delta import extend
+from tussock.meta.version.deltas.losses import QuarantineSst
 from tussock.meta.version.deltas.retention import ExpireHistory
 from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
@@ -72,7 +73,7 @@ class Oracle:
         """The bucket's clock."""
         self.tasks_are_kept = False
         """No process dies or stands still, so no task may be taken from its owner."""
-        names = ("entries", "commits", "compactions", "parted", "expiries", "deleted", "strays", "renewals")
+        names = ("entries", "commits", "compactions", "parted", "expiries", "losses", "deleted", "strays", "renewals")
         self.counts = dict.fromkeys(names, 0)
         self._objects = objects
         self._contents = SstContents(objects)
@@ -159,7 +160,7 @@ class Oracle:
             raise Violation(f"{path} does not fit the version that it lands on: {error}") from error
         self.version = after
         self.versions[seq] = after
-        self._live = after.live_sst_ids()
+        self._live = after.live_sst_ids() | after.quarantined_ids()
         self._live_entries = entries_of(after)
         self.counts["entries"] += 1
         for delta in entry.deltas:
@@ -171,6 +172,8 @@ class Oracle:
                 self._check_compaction(before, delta)
             if isinstance(delta, ExpireHistory):
                 self._check_expiry(delta)
+            if isinstance(delta, QuarantineSst):
+                self._check_loss(delta)
             if isinstance(delta, ClaimCompaction) and delta.is_renewal:
                 self.counts["renewals"] += 1
             if isinstance(delta, ReleaseCompaction) and self.tasks_are_kept:
@@ -258,6 +261,24 @@ class Oracle:
         if table_id is not None and table_id in self.version.tables:  # else the same entry dropped the table
             self._check_table(table_id, f"compaction {delta.task_id}")
 
+    def _check_loss(self, delta: QuarantineSst) -> None:
+        """Check that nothing but what the loss says is missing from now on."""
+        self.counts["losses"] += 1
+        loss, saved = delta.loss, delta.saved
+        if saved is not None:
+            self._check_objects(saved)
+        rows = set(self._contents.rows(loss.sst))
+        rest = set() if saved is None else set(self._contents.rows(saved))
+        lost = rows - rest
+        within = [
+            any(one.first <= key < one.end or (one.closed and key == one.end) for one in loss.ranges)
+            for key, _, _ in lost
+        ]
+        if not rest <= rows or len(lost) != loss.rows or not all(within):
+            raise Violation(f"SST {loss.sst.id} loses {lost} and keeps {rest}, and its repair says {loss}")
+        self._tables[loss.table_id].lose({(epoch, key) for key, epoch, _ in lost})
+        self._check_table(loss.table_id, f"the loss of SST {loss.sst.id}")
+
     def _check_expiry(self, delta: ExpireHistory) -> None:
         """Check that all tables hold the same rows as before at every readable epoch."""
         self.counts["expiries"] += 1
@@ -320,5 +341,5 @@ class Oracle:
 
 
 def entries_of(version: Version) -> set[int]:
-    """The log entries that hold SSTs of the version."""
-    return {sst.entry for sst in version.kept_ssts() if sst.entry}
+    """The log entries that hold SSTs of the version, damaged ones that it keeps as well."""
+    return {sst.entry for sst in (*version.kept_ssts(), *version.quarantined()) if sst.entry}

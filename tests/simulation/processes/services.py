@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulation.machine.bucket import NodeBucket
@@ -45,7 +46,7 @@ class RemoteProcess(Process):
                 name=repr(self.node),
                 deadline_seconds=15.0,
             )
-            backend = PlatformBackend(connection, self.system, 15.0)
+            backend = PlatformBackend(connection, self.system, replace(self.settings(), deadline=15.0))
             try:
                 backend.start()
                 break

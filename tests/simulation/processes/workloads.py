@@ -8,6 +8,7 @@ from simulation.judge.oracle import Batch, State
 from simulation.machine.scheduler import Violation
 from simulation.processes.process import Process
 from support import inside
+from support.store.stores import changes_of
 from tussock.statestore.errors import (
     ClockAhead,
     Conflict,
@@ -351,7 +352,7 @@ def _changes(process: Process, table: str) -> None:
         return
     after, until = sorted(random.choices(oracle.commits[-6:], k=2))
     try:
-        rows = process.store.table(table).changes(after, until).to_pylist()
+        rows = changes_of(process.store.table(table), after, until)
     except SnapshotExpired:
         return
     found = [(row["epoch"], row["key"], row["value"]) for row in rows]

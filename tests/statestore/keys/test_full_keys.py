@@ -1,14 +1,12 @@
 """Full keys, SST ids, and the orders of rows."""
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.store.ssts import Put, sort_puts, to_puts, to_rows
+from support.store.ssts import Put, to_puts, to_rows
 from support.store.versions import FakeSystem
 from tussock.statestore.keys.full_key import full_key
-from tussock.statestore.rows.rows import Rows
-from tussock.statestore.write.sorted_runs import commit_order, sorted_newest
+from tussock.statestore.write.sorted_runs import sorted_newest
 from tussock.statestore.write.sst_ids import id_floor, new_sst_id
 
 
@@ -28,20 +26,6 @@ def test_unsorted_rows_become_a_run_of_the_last_row_of_each_key(pairs: list[tupl
     found = {put.key: put.value for put in to_puts(sorted_newest(rows))}
     assert found == dict(pairs)
     assert list(found) == sorted(found)
-
-
-def test_changes_are_sorted_by_epoch_then_key() -> None:
-    """From rows in key order."""
-    puts = sort_puts([Put(b"a", 3, b""), Put(b"a", 1, b""), Put(b"b", 2, b""), Put(b"c", 1, None), Put(b"c", 3, b"")])
-    assert [(put.epoch, put.key) for put in to_puts(commit_order(to_rows(puts)))] == [
-        (1, b"a"),
-        (1, b"c"),
-        (2, b"b"),
-        (3, b"a"),
-        (3, b"c"),
-    ]
-    assert len(commit_order(Rows.concat([to_rows([])]))) == 0
-    assert np.array_equal(commit_order(to_rows(puts[:1], epoch=3)).epoch_array(), [3])
 
 
 def test_ids_sort_by_time() -> None:

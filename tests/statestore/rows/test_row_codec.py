@@ -33,8 +33,11 @@ LEFT: list[tuple[Any, list[Any]]] = [
     (
         pa.decimal128(5, 2),
         [
-            Decimal("1.2"),
             Decimal("1.200"),
+            Decimal("1E+1"),
+            Decimal("-0.0"),
+            Decimal("0"),
+            Decimal("9999"),
             Decimal("1000.00"),
             Decimal("-0.00"),
             Decimal("NaN"),
@@ -44,6 +47,13 @@ LEFT: list[tuple[Any, list[Any]]] = [
         ],
     ),
 ]
+
+FITTED: list[tuple[Any, list[Any]]] = [
+    (pa.decimal128(5, 2), [Decimal("1.2"), Decimal(-999), Decimal("0.5")]),
+    (pa.timestamp("us", "UTC"), [MOMENT.replace(tzinfo=dt.UTC, microsecond=7)]),
+    (pa.timestamp("s", "UTC"), [MOMENT.replace(tzinfo=dt.UTC)]),
+]
+"""Of which Arrow reads back an equal one."""
 
 
 def cases(given: list[tuple[Any, list[Any]]]) -> list[Any]:
@@ -59,6 +69,15 @@ def test_what_a_column_reads_back_is_taken(kind: Any, value: Any) -> None:
     assert (repr(read), type(read)) == (repr(value), type(value))
     for one in (value, read):
         assert codec.row({"v": one}) == {"v": value}
+
+
+@pytest.mark.parametrize(("kind", "value"), cases(FITTED))
+def test_what_arrow_only_fits_is_fitted_as_arrow_does(kind: Any, value: Any) -> None:
+    codec = RowCodec.of(pa.schema([("v", kind)]), ())
+    assert codec is not None
+    row = codec.row({"v": value})
+    assert row is not None
+    assert repr(row["v"]) == repr(pa.array([value], kind).to_pylist()[0])
 
 
 @pytest.mark.parametrize(("kind", "value"), cases(LEFT))

@@ -200,3 +200,22 @@ def test_threads_get_the_right_values_within_the_limit() -> None:
     assert wrong == []
     cache.put(("last", 0), "value", 1)
     assert cache.stats().bytes <= 2000
+
+
+def test_a_cache_that_gets_smaller_evicts_what_has_no_place() -> None:
+    """As a new value would: the cold ones first; and it takes as much as before once it is larger again."""
+    cache = ByteCache(100)
+    for number in range(10):
+        cache.put(("a", number), number, 10)
+    assert cache.get(("a", 3)) == 3
+    cache.resize(30)
+    assert cache.get(("a", 3)) == 3
+    assert (cache.stats().entries, cache.stats().bytes, cache.stats().capacity_bytes) == (3, 30, 30)
+    cache.put(("b", 0), 0, 31)
+    assert cache.get(("b", 0)) is None
+    cache.resize(100)
+    for number in range(7):
+        cache.put(("b", number), number, 10)
+    assert cache.stats().bytes == 100
+    cache.resize(0)
+    assert (cache.stats().entries, cache.stats().bytes) == (0, 0)

@@ -1,5 +1,7 @@
 """Point reads: `find` and `find_many` equal a brute-force model, with few requests."""
 
+import random
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import Hits, find_many, locate
@@ -113,21 +116,84 @@ def data_size(run: RunIndex) -> int:
     return sum(info.data_bytes - 8 for info in run.ssts)
 
 
-def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore) -> None:
-    """The filters of all runs but the last deny them."""
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "together"])
+@pytest.mark.parametrize("older_runs", [0, 2])
+def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore, many: bool, older_runs: int) -> None:
+    """The filters of all runs deny them, that of the last run as well: at most one in a hundred reads a block."""
+    puts = [Put(b"%05d" % (2 * n), 1, b"v" * 20) for n in range(5000)]
+    small = [Put(b"0", 1, b""), Put(b"9", 1, b"")]
+    runs = [RunIndex(store_run(bucket, small, epoch=9 - n)) for n in range(older_runs)]
+    runs.append(RunIndex(store_run(bucket, puts, block_bytes=500, epoch=2)))
+    absent = [b"%05d" % (2 * n + 1) for n in range(4000)]
+    counts = RequestCounts(bucket)
+    sstables = Sstables(counts.for_purpose("get"), 8 << 20, RealSystem())
+    sstables.meta(runs[-1].ssts[0])
+    if many:
+        assert find_all(sstables, runs, absent, 9) == [None] * len(absent)
+    else:
+        assert all(find(sstables, runs, key, 9) is None for key in absent)
+    blocks = counts.counts()["get"].get("get_range", (0, 0))[0]
+    assert blocks <= len(absent) // 100
+    sstables.close()
+
+
+def test_keys_that_are_there_are_found_whatever_is_cached(bucket: ObjectStore) -> None:
+    """Among absent ones, some in cached blocks, some in cached segments, some in neither."""
+    puts = [Put(b"%05d" % (2 * n), 1, b"v" * 20) for n in range(3000)]
+    runs = [RunIndex(store_run(bucket, puts, block_bytes=500))]
+    keys = [b"%05d" % n for n in range(6000)]
+    expected = newest([puts], 2)
+    rng = random.Random(18)
+    for _ in range(20):
+        sstables = Sstables(bucket, 8 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
+        for key in rng.sample(keys, 20):
+            find(sstables, runs, key, 2)
+        low = rng.randrange(5000)
+        find_many(sstables, runs, pa.array(keys[low : low + 500]), 2)
+        asked = rng.sample(keys, rng.choice([5, 50, 1500]))
+        assert find_all(sstables, runs, asked, 2) == [expected.get(key) for key in asked]
+        sstables.close()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "together"])
+def test_blocks_at_hand_are_looked_into_without_a_filter(
+    bucket: ObjectStore, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last run: there a filter could save nothing."""
     puts = [Put(b"%05d" % (2 * n), 1, b"v" * 20) for n in range(1000)]
-    runs = [RunIndex(store_run(bucket, puts, block_bytes=500, epoch=epoch)) for epoch in (3, 2)]
-    runs.append(RunIndex(store_run(bucket, [Put(b"0", 1, b""), Put(b"9", 1, b"")])))
-    absent = [b"%05d" % (2 * n + 1) for n in range(300)]
-    for many in (False, True):
+    runs = [RunIndex(store_run(bucket, puts, block_bytes=500))]
+    sstables = Sstables(bucket, 8 << 20, RealSystem())
+    keys = [b"%05d" % n for n in range(2000)]
+    find_all(sstables, runs, keys, 2)
+    monkeypatch.delattr(Bloom, "may_contain")
+    monkeypatch.delattr(Bloom, "may_contain_many")
+    expected = newest([puts], 2)
+    for key in keys if not many else ():
+        assert find_one(sstables, runs, key, 2) == expected.get(key)
+    for count in (10, 100, 2000) if many else ():
+        assert find_all(sstables, runs, keys[:count], 2) == [expected.get(key) for key in keys[:count]]
+    sstables.close()
+
+
+@pytest.mark.parametrize("around", [2, 60], ids=["few keys", "many keys"])
+def test_versions_that_are_too_new_are_not_read(bucket: ObjectStore, around: int) -> None:
+    """At an old epoch a key of 300 versions, in 60 blocks, costs the one that has it, which the block index tells."""
+    hot = [Put(b"hot", epoch, b"%d" % epoch * 20) for epoch in range(1, 301)]
+    cold = [Put(b"%s%02d" % (name, n), 1, b"v") for name in (b"a", b"z") for n in range(around)]
+    puts = sort_puts([*hot, *cold])
+    runs = [RunIndex(store_run(bucket, puts, block_bytes=400))]
+    asked = [put.key for put in cold] + [b"hot"]
+    for epoch in (1, 2, 150, 299, 300, 301):
+        expected = newest([puts], epoch)
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_purpose("get"), 0, RealSystem())
-        if many:
-            assert find_all(sstables, runs, absent, 9) == [None] * 300
-        else:
-            assert all(find(sstables, runs[:2], key, 9) is None for key in absent[:100])
-        blocks = counts.counts()["get"]["get_range"][0]
-        assert blocks <= (10 if many else 110)
+        sstables = Sstables(counts.for_purpose("get"), 0, RealSystem(), limits=Limits(segment_bytes=1000))
+        # The block where the key begins has rows of others, and is read twice without a cache.
+        assert find_one(sstables, runs, b"hot", epoch) == expected[b"hot"]
+        assert counts.counts()["get"]["get_range"][0] <= 3
+        assert find_all(sstables, runs, [b"hot"], epoch) == [expected[b"hot"]]
+        assert counts.counts()["get"]["get_range"][0] <= 6
+        assert find_all(sstables, runs, asked, epoch) == [expected[key] for key in asked]
+        assert counts.counts()["get"]["get_range"][0] <= 20
         sstables.close()
 
 

@@ -1,8 +1,10 @@
 """SSTs: how a run is cut into blocks and objects, its caches and requests, and damage of every kind."""
 
+import gc
 import random
 import struct
 import threading
+import tracemalloc
 from itertools import pairwise
 
 import msgspec
@@ -55,7 +57,7 @@ def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, 
     sstables = Sstables(bucket, cache_bytes, RealSystem())
     for _ in range(2):
         assert read_all(sstables, run) == sort_puts(batch)
-    assert sstables.blocks.stats().bytes <= max(cache_bytes, 1)
+    assert sstables.blocks.stats().bytes + sstables.metas.stats().bytes <= max(cache_bytes, 1)
     sstables.close()
 
 
@@ -555,3 +557,21 @@ def test_no_put_is_in_flight_after_a_failed_upload(part: str, failing: int) -> N
     landed = [info.path for info in bucket.inner.list("sst/")]
     uploader.close()
     assert [info.path for info in bucket.inner.list("sst/")] == landed
+
+
+def test_a_meta_counts_the_bytes_that_it_takes(bucket: ObjectStore) -> None:
+    """Its filter is not counted twice, and what it is unpacked to is counted."""
+    for block_bytes in (500, 64 << 10):
+        batch = [Put(b"%09d" % number, 1, b"v" * 8) for number in range(20_000)]
+        (sst,) = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=64 << 20)
+        sstables = Sstables(bucket, 0, RealSystem())
+        sstables.meta(sst)
+        gc.collect()
+        tracemalloc.start()
+        meta = sstables.meta(sst)
+        assert all((meta.segment_numbers, meta.raw_ends, meta.row_ends))
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert 0.8 * taken < meta.nbytes < 1.5 * taken
+        sstables.close()

@@ -46,6 +46,28 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
         assert len(version.ledger["stream"]) == 16  # type: ignore[attr-defined]
 
 
+def test_compactions_of_many_tables_cost_an_entry_or_two_a_commit() -> None:
+    """Those of all tables together are a claim and a report: once each of them was, twenty entries a commit of 40."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    store = open_on(bucket, system, retention=0, gc_grace=0)
+    tables = [store.create_table(f"t{number:02d}") for number in range(40)]
+    before = inside.version(store).seq
+    for at in range(12):
+        epoch = store.new_epoch()
+        for table in tables:
+            table.ingest_batch([(b"%02d" % at, b"%d" % at)], epoch)
+        store.commit_epoch(epoch)
+        system.forward(1)
+        while inside.work(inside.backend(store)):
+            pass
+    version = inside.version(store)
+    assert (version.seq - before) / 12 <= 2
+    assert max(len(state.levels.l0) for state in version.tables.values()) < 16
+    for table in tables:
+        assert pairs(table.scan()) == [(b"%02d" % at, b"%d" % at) for at in range(12)]
+
+
 def test_log_and_version_stay_bounded_over_a_long_stream() -> None:
     """After vacuums the log holds two snapshots and their entries; the version names only live SSTs."""
     system = TickingSystem()

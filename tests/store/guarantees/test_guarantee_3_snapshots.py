@@ -126,7 +126,7 @@ def test_an_expired_epoch_is_refused_naming_the_oldest_readable_one() -> None:
         lambda epoch: kv.get(b"a", epoch=epoch),
         lambda epoch: kv.multi_get([b"a"], epoch=epoch),
         lambda epoch: pairs(kv.scan(epoch=epoch)),
-        lambda epoch: kv.changes(epoch),
+        lambda epoch: list(kv.changes(epoch)),
         lambda epoch: store.pin_snapshot(epoch).close(),
     ]
     for read in reads:
@@ -152,7 +152,7 @@ def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() 
         lambda: kv.get(b"a", epoch=old),
         lambda: kv.multi_get([b"a"], epoch=old),
         lambda: pairs(kv.scan(epoch=old)),
-        lambda: kv.changes(old - 1, old),
+        lambda: list(kv.changes(old - 1, old)),
     ]
     for read in reads:
         read()
@@ -173,7 +173,7 @@ def test_a_read_that_looks_for_a_newer_version_checks_the_epoch_on_that_one() ->
         "get": lambda kv, epoch: kv.get(b"a", epoch=epoch),
         "multi_get": lambda kv, epoch: kv.multi_get([b"a"], epoch=epoch),
         "scan": lambda kv, epoch: pairs(kv.scan(epoch=epoch)),
-        "changes": lambda kv, epoch: kv.changes(epoch - 1, epoch),
+        "changes": lambda kv, epoch: list(kv.changes(epoch - 1, epoch)),
     }
     for name, read in reads.items():
         patient, hasty = open_on(bucket, system, retention=1000), open_on(bucket, system, retention=0)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from support.buckets.faulty_bucket import FaultyBucket
-from support.store.stores import TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.statestore import EpochOutOfOrder, EpochTooOld, StateStore
 
@@ -18,7 +18,7 @@ def test_rows_that_come_while_an_epoch_is_being_committed_are_refused() -> None:
     """The epoch is sealed before its first upload: rows that arrive during it are neither lost silently nor half in."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system))
-    store = open_on(bucket, system)
+    store = open_on(bucket, system, limits=OBJECTS)
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1")], 1)
     refused = []

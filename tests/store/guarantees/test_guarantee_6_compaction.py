@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from support import inside
-from support.store.stores import TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.statestore import CorruptSst, StateStore, connect
 from tussock.statestore.contract.records import SstInfo, data_path
@@ -141,7 +141,7 @@ def test_more_versions_of_a_key_than_fit_a_block_stay_in_order(store: StateStore
 
 def test_a_compaction_over_a_damaged_sst_changes_nothing(tmp_path: Any) -> None:
     """`CorruptSst` names the object; the version stays, and other tables are compacted and read."""
-    with connect(f"file://{tmp_path}", compaction=False) as store:
+    with connect(f"file://{tmp_path}", compaction=False, limits=OBJECTS) as store:
         for name in ("bad", "good"):
             store.create_table(name)
             commit(store, store.new_epoch(), [(b"a", b"1")], name)

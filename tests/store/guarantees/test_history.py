@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from support import inside
 from support.depth import DEPTH
 from support.models.history import TableHistory
-from support.store.stores import TickingSystem, open_on, pairs
+from support.store.stores import TickingSystem, changes_of, open_on, pairs
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import Pick, PickerConfig
 from tussock.meta.version.version import Version
@@ -113,7 +113,7 @@ class Lives:
         check_rows(self.table, self.model.newest, self.chance)
         if kept:
             after, until = sorted([self.chance.choice(kept), self.chance.choice(kept)])
-            found = self.table.changes(after, until).to_pylist()
+            found = changes_of(self.table, after, until)
             got = sorted((row["epoch"], row["key"], None if row["op"] == "delete" else row["value"]) for row in found)
             assert got == self.model.changes(after, until)
             self.check_feed(self.table, after, until)
@@ -269,7 +269,7 @@ def test_of_two_rows_of_one_epoch_the_newer_one_stays(later: int, merged: bool) 
         assert len(merges.levels.history) == 1
     assert merges.rows(b"k", at) == [b"second"] * 4
     assert merges.rows(b"k", held) == [b"old"] * 4
-    found = merges.table.changes(before, twice).to_pylist()
+    found = changes_of(merges.table, before, twice)
     assert [row["value"] for row in found] == [b"second"]
     (feed,) = merges.table.change_feed(before, twice, before_images=True)
     assert feed.column("value").to_pylist() == [b"old", b"second"]
@@ -290,9 +290,9 @@ def test_a_delete_that_vanished_comes_after_a_newer_row_of_its_epoch() -> None:
             merges.merge([0, 1], 1, bottom=True)
             assert len(merges.levels.history) == 2
         assert merges.rows(b"k", at) == [b"put"] * 4
-        assert [row["value"] for row in merges.table.changes(held.epoch, twice).to_pylist()] == [b"put"]
+        assert [row["value"] for row in changes_of(merges.table, held.epoch, twice)] == [b"put"]
     merges.merge_history()
-    assert [row["value"] for row in merges.table.changes(held.epoch, twice).to_pylist()] == [b"put"]
+    assert [row["value"] for row in changes_of(merges.table, held.epoch, twice)] == [b"put"]
     assert merges.rows(b"k", held) == [b"old"] * 4
 
 
@@ -403,7 +403,7 @@ def test_history_from_before_a_table_was_altered_has_its_new_columns() -> None:
             for columns in (["w"], ["v", "w"], ["id", "w"], ["id"], None):
                 (found,) = [row for batch in table.read(columns=columns, epoch=epoch) for row in batch.to_pylist()]
                 assert found == {name: expected[name] for name in columns or expected}
-        found = table.changes(epochs[0], epochs[-1]).to_pylist()
+        found = changes_of(table, epochs[0], epochs[-1])
         assert [(row["v"] % 1024, row["w"]) for row in found] == [(1, None), (2, "w"), (3, "w")]
         if not merged:
             assert inside.step(embedded)

@@ -1,19 +1,22 @@
 """A store in a process that was forked after it was opened, and one that such a process opens."""
 
+import copy
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from support.store.stores import pairs
-from tussock.statestore import StateStore, TussockError, connect
+from tussock.statestore import InvalidOption, StateStore, TussockError, connect
 
 SECONDS_MAX = 60
 _SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("at", pa.int64())])
@@ -171,3 +174,14 @@ def test_a_remote_bucket_is_refused_after_a_fork_of_a_process_that_used_memory()
 def _quietly(work: Callable[[], object]) -> None:
     with suppress(TussockError):
         work()
+
+
+@pytest.mark.parametrize("carry", [pickle.dumps, copy.deepcopy])
+def test_a_store_cannot_be_carried_to_another_process(carry: Callable[[Any], object]) -> None:
+    """Nor its tables and snapshots; the error says what to pass on instead."""
+    with connect("memory://") as store, store.pin_snapshot() as snapshot:
+        raw = store.create_table("raw")
+        typed = store.create_table("typed", pa.schema([("k", pa.int64())]), ["k"])
+        for one in (store, raw, typed, snapshot):
+            with pytest.raises(InvalidOption, match="pass the URL on and connect there"):
+                carry(one)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from support import inside
-from support.store.stores import pairs
+from support.store.stores import changes_of, pairs
 from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore, connect
 
@@ -106,10 +106,10 @@ def test_threads_that_write_their_own_tables_spill_and_commit_concurrently(bucke
         together(*(lambda number=number: write(number) for number in range(writers)))  # type: ignore[misc]
         for number in range(writers):
             table = store.table(f"t{number}")
-            changes = table.changes(0)
+            changes = changes_of(table)
             assert len(changes) == batches * 12
             per_epoch: dict[int, set[bytes]] = {}
-            for row in changes.to_pylist():
+            for row in changes:
                 per_epoch.setdefault(row["epoch"], set()).add(row["key"][:4])
             assert sorted(map(len, per_epoch.values())) == [1] * batches
         assert problems(store.version()) == []  # type: ignore[arg-type]

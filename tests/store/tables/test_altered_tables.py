@@ -11,7 +11,7 @@ import pytest
 
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
-from support.store.stores import TickingSystem, open_on
+from support.store.stores import TickingSystem, changes_of, open_on
 from support.store.versions import ModelBucket
 from tussock.statestore import InvalidOption, ObjectStoreUnavailable, SchemaMismatch, StateStore, TableNotFound, connect
 from tussock.statestore import clone as clone_store
@@ -110,12 +110,12 @@ def test_old_rows_show_null_and_the_wider_value(store: StateStore, other: StateS
 
 def test_changes_show_the_present_columns(store: StateStore) -> None:
     table, first, last = fill_and_alter(store)
-    changed = table.changes(0)
-    assert changed.schema.names == [*NEW.names, "op", "epoch"]
-    olds = [row for row in changed.to_pylist() if row["epoch"] == first]
+    changed = changes_of(table)
+    assert list(changed[0]) == [*NEW.names, "op", "epoch"]
+    olds = [row for row in changed if row["epoch"] == first]
     kept = sorted(({k: v for k, v in row.items() if k not in ("op", "epoch")} for row in olds), key=lambda r: r["id"])
     assert kept == [widen(old_row(number)) for number in range(40)]
-    assert sorted(row["id"] for row in changed.to_pylist() if (row["epoch"], row["op"]) == (last, "delete")) == [1, 2]
+    assert sorted(row["id"] for row in changed if (row["epoch"], row["op"]) == (last, "delete")) == [1, 2]
 
 
 def test_rows_of_one_epoch_may_be_written_before_and_after_an_alteration(bucket_url: str) -> None:

@@ -84,6 +84,7 @@ VALUES: list[Any] = [
     dt.datetime(2020, 2, 29, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=2))),
     dt.datetime.max,
     Decimal("1.50"),
+    Decimal("1.5"),
     Decimal("1.505"),
     np.int64(5),
     np.float64(0.5),

@@ -122,6 +122,8 @@ READS: dict[str, Callable[[Any], object]] = {
     "read": lambda table: list(table.read()),
     "read with a filter": lambda table: list(table.read(["id"], pc.field("amount") > 1000)),
     "read by prefix": lambda table: [list(table.read(prefix=(number,))) for number in (5, 77)],
+    "read by filter": lambda table: list(table.read(filter=pc.field("id").isin([1, 5, 77]) & (pc.field("amount") > 0))),
+    "read by bounds": lambda table: list(table.read(filter=(pc.field("id") >= 5) & (pc.field("id") < 78))),
 }
 NEWS = {
     "get": 5,
@@ -130,6 +132,8 @@ NEWS = {
     "read": 78,
     "read with a filter": 78,
     "read by prefix": 77,
+    "read by filter": 77,
+    "read by bounds": 77,
 }
 
 
@@ -151,7 +155,7 @@ def test_what_was_read_and_written_since_conflicts(
     assert orders.table("kv").get(b"z") is None
 
 
-@pytest.mark.parametrize("how", ["get", "multi_get", "read by prefix"])
+@pytest.mark.parametrize("how", ["get", "multi_get", "read by prefix", "read by filter", "read by bounds"])
 def test_other_keys_of_the_same_table_conflict_with_nothing(how: str, orders: StateStore, other: StateStore) -> None:
     """Detection is by key: the table has moved on, and what was read has not."""
     with orders.transaction() as tx:

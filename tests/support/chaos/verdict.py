@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from support.chaos.child import COUNTER, KEYS, TABLE, scan_rows
 from support.chaos.linearizability import Operation, check
+from support.store.stores import changes_of
 from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore
 
@@ -119,8 +120,7 @@ def commits_of(lines: Sequence[Line]) -> list[Commit]:
 def _truth(store: StateStore) -> dict[int, dict[str, str]]:
     """The commits by the store's own account: the rows of each epoch, in order."""
     epochs: dict[int, dict[str, str]] = {}
-    changes = store.table(TABLE).changes(0)
-    for row in changes.to_pylist():
+    for row in changes_of(store.table(TABLE)):
         assert row["op"] == "put"
         epochs.setdefault(row["epoch"], {})[row["key"].decode()] = row["value"].decode()
     return dict(sorted(epochs.items()))

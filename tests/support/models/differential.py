@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from support.models.history import TableHistory, apply_batch
+from support.store.stores import changes_of
 from tussock.statestore import StateStore, connect
 
 __all__ = ["History", "run_history"]
@@ -64,7 +65,7 @@ class _Raw:
         return [(row["key"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
     def changes(self, table: Any, after: int, until: int | None) -> list[tuple[int, Any, bytes | None]]:
-        return [(row["epoch"], row["key"], row["value"]) for row in table.changes(after, until).to_pylist()]
+        return [(row["epoch"], row["key"], row["value"]) for row in changes_of(table, after, until)]
 
 
 class _Typed(_Raw):
@@ -110,7 +111,7 @@ class _Typed(_Raw):
         return sorted(found.items())  # type: ignore[arg-type]
 
     def changes(self, table: Any, after: int, until: int | None) -> list[tuple[int, Any, bytes | None]]:
-        rows = table.changes(after, until).to_pylist()
+        rows = changes_of(table, after, until)
         return sorted((row["epoch"], (row["n"], row["t"]), row["v"]) for row in rows)
 
 

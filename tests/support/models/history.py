@@ -5,7 +5,7 @@ up to it. The model knows nothing of SSTs, runs, caches or logs.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 __all__ = ["TableHistory", "apply_batch"]
@@ -56,6 +56,15 @@ class TableHistory(Generic[K, V]):
         if self._kept is not None and len(self._epochs) > self._kept:
             for remembered in (self._epochs, self._batches, self._states):
                 del remembered[0]
+
+    def lose(self, lost: Collection[tuple[int, K]]) -> None:
+        """These rows, by (epoch, key), were never written: what they hid is seen again."""
+        batches, epochs = self._batches, self._epochs
+        self._states, state = [], dict[K, V]()
+        for at, epoch in enumerate(epochs):
+            batches[at] = {key: value for key, value in batches[at].items() if (epoch, key) not in lost}
+            state = apply_batch(state, batches[at])
+            self._states.append(state)
 
     def at(self, epoch: int) -> dict[K, V]:
         """The rows that a reader at `epoch` has to see."""

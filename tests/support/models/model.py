@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from support.models.history import TableHistory, apply_batch
+from support.store.stores import changes_of
 
 Key = Any
 Value = Any
@@ -106,7 +107,7 @@ class RawFace:
 
     @staticmethod
     def changes(table: Any, after: int, until: int | None) -> list[tuple[int, Key, Value]]:
-        rows = table.changes(after, until).to_pylist()
+        rows = changes_of(table, after, until)
         assert all((row["op"] == "delete") == (row["value"] is None) for row in rows)
         return [(row["epoch"], row["key"], row["value"]) for row in rows]
 
@@ -154,7 +155,7 @@ class TypedFace:
 
     @staticmethod
     def changes(table: Any, after: int, until: int | None) -> list[tuple[int, Key, Value]]:
-        rows = table.changes(after, until).to_pylist()
+        rows = changes_of(table, after, until)
         found = [
             (row["epoch"], (row["number"], row["text"]), None if row["op"] == "delete" else TypedFace._value(row))
             for row in rows

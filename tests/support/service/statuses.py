@@ -18,7 +18,13 @@ from tussock.meta.server.status.document import (
 )
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
-from tussock.meta.server.status.version_parts import LevelSums, table_statuses, task_statuses, version_status
+from tussock.meta.server.status.version_parts import (
+    LevelSums,
+    loss_statuses,
+    table_statuses,
+    task_statuses,
+    version_status,
+)
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -68,6 +74,7 @@ class StoreStatus:
             store_url=self._bucket.url,
             version=self.version(),
             tables=table_statuses(version, self.config, self.stalls, self._sums),
+            losses=loss_statuses(version),
             rates=self._rates.status(self._system.monotonic(), now_ms),
             compaction=CompactionStatus(compactors=1, slots=2, tasks=task_statuses(version, {})),
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from support.store.stores import changes_of
 from tussock.statestore.client import StateStore
 
 __all__ = [
@@ -123,8 +124,8 @@ def _check_stateful(store: StateStore, batches: int) -> None:
 
 
 def _check_written_once(store: StateStore, table: str, expected: Rows, columns: list[str]) -> None:
-    written = store.table(table).changes(0)
-    found = [tuple(row[name] for name in columns) for row in written.to_pylist()]
+    written = changes_of(store.table(table))
+    found = [tuple(row[name] for name in columns) for row in written]
     assert len(found) == len(expected), f"table {table!r}: a row was written twice or never"
     assert set(found) == expected
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from support.store.stores import OBJECTS
 from tussock.statestore import connect
 
 __all__ = ["ORDERS", "Ran", "Sample", "Tussock", "build_sample", "order"]
@@ -60,7 +61,7 @@ def order(day: int, number: int, note: str | None, amount: str) -> dict[str, Any
 
 def build_sample(folder: Path) -> Sample:
     """Three epochs in two tables, not compacted."""
-    with connect(folder.as_uri(), compaction=False) as store:
+    with connect(folder.as_uri(), compaction=False, limits=OBJECTS) as store:
         kv = store.create_table("kv")
         orders = store.create_table("orders", schema=ORDERS, primary_key=["day", "id"], distribution_key=["day"])
         epochs = []

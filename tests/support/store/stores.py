@@ -7,15 +7,20 @@ from typing import Any
 
 from support.store.versions import FakeSystem
 from tussock.statestore import StateStore
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.connection import open_store
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.settings import StoreSettings
 
-__all__ = ["InlineExecutor", "TickingSystem", "open_on", "pairs", "sst_objects"]
+__all__ = ["InlineExecutor", "TickingSystem", "changes_of", "open_on", "pairs", "sst_objects"]
 
 TICK_SECONDS = 10
+
+
+OBJECTS = Limits(commit_payload_bytes=1)
+"""Each SST of a commit is an object, which can be damaged, lost and deleted by itself; none lies in a log entry."""
 
 
 class TickingSystem(FakeSystem):
@@ -65,6 +70,13 @@ def pairs(batches: Iterable[Any]) -> list[tuple[bytes, bytes]]:
         for batch in batches
         for row in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     ]
+
+
+def changes_of(table: Any, after: int = 0, until: int | None = None) -> list[dict[str, Any]]:
+    """All that was committed to a table in (after, until], in the order of commits, and of keys within one."""
+    rows = [row for batch in table.changes(after, until) for row in batch.to_pylist()]
+    # The last column is the epoch, whatever its name.
+    return sorted(rows, key=lambda row: row[list(row)[-1]])
 
 
 def sst_objects(bucket: ObjectStore) -> set[str]:

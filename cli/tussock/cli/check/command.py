@@ -10,6 +10,7 @@ from tussock.cli.check.backups import check_backups
 from tussock.cli.check.findings import Findings
 from tussock.cli.check.log import check_lease, check_log, check_pin, sort_log_objects
 from tussock.cli.check.sst import check_alone, check_sst
+from tussock.cli.losses import loss_document, losses_grid
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, number, plural, progress, show
 from tussock.cli.places import bucket_at
@@ -29,8 +30,9 @@ def check(store: Store, as_json: Json = False) -> None:
     """Verify every checksum and every rule of a store; list all problems, exit code 1 if there are any.
 
     With --json one document: {"ok", "seq", "problems": [{object, problem}], "checked": {log entries, snapshots, pins,
-    leases, backups, SSTs, blocks, rows, bytes}, "orphans", "orphan_bytes", "dropped"}. Orphans, which nothing names,
-    and dropped SSTs, which wait for vacuum, are no problems. SSTs of a clone are read where they are.
+    leases, backups, SSTs, blocks, rows, bytes}, "orphans", "orphan_bytes", "dropped", "losses"}. Orphans, which nothing
+    names, and dropped SSTs, which wait for vacuum, are no problems, nor are losses that `repair sst` was allowed to
+    make. SSTs of a clone are read where they are.
     """
     findings = Findings()
     with bucket_at(store) as bucket:
@@ -91,7 +93,7 @@ def _count_unnamed(
     Foreign names there are problems.
     """
     unnamed = set()
-    live = version.live_sst_ids() | kept
+    live = version.live_sst_ids() | version.quarantined_ids() | kept
     dropped = {sst.id for sst in version.dropped}
     for info in listed:
         name = PurePosixPath(info.path)
@@ -116,6 +118,7 @@ def _document(version: Version, findings: Findings) -> dict[str, object]:
         "orphans": findings.counts["orphans"],
         "orphan_bytes": findings.counts["orphan_bytes"],
         "dropped": findings.counts["dropped"],
+        "losses": [loss_document(loss) for loss in version.losses],
     }
 
 
@@ -137,6 +140,9 @@ def _show(url: str, version: Version, findings: Findings) -> None:
         ("named by nothing", f"{orphans}: uploads under way, or left by a crash"),
     ]
     show(grid("checked", url, rows=rows))
+    if version.losses:
+        show(losses_grid(version.losses, version.tables))
+        show(f"{plural(len(version.losses), 'damaged SST')} put aside: these rows are lost, as somebody agreed to.")
     if not findings.problems:
         show("No problems found.")
         return

@@ -23,6 +23,7 @@ from tussock.meta.version.deltas.backups import (
 )
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
 from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.losses import DiscardQuarantined, QuarantineSst
 from tussock.meta.version.deltas.repair import RepairClock
 from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
@@ -131,6 +132,11 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
         case RepairClock(epochs=epochs, rewritten=rewritten):
             given = f": epochs above {delta.limit} from {epochs[0][1]} on" if epochs else ""
             return f"repair the clock{given}, {plural(len(rewritten), 'SST')} written anew"
+        case QuarantineSst(loss=loss):
+            rest = f", {loss.saved} has the rest" if loss.saved else ""
+            return f"put damaged SST {loss.sst.id} of {loss.table} aside: {plural(loss.rows, 'row')} lost{rest}"
+        case DiscardQuarantined(ids=ids):
+            return f"discard {plural(len(ids), 'damaged SST')}"
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
             return _describe_backup(delta)
         case _:

@@ -180,20 +180,28 @@ def changes(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was committed between two epochs, in (--from, --to], by epoch and key.
+    """Show what was committed between two epochs, in (--from, --to], by key, then epoch.
 
-    With --json a change a line: the table's columns (or key and value), "op" (put or delete) and "epoch".
+    Of a typed table by virtual node first. With --json a change a line: the table's columns (or key and value), "op"
+    (put or delete) and "epoch".
     """
     most = limit if limit is not None or as_json else ROWS_SHOWN
     with store_at(store) as opened:
-        batch = opened.table(table).changes(from_epoch, to_epoch)
-    part = batch if most is None else batch.slice(0, most + 1)
-    # A table may have columns of these names; then the added ones have others.
-    op, epoch = batch.schema.names[-2:]
-    rows = ({epoch: row.pop(epoch), op: row.pop(op), **row} for row in batch_rows(part))
-    _show_rows(rows, most, as_json=as_json)
-    if not as_json:
-        note(plural(batch.num_rows, "change"))
+        batches = opened.table(table).changes(from_epoch, to_epoch)
+        count = 0
+
+        def rows() -> Iterator[dict[str, Any]]:
+            nonlocal count
+            for batch in batches:
+                count += batch.num_rows
+                # A table may have columns of these names; then the added ones have others.
+                op, epoch = batch.schema.names[-2:]
+                yield from ({epoch: row.pop(epoch), op: row.pop(op), **row} for row in batch_rows(batch))
+
+        _show_rows(rows(), most, as_json=as_json)
+        if not as_json:
+            # Those that were not shown are counted, and not kept.
+            note(plural(count + sum(batch.num_rows for batch in batches), "change"))
 
 
 def _read_kept(

@@ -77,7 +77,7 @@ def dump(
 def _resolve(place: StorePlace, beginning: str) -> str:
     """The one id that begins so, of SSTs in the bucket whether the version names them or not."""
     listed = {info.path.removeprefix("sst/").partition(".")[0] for info in place.bucket.list(f"sst/{beginning}")}
-    found = sorted(listed | {sst.id for sst in place.version.ssts() if sst.id.startswith(beginning) and sst.entry})
+    found = sorted(listed | {sst.id for sst in _named(place.version) if sst.id.startswith(beginning) and sst.entry})
     if len(found) != 1:
         which = "no SST has" if not found else f"{plural(len(found), 'SST')} have"
         raise InvalidOption(f"{which} an id that begins with {beginning!r}; `tussock ssts TABLE` lists them")
@@ -85,12 +85,19 @@ def _resolve(place: StorePlace, beginning: str) -> str:
 
 
 def _find(version: Version, sst_id: str) -> tuple[TableState | None, SstInfo | None]:
-    """The table whose tree names the SST, if one does."""
+    """The table whose tree names the SST, or did until it was put aside as damaged."""
     for state in version.tables.values():
         for sst in state.levels.ssts():
             if sst.id == sst_id:
                 return state, sst
+    for loss in version.losses:
+        if loss.sst.id == sst_id:
+            return version.tables.get(loss.table_id), loss.sst
     return None, None
+
+
+def _named(version: Version) -> list[SstInfo]:
+    return [*version.ssts(), *version.quarantined()]
 
 
 def _meta_document(meta: LoadedMeta, state: TableState | None, info: SstInfo | None) -> dict[str, Any]:

@@ -115,6 +115,9 @@ def _parts(status: "ServiceStatus") -> Iterator[Any]:
     if status.sessions:
         columns = ("node", "role", "tasks", "slots", "pins", "heard")
         yield grid(*columns, right=("tasks", "slots", "pins"), rows=_session_rows(status))
+    if status.losses:
+        columns = ("accepted loss", "table", "rows", "epochs", "objects", "when", "by")
+        yield grid(*columns, right=("rows",), whole=("accepted loss",), rows=_loss_rows(status))
     if status.checkpoints:
         columns = ("job", "state", "participants", "barrier", "under way", "checkpoint")
         yield grid(*columns, right=("barrier",), rows=_job_rows(status))
@@ -173,6 +176,13 @@ def _session_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
         slots = number(session.slots) if session.slots else ""
         heard = f"{_span(session.heartbeat_age_ms)} ago"
         yield session.name or session.id, session.kind, number(session.tasks), slots, number(session.pins), heard
+
+
+def _loss_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
+    for loss in status.losses:
+        epochs = f"{loss.min_epoch} to {loss.max_epoch}{', of history' if loss.history else ''}"
+        kept = "kept" if loss.kept else "discarded"
+        yield loss.sst, loss.table, number(loss.rows), epochs, kept, iso_ms(loss.at_ms), loss.by
 
 
 def _job_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:

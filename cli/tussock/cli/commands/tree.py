@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tussock.cli.losses import loss_document
 from tussock.cli.options import Json, Store, TableName
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
 from tussock.cli.places import bucket_at, place_at, table_state, version_at
@@ -26,7 +27,7 @@ def version(store: Store, as_json: Json = False) -> None:
 
     With --json one document: {"seq", "max_committed_epoch", "committed_at", "safe_epoch", "compacted_epoch",
     "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, runs, levels: [{level,
-    ssts, rows, bytes}], history: {runs, ssts, rows, bytes}}], "ledger", "tasks", "dropped", "pins"}.
+    ssts, rows, bytes}], history: {runs, ssts, rows, bytes}}], "ledger", "tasks", "dropped", "losses", "pins"}.
     """
     with place_at(store) as place:
         found = place.version
@@ -45,6 +46,7 @@ def version(store: Store, as_json: Json = False) -> None:
         ("retention", f"{found.retention_ms / 1000:,.10g} s, and {found.gc_grace_ms / 1000:,.10g} s for garbage"),
         ("tables", number(len(tables))),
         ("dropped SSTs", f"{number(len(found.dropped))} waiting for vacuum"),
+        ("losses", f"{number(len(found.losses))}, as `tussock check` lists them" if found.losses else "none"),
         ("live pins", number(live)),
     ]
     parts = [grid("version", "", rows=facts), _levels_grid(tables)]
@@ -152,6 +154,7 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
             for task in found.tasks.values()
         ],
         "dropped": [{"id": sst.id, "seq": sst.seq, "dropped_at": iso_ms(sst.dropped_ms)} for sst in found.dropped],
+        "losses": [loss_document(loss) for loss in found.losses],
         "pins": held,
     }
 

@@ -17,8 +17,8 @@ from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["InlineSlot", "Slot", "SlotCrashed"]
 
-META_CACHE_BYTES = 16 << 20
-"""For the metas of SSTs under compaction; their blocks are not cached."""
+META_CACHE_BYTES = 32 << 20
+"""Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
 
 class SlotCrashed(Exception):

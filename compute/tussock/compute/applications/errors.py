@@ -99,7 +99,7 @@ class NotDeterministic(TussockError, RuntimeError):
 
 
 class TablesChanged(NotDeterministic):
-    """Somebody else has committed to a table of the application since its last commit, and a replay differs by that.
+    """Somebody else has committed to a table of the application since its last commit, so what follows from it differs.
 
     `args[1]` is the table, `args[2]` the newest epoch that was committed to it.
     """
@@ -163,7 +163,7 @@ class BadRow(TussockError, ValueError):
 
 
 class StreamChanged(TussockError, ValueError):
-    """A stream is another operator than the one that has written its rows; the flow does not start.
+    """A stream is another one than that which has written its rows, or its table was altered; the flow does not go on.
 
     `args[1]` is the stream; the message says what differs.
     """

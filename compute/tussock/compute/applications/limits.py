@@ -25,6 +25,8 @@ class ApplicationLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one transaction of a stream that is made anew."""
     rebuild_bytes: int = 64 << 20
     """From this many bytes on that a rebuild has written a commit begins."""
+    exit_ms: int = 30_000
+    """Milliseconds for which the end of a `with` block of a flow waits while its bucket is away."""
 
 
 DEFAULT_APPLICATION_LIMITS = ApplicationLimits()

@@ -69,7 +69,6 @@ class Runner:
         self._commit: BackgroundCommit | None = None
         self._is_dirty = False
         self._checkpoint_at = 0.0
-        self._counts = RunCounts()
 
     def start(self) -> None:
         """Take the application over, replay what no committed epoch holds, and begin to take requests.
@@ -84,9 +83,12 @@ class Runner:
         self._tables = TableCheck(self._delta, self._name, self._checkpoint)
         self.troubles = Troubles(self._name, self._system)
         self._writer = LogWriter(self._system, self._limits, self._requests.nudge, self.nesting, self.troubles)
+        self.run_counts = RunCounts(self._writer)
         try:
-            self._recover(generation)
-            self._resume()
+            # As in the run itself: what a function may not ask there it may not in a replay, and comes to the same.
+            with self.nesting:
+                self._recover(generation)
+                self._resume()
             if self._failure is not None:
                 self._writer.stop()
                 raise self._failure
@@ -166,7 +168,7 @@ class Runner:
 
     def counts(self) -> dict[str, int]:
         """Of this run, for statuses; in any thread. `uncommitted`: records that no committed epoch holds yet."""
-        return self._counts.told(self._writer.writes, self._seq, self._progress.seq, self._commit)
+        return self.run_counts.told(self._seq, self._progress.seq, self._commit)
 
     @property
     def uid(self) -> str:
@@ -272,7 +274,7 @@ class Runner:
                 records = records[-1:]
             self._group.add(records, now)
             self._seq = outcome.records[-1].seq
-            self._counts.records += len(outcome.records)
+            self.run_counts.records += len(outcome.records)
             self._is_dirty = True
         if reply is not None:
             self._group.promise(reply, outcome, now)
@@ -332,8 +334,8 @@ class Runner:
 
     def _begin_commit(self) -> None:
         self._hand_over()
-        self._counts.cut(self._progress.seq)
-        self._progress = ApplicationProgress(
+        self.run_counts.cut(self._progress.seq)
+        progress = ApplicationProgress(
             self._progress.uid,
             self._seq,
             self._next_object,
@@ -341,11 +343,13 @@ class Runner:
             self._program.persist(),
             {**self._progress.tables, **self._delta.written},
         )
-        write_progress(self._delta, self._name, self._progress)
+        write_progress(self._delta, self._name, progress)
         frozen = self._delta.freeze(self._seq)
         self._commit = BackgroundCommit(
             self._system, self._name, frozen, self._writer, self._log, self._next_object, self.troubles
         )
+        # Last, as who counts meanwhile would take it for committed before the commit has begun.
+        self._progress = progress
         self._is_dirty = False
         self._checkpoint_at = self._system.monotonic() + self._checkpoint
 

@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from tussock.compute.applications.replies import failure_of
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import InvalidOption, WaitTimeout
 
-__all__ = ["Startable", "TimedEnd"]
+__all__ = ["EndWatch", "Startable", "TimedEnd"]
+
+LOOK_SECONDS = 0.1
+"""Between two looks whether something is wrong."""
 
 
 class Startable(ABC):
@@ -33,6 +36,15 @@ class Startable(ABC):
         self.stop()
 
 
+class EndWatch(NamedTuple):
+    """What is told of an end that takes long."""
+
+    trouble: Callable[[], str]
+    """What it waits for; empty: all is well."""
+    unfinished: Callable[[], str]
+    """What is not done, and what becomes of that."""
+
+
 class TimedEnd:
     """The end of a run, for which a caller may wait some seconds only; it goes on, whether or not somebody waits."""
 
@@ -47,8 +59,9 @@ class TimedEnd:
         if self._task is not None:
             raise InvalidOption(f"{self._what} is ending still: call stop(), which waits for that")
 
-    def begin(self, system: System, end: Callable[[], None], timeout: float | None) -> None:
+    def begin(self, system: System, end: Callable[[], None], watch: EndWatch, timeout: float | None) -> None:
         """Let `end` run: in a thread if the caller waits no longer than some seconds."""
+        self._system, self._watch = system, watch
         if timeout is None:
             end()
             return
@@ -62,16 +75,34 @@ class TimedEnd:
         self._failure = None
         self._task = system.spawn(f"tussock end of {self._what}", work)
 
-    def wait(self, timeout: float | None) -> None:
-        """Return once what has begun is over; raises what it has failed with, and `WaitTimeout`."""
+    def wait(self, timeout: float | None, *, in_trouble: bool = False) -> None:
+        """Return once what has begun is over; raises what it has failed with, and `WaitTimeout` after `timeout` s.
+
+        `in_trouble`: only seconds count in which something is wrong, without an end of that.
+        """
         if self._task is None:
             return
-        self._task.join(timeout)
-        if self._task.is_alive():
-            raise WaitTimeout(
-                f"{self._what} has not ended within {timeout:g} s, and goes on ending: its bucket may be away, or a "
-                "function take long. What was acknowledged is durable: wait on by stop(), or end the process"
-            )
+        if timeout is None:
+            self._task.join()
+        else:
+            self._join(self._task, timeout, in_trouble=in_trouble)
         self._task = None
         if self._failure is not None:
             raise self._failure
+
+    def _join(self, task: Task, seconds: float, *, in_trouble: bool) -> None:
+        begun = self._system.monotonic()
+        while True:
+            left = begun + seconds - self._system.monotonic()
+            task.join(max(min(left, LOOK_SECONDS) if in_trouble else left, 0))
+            if not task.is_alive():
+                return
+            trouble = self._watch.trouble()
+            if in_trouble and not trouble:
+                begun = self._system.monotonic()
+            elif self._system.monotonic() >= begun + seconds:
+                raise WaitTimeout(
+                    f"{self._what} has not ended within {seconds:g} s, and goes on ending: "
+                    f"{trouble or 'its bucket may be away, or a function take long'}. What was acknowledged is durable."
+                    f" {self._watch.unfinished()} Wait on by stop(), or end the process"
+                )

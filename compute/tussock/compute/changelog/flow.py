@@ -1,7 +1,7 @@
 """`Flow`: runs streams on a store, and lets their work be paused, gone through step by step, and drained."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
 from tussock.compute.applications.arguments import check_seconds, is_name
@@ -140,6 +140,12 @@ class Flow(FlowLooks):
         check_seconds(timeout, f"flow {self.name!r}: stop(timeout)", none=True)
         self._host.stop(timeout, self.stop_auto_step)
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `stop`, without a limit while all is well; `WaitTimeout` after 30 s in which it waits for its bucket."""
+        self._host.leave(self.stop_auto_step)
+
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that feeds have now is there, and nothing is queued or worked on, and commit.
 
@@ -153,9 +159,9 @@ class Flow(FlowLooks):
     def rebuild(self, stream: Stream | str) -> None:
         """While the flow does not run: let the next start make a stream anew from the rows of its inputs.
 
-        It publishes what differs from what it had, so that subscribers and the streams behind it are right, too. It may
-        have got more columns, at the end and nullable, which a stream that reads no others gets by this, too. Raises
-        `InvalidOption` if the flow runs, has never run, or was not stopped in order.
+        It publishes what differs from what it had, so that subscribers and the streams behind it are right, too. One
+        that reads no others goes on from the rows that it has, also if others have written them. Raises `InvalidOption`
+        if the flow runs, has never run, or was not stopped in order.
         """
         self._check_stopped("rebuild()")
         rebuild_stream(self._host.store, self._host.name, self._host.name_of(stream), place=self._host.place)
@@ -177,6 +183,7 @@ class Flow(FlowLooks):
         """The flow as `tussock serve` sees it (extra `service`)."""
         from tussock.compute.changelog.remote.served_flow import ServedFlow
 
+        self._host.check_asked()
         return ServedFlow(self, self._host)
 
     def partitioned_program(self, procedure: str | None = None) -> FlowProgram:
@@ -184,6 +191,7 @@ class Flow(FlowLooks):
         return self._host.partitioned_program(procedure)
 
     def _check_stopped(self, what: str) -> None:
+        self._host.check_asked()
         if self._host.is_running:
             raise InvalidOption(f"flow {self.name!r} runs; stop it before {what}")
 

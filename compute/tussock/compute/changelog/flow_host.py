@@ -10,12 +10,12 @@ from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.replies import give, result_within
-from tussock.compute.applications.request_queue import AskedWithin
+from tussock.compute.applications.request_queue import AskedWithin, Nesting
 from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import TimedEnd
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.transaction import changes_bytes
-from tussock.compute.changelog.debugging.host_looks import HostLooks
+from tussock.compute.changelog.debugging.host_looks import HostLooks, end_watch
 from tussock.compute.changelog.engine.flow_engine import FlowEngine
 from tussock.compute.changelog.engine.queue_room import QueueRoom
 from tussock.compute.changelog.engine.requests import FlowAct, FlowLook, Pump, Push, Tick
@@ -38,7 +38,8 @@ OUTPUT_SECONDS = 0.05
 _ASKED_WITHIN = AskedWithin(
     InvalidOption,
     "flow",
-    "a function that it runs, which would wait for itself: let a stream behind do the rest",
+    "a function that it runs, which has its record and nothing else, and would wait for itself: let a stream behind do "
+    "the rest, or another thread",
     "push()",
 )
 
@@ -70,6 +71,8 @@ class FlowHost(HostLooks):
         self._turn = threading.Lock()
         self._is_pumping = False
         self._ending = TimedEnd(f"flow {name!r}")
+        self._nesting: Nesting | None = None
+        """Of the newest run, which may be ending."""
 
     # --- Running -----------------------------------------------------------------------------------------------------
 
@@ -78,14 +81,16 @@ class FlowHost(HostLooks):
 
         Raises `NotDeterministic`, `CorruptLog`, `InvalidOption`, and what opening tables raises.
         """
+        self.check_asked()
         if self._runner is not None:
             raise InvalidOption(f"flow {self.name!r} runs already")
         self._ending.check_over()
         plan = FlowPlan(self.name, [plan_of(one) for one in self.streams.values()])
-        self._make_tables(plan)
+        touched = self._make_tables(plan)
         self._is_pumping = False
         subscribers = Subscribers(self.again)
         engine = FlowEngine(plan, self, self._timeout, self._borders, self._limits)
+        engine.touched = touched
         self._room = QueueRoom(engine.streams, lambda: self._runner is None or self._runner.failure is not None)
         runner = Runner(
             self.store,
@@ -97,7 +102,7 @@ class FlowHost(HostLooks):
             limits=self._limits,
             asked_within=_ASKED_WITHIN,
         )
-        self._engine, self._runner, self._subscribers = engine, runner, subscribers
+        self._engine, self._runner, self._subscribers, self._nesting = engine, runner, subscribers, runner.nesting
         for name, one in self.streams.items():
             engine.streams[name].loop.breakpoints = one.breakpoints
         try:
@@ -110,21 +115,32 @@ class FlowHost(HostLooks):
         if any(one.ages is not None and one.ages.keep.ms for one in plan.streams):
             engine.system.spawn(f"tussock flow {self.name} ticks", lambda: self._tick_each_second(runner))
 
-    def stop(self, timeout: float | None, first: Callable[[], None]) -> None:
-        """See `Flow.stop`; `first` is called once the flow takes nothing any more."""
+    def stop(self, timeout: float | None, first: Callable[[], None], *, in_trouble: bool = False) -> None:
+        """See `Flow.stop`; `first` is called once the flow takes nothing any more.
+
+        `in_trouble`: only seconds count in which the flow waits for its bucket.
+        """
+        self.check_asked(waits=True)
         runner = self._runner
         if runner is not None:
-            runner.nesting.check(waits=True)
-            system, self._runner = self.started().system, None
-            self._ending.begin(system, lambda: self._end(runner, first), timeout)
-        self._ending.wait(timeout)
+            # First, as a feed that meets a flow which runs no more takes that for a fault.
+            self._end_feeds()
+            engine, self._runner = self.started(), None
+            self._ending.begin(engine.system, lambda: self._end(runner, engine, first), end_watch(runner), timeout)
+        self._ending.wait(timeout, in_trouble=in_trouble)
 
-    def _end(self, runner: Runner, first: Callable[[], None]) -> None:
+    def leave(self, first: Callable[[], None]) -> None:
+        """At the end of a `with` block, which waits for as long as the flow ends as it should."""
+        self.stop(self._limits.exit_ms / 1000, first, in_trouble=True)
+
+    def _end(self, runner: Runner, engine: FlowEngine, first: Callable[[], None]) -> None:
         first()
         assert self._subscribers is not None
         self.moved()
         try:
             self._stop_pumps(runner)
+            if engine.stops is not None:
+                raise engine.stops  # which the last commit has come to know of
         finally:
             self._subscribers.end(runner.failure)
             self.moved()
@@ -135,6 +151,7 @@ class FlowHost(HostLooks):
         Then the tables of the store have it all, and outputs what was published. Raises `WaitTimeout` after `timeout`
         seconds, such as in a pause, and what the flow has failed with.
         """
+        self.check_asked(waits=True)
         until = self.until(timeout)
         self._drain_feeds(until)
         while not self.look(lambda engine: engine.is_idle):
@@ -144,6 +161,7 @@ class FlowHost(HostLooks):
 
     def partitioned_program(self, procedure: str | None) -> FlowProgram:
         """What Spark's tasks run; `InvalidOption` says why it cannot be. Makes the tables that are not there."""
+        self.check_asked()
         if self._runner is not None:
             raise InvalidOption(f"flow {self.name!r} runs; stop it before tasks write its tables")
         if procedure is not None:
@@ -159,9 +177,10 @@ class FlowHost(HostLooks):
         """Whether it has started, and not stopped."""
         return self._runner is not None
 
-    def check_waits(self) -> None:
-        """Raise where waiting for the flow would be to wait for oneself."""
-        self._running().nesting.check(waits=True)
+    def check_asked(self, *, waits: bool = False) -> None:
+        """`InvalidOption` in a function that the flow runs; if what is asked `waits` for it, in a callback as well."""
+        if self._nesting is not None:
+            self._nesting.check(waits=waits)
 
     def next_breakpoint(self) -> int:
         """A number for a breakpoint."""
@@ -173,7 +192,10 @@ class FlowHost(HostLooks):
         self, stream: Stream, records: Any, *, wait: bool, timeout: float | None, request_id: str | None
     ) -> "Future[int]":
         """A transaction for a stream; see `Stream.push`."""
+        self.check_asked()
         push = self.prepared(stream, records, request_id)
+        # In a callback of a reply, nothing makes room until it has returned.
+        wait = wait and not self._running().nesting.is_in_callback
         self._wait_for_outputs()
         try:
             return self.give(push, wait=wait, timeout=timeout)

@@ -7,7 +7,7 @@ from tussock.statestore.errors import InvalidOption
 
 __all__ = ["VERSION", "FlowProgress", "StreamProgress", "read_progress"]
 
-VERSION = 2
+VERSION = 3
 """Of what is written; those before it are read."""
 
 
@@ -34,6 +34,8 @@ class StreamProgress(msgspec.Struct):
     """By input that it is new to, and whose rows it takes part by part, how many it has taken; it is not in `read`."""
     definition: dict[str, str] = {}
     """What it is, in words; empty in version 1, which did not say."""
+    columns: list[str] = []
+    """Its columns in the order that records in histories have, if its table has another; from version 3 on."""
     is_away: bool = False
     """The flow has run without it since, so it lacks what its inputs have published meanwhile."""
     is_rebuilt: bool = False

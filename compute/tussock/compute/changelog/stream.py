@@ -136,6 +136,7 @@ class Stream:
         if handler == "skip" and self._computation.is_view:
             raise InvalidOption(skips_nothing(self.name))
         handler_of(self.name, handler, self._bad_record)
+        self._check_asked()
         self._handler = handler
 
     def _plan(self) -> StreamPlan:
@@ -153,6 +154,7 @@ class Stream:
         )
 
     def _declare(self, computation: Computation) -> None:
+        self._check_asked()
         if self._is_declared:
             raise InvalidOption(f"stream {self.name!r} has a function already; declare another stream behind it")
         if self._host is not None and self._host.is_running:
@@ -280,6 +282,7 @@ class Stream:
         "v > 100 and old.v <= 100" does without a function; `None`: each record. `every`: pause at each n-th record for
         which it holds. It does not outlive the process. Raises `InvalidOption`.
         """
+        self._check_asked()
         text = condition if isinstance(condition, str) else ""
         if isinstance(condition, str):
             schemas = [one.schema for one in self.inputs or (self,)]
@@ -313,6 +316,11 @@ class Stream:
 
     def _loop(self) -> Any:
         return None if self._host is None else self._host.loop_of(self.name)
+
+    def _check_asked(self) -> None:
+        """`InvalidOption` in a function that its flow runs."""
+        if self._host is not None:
+            self._host.check_asked()
 
     def _running(self) -> "FlowHost":
         if self._host is None:

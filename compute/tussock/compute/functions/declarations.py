@@ -27,9 +27,11 @@ FEEDS_MAX = 100
 class ProgramDeclarations:
     """The declaring half of `Runtime`."""
 
-    def __init__(self, store: StateStore, name: str, operators: Operators) -> None:
+    def __init__(self, store: StateStore, name: str, operators: Operators, place: str | None) -> None:
+        """`place`: of the input log, if not in the store's bucket."""
         self.name = name
         self._store = store
+        self._input = place
         self._operators = operators
         self._feeds: dict[str, RequestFeed] = {}
         self._outputs: dict[str, Output] = {}
@@ -42,12 +44,12 @@ class ProgramDeclarations:
 
         `rows`: Arrow data, a frame or a list of dicts with the column `key` and those of the state; each row replaces
         its entity. The operator's table is the program's from then on, also with rows that somebody else has stored in
-        it. Raises `InvalidOption` while the program runs, or for a table of another application, `SchemaMismatch` for
-        other columns.
+        it. A table that lacks columns of the operator gets them, as at a start. Raises `InvalidOption` while the
+        program runs, or for a table of another application, `SchemaMismatch` for columns that it cannot have.
         """
         self._check_declaring()
         number = self._operators.number(operator)
-        return load_entities(self._store, self.name, self._operators.all[number], rows)
+        return load_entities(self._store, self.name, self._operators.all[number], rows, self._input)
 
     def feed(
         self,

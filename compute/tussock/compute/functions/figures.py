@@ -12,8 +12,14 @@ from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.fault_log import FaultLog
 from tussock.compute.functions.program.values import Key
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Figures"]
+
+log = get_logger("tussock.compute.functions.figures")
+
+RUNS_TOLD = 100
+"""Of a transaction, so that the log is told: in an epoch one that loses runs twice."""
 
 NEWEST_MAX = 1000
 """Transactions whose call graph can be looked at."""
@@ -69,6 +75,8 @@ class Figures:
         self._locked = 0
         self._aborted = 0
         self._deferrals = 0
+        self._has_told = False
+        """Of a transaction that runs again and again."""
         self._epochs = 0
         self._calls = 0
         self._batched = 0
@@ -85,6 +93,8 @@ class Figures:
             return
         self._epochs += 1
         self._deferrals += len(epoch.deferred)
+        if epoch.deferred and epoch.deferred[0].runs >= RUNS_TOLD and not self._has_told:
+            self._tell_put_off(epoch.deferred[0])
         for one in epoch.ended:
             run = one.run
             assert run is not None
@@ -144,6 +154,19 @@ class Figures:
     def newest(self) -> list[dict[str, Any]]:
         """The newest transactions, the last one last, in a line each."""
         return [one.line() for one in list(self._newest.copy())[-SHOWN:]]
+
+    def _tell_put_off(self, one: FunctionTransaction) -> None:
+        """Once in a run: it waits as it has other entities in each epoch, and so do those behind it."""
+        self._has_told = True
+        function, (_, key), _ = one.request.target
+        log.warning(
+            "a request waits for epoch after epoch, as it touches other entities each time it runs; do not name "
+            "entities by what other requests write, such as a counter",
+            function=function.title,
+            key=repr(key)[:KEY_SHOWN],
+            runs=one.runs,
+            deferrals=self._deferrals,
+        )
 
     def _keep(self, ended: _Ended) -> None:
         size = len(ended.error) + CALL_BYTES * (1 + len(ended.calls))

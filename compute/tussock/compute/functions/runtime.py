@@ -83,14 +83,13 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             workers=workers,
         )
         self._options = SiteOptions(conflicts, lock_phase, timeout, cache_bytes)
-        ProgramDeclarations.__init__(self, store, name, Operators(list(operators)))
+        ProgramDeclarations.__init__(self, store, name, Operators(list(operators)), input)
         ProgramWorkers.__init__(self, ProgramParts(name, self._operators, store, self._options), workers)
         self._epoch_seconds = epoch_ms / 1000
         self._epoch_max = epoch_max
         self._checkpoint = checkpoint
         self._group_commit = group_commit
         self._keep_replies = keep_replies
-        self._input = input
         self._runner: Runner | None = None
         self._intake: RequestIntake | None = None
         self.before_epochs: Callable[[], None] = lambda: None
@@ -101,15 +100,16 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def start(self) -> None:
         """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
 
-        Raises `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody
-        out `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
+        Tables get the columns that their operators have got, if the program was stopped in order. Raises
+        `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody out
+        `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
         `TableNotFound` for one that was dropped, and `NotDeterministic` for functions that have changed.
         """
         if self._runner is not None:
             raise InvalidOption(f"program {self.name!r} runs already")
         self._operators.fix()
         fed, site = FedEpochs(self.name, self._feeds, self._outputs), self._new_site()
-        create_tables(self._store, self.name, self._operators.all, fed)
+        grow = create_tables(self._store, self.name, self._operators.all, fed, self._input)
         self._system = self._system_of_store()
         engine = self._new_engine(fed, site, self._keep_replies)
         runner = Runner(
@@ -128,6 +128,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         access = ProgramAccess(self.name, self._operators, self._feeds, engine, runner, intake, self._put)
         try:
             access.open(self._store, self._system)
+            grow()
             self._rehearse(lambda: FedEpochs(self.name, self._feeds, self._outputs), self._input)
             runner.start()
             self._engine, self._runner, self._site, self._callers, self._intake = engine, runner, site, callers, intake

@@ -108,8 +108,9 @@ class App(Declarations, Startable):
     def start(self) -> None:
         """Recover, and begin to take batches. A second runner of the same application shuts the first one out.
 
-        Raises `InvalidOption` for a graph with a circle, `NotDeterministic`, `CorruptLog`, and what opening tables
-        raises.
+        Tables get the columns that they lack, if the application was stopped in order: else `SchemaMismatch`, and what
+        runs goes on. Raises `InvalidOption` for a graph with a circle, `NotDeterministic`, `CorruptLog`, and what
+        opening tables raises.
         """
         self._check_declaring()
         self._definitions.check_feeds()
@@ -127,7 +128,7 @@ class App(Declarations, Startable):
             partition=partition,
         )
         self._check_tables()
-        create_tables(self._store, self._definitions)
+        create_tables(self._store, self._definitions, self._input)
         runner = Runner(
             self._store,
             self.name,
@@ -190,6 +191,11 @@ class App(Declarations, Startable):
     def partitioned_program(self, procedure: str | None = None) -> PartitionedProgram:
         """What Spark's tasks run, with batches for that border procedure; `InvalidOption` says why it cannot be."""
         self._check_declaring()
+        if self._definitions.grown:
+            raise InvalidOption(
+                f"application {self.name!r}: tables {sorted(self._definitions.grown)} lack columns that are declared "
+                "for them, and Spark's tasks run on tables as they are: give them these by store.alter_table"
+            )
         return partitioned_program(self._definitions, procedure, self._timeout, self._specs())
 
     @property

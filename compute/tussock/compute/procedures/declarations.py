@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 
 from tussock.compute.applications.borders.output import Output
+from tussock.compute.applications.durability.table_growth import difference, growth_of
 from tussock.compute.applications.feeds.feed import InputFeed
 from tussock.compute.applications.kafka.kafka_topic import KafkaTopic
 from tussock.compute.applications.limits import ApplicationLimits
@@ -44,8 +45,9 @@ class Declarations:
     def table(self, name: str, schema: pa.Schema | None = None, primary_key: Sequence[str] | None = None) -> AppTable:
         """A table for the procedures: created if there is none of that name; without a schema it has to be there.
 
-        While the application runs, only it may write to the table. Raises `TableNotFound`, and `InvalidOption` if the
-        table that is there has another schema or key, or the key is no list of columns.
+        While the application runs, only it may write to the table. One that lacks nullable columns of the schema, or
+        has narrower types, follows at the start. Raises `TableNotFound`, and `InvalidOption` if the table that is there
+        has another schema or key, or the key is no list of columns.
         """
         self._check_declaring()
         if primary_key is not None and (isinstance(primary_key, str) or not isinstance(primary_key, Sequence)):
@@ -188,20 +190,25 @@ class Declarations:
 
     def _check_same(self, name: str, schema: pa.Schema | None, primary_key: Sequence[str] | None) -> None:
         table = self._store.table(name)
-        if schema is not None and not table.schema.remove_metadata().equals(schema.remove_metadata()):
+        key = tuple(getattr(table, "primary_key", ()))
+        if schema is not None and difference(table.schema, schema):
+            if not key or isinstance(growth_of(table.schema, schema, key), str):
+                raise InvalidOption(
+                    f"application {self.name!r}: table {name!r} is there with another schema: "
+                    f"{_difference(table.schema, schema)}; leave the schema out to take the table as it is"
+                )
+            self._definitions.grown[name] = schema
+        if primary_key is not None and tuple(primary_key) != key:
             raise InvalidOption(
-                f"application {self.name!r}: table {name!r} is there with another schema: "
-                f"{_difference(table.schema, schema)}; leave the schema out to take the table as it is"
-            )
-        if primary_key is not None and tuple(primary_key) != tuple(getattr(table, "primary_key", ())):
-            raise InvalidOption(
-                f"application {self.name!r}: table {name!r} is there with the key {list(table.primary_key)}, and "
+                f"application {self.name!r}: table {name!r} is there with the key {list(key)}, and "
                 f"{list(primary_key)} is declared"
             )
 
 
 def _difference(there: pa.Schema, declared: pa.Schema) -> str:
-    """The first column in which two schemas that are not equal differ."""
+    """The first column in which two schemas differ, in whatever order they have them."""
+    places = {name: at for at, name in enumerate(there.names)}
+    declared = pa.schema(sorted(declared, key=lambda field: places.get(field.name, len(places))))
     for at, (old, new) in enumerate(zip(there, declared, strict=False), start=1):
         if old.name != new.name:
             return f"column {at} is {old.name!r} in the store, and {new.name!r} is declared"

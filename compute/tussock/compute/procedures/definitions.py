@@ -102,6 +102,8 @@ class Definitions:
     """The columns by which batches are divided; none: each runs as a whole."""
     limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS
     tables: set[str] = field(default_factory=set)
+    grown: dict[str, pa.Schema] = field(default_factory=dict)
+    """Of tables that lack columns when they are declared, what they are to have."""
     streams: dict[str, TupleStream] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)
     procedures: dict[str, Procedure] = field(default_factory=dict)

@@ -10,13 +10,22 @@ import msgspec
 import pyarrow as pa
 
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
+from tussock.compute.applications.borders.output import POSITION, SEQUENCE
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
 from tussock.compute.applications.durability.claims import TableClaims
+from tussock.compute.applications.durability.table_growth import (
+    Growth,
+    check_in_order,
+    grow_tables,
+    growth_of,
+    other_columns,
+)
 from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.procedures.definitions import Definitions, Procedure, TupleStream, Window
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
-from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore import InvalidOption, SchemaMismatch, StateStore
+from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["EngineState", "Waiting", "create_tables"]
@@ -30,6 +39,7 @@ _STREAMS_SCHEMA = pa.schema(
     ]
 )
 _SLOT, _POSITION = "_slot", "_position"
+_WINDOW_KEY, _OUTPUT_KEY = (_SLOT, _POSITION), (SEQUENCE, POSITION)
 
 
 class Waiting(NamedTuple):
@@ -66,11 +76,12 @@ def _read_progress(application: str, packed: bytes) -> _Progress:
         ) from error
 
 
-def create_tables(store: StateStore, definitions: Definitions) -> None:
+def create_tables(store: StateStore, definitions: Definitions, place: str | None) -> None:
     """The application's tables, where they are not there yet; none if something stands against the start.
 
-    Raises `InvalidOption` for an output with other columns, or an application of another kind, and what
-    `TableClaims.check` raises.
+    Those that lack columns get them, and who runs the application is shut out first. `place`: of the input log. Raises
+    `SchemaMismatch` if it was not stopped in order then, or a table cannot follow, `InvalidOption` for an output with
+    other columns, or an application of another kind, and what `TableClaims.check` raises.
     """
     application = definitions.application
     claims = TableClaims(store, application)
@@ -85,12 +96,67 @@ def create_tables(store: StateStore, definitions: Definitions) -> None:
         wanted[f"{application}.dead_letters"] = (DEAD_LETTERS_SCHEMA, ["number"])
     outputs = {one.table for one in definitions.outputs.values()}
     claims.check([*wanted.keys() - {f"{application}.dead_letters"}, *outputs, *definitions.tables], alone=outputs)
+    _grow(store, definitions, place)
     there = set(store.tables())
     for name, (schema, key) in wanted.items():
         if name not in there:
             store.create_table(name, schema, primary_key=key, vnodes=1)
     schemas = {name: stream.schema for name, stream in definitions.streams.items()}
     create_output_tables(store, definitions.outputs, schemas)
+
+
+def _grow(store: StateStore, definitions: Definitions, place: str | None) -> None:
+    """Tables, windows and outputs whose declaration has more columns, or wider ones."""
+    application = definitions.application
+    declared = dict(definitions.grown)
+    declared |= {f"{application}.{one.name}": _window_schema(one) for one in definitions.windows.values()}
+    for stream, output in definitions.outputs.items():
+        declared[output.table] = output.schema_of(definitions.streams[stream].schema)
+    growths: dict[str, Growth] = {}
+    there = set(store.tables())
+    for name, schema in declared.items():
+        if name not in there:
+            continue
+        table = store.table(name)
+        key = getattr(table, "primary_key", None)
+        if key is None or (name not in definitions.grown and tuple(key) not in (_WINDOW_KEY, _OUTPUT_KEY)):
+            continue
+        growth = growth_of(table.schema, schema, tuple(key))
+        if isinstance(growth, Growth):
+            growths[name] = growth
+        elif name not in {one.table for one in definitions.outputs.values()}:
+            raise SchemaMismatch(
+                f"application {application!r}: table {name!r} has other columns, and cannot follow: {growth}; "
+                f"{other_columns(table.schema, schema)}. Declare it as it was, with new columns nullable and types "
+                "only wider; or under another name"
+            )
+
+    def refusal() -> SchemaMismatch:
+        name = next(name for name, growth in growths.items() if growth)
+        return SchemaMismatch(
+            f"application {application!r}: table {name!r} has other columns, and the application runs, or was not "
+            "stopped in order: its input log has what no commit holds, of the columns that it had; "
+            f"{other_columns(store.table(name).schema, declared[name])}. Stop it, or start it as it was and stop it, "
+            "and then start it with these; or give that up, with `tussock repair application "
+            f"{application} --give-up`"
+        )
+
+    if any(growths.values()):
+        check_in_order(store, application, place, refusal)
+        grow_tables(store, application, growths, place=place, refusal=refusal)
+
+
+def _as_declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Tuples that wait since before their stream had all of its columns, as they would be put now."""
+    if rows.schema.equals(schema) or isinstance(growth_of(rows.schema, schema, ()), str):
+        return rows
+    columns = [
+        as_type(rows.column(field.name).combine_chunks(), field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _window_schema(window: Window) -> pa.Schema:
@@ -119,7 +185,9 @@ class EngineState:
         self.replies.load(_rows(delta.table(self._name("replies"))))
         for row in _rows(delta.table(self._name("streams"))):
             left = frozenset(msgspec.msgpack.decode(row["left"], type=list[str]))
-            self.waiting[row["stream"], row["batch_id"]] = Waiting(ipc_table(row["rows"]), left)
+            rows, stream = ipc_table(row["rows"]), self._definitions.streams.get(row["stream"])
+            rows = rows if stream is None else _as_declared(rows, stream.schema)
+            self.waiting[row["stream"], row["batch_id"]] = Waiting(rows, left)
         self._stored_waiting = dict(self.waiting)
         self._stored_slots: dict[str, dict[int, int]] = {}
         """Of each window, how many rows of which slots are in its table."""

@@ -17,7 +17,7 @@ from tussock.meta.client.checkpoints import PlatformChannel, PlatformChannels
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
-from tussock.meta.client.versions import PushedVersion
+from tussock.meta.client.versions import Freshness, PushedVersion
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
@@ -31,7 +31,6 @@ from tussock.meta.rpc.convert import (
 )
 from tussock.meta.rpc.errors import decode_error
 from tussock.meta.version.version import Version
-from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import RequestCounts
@@ -61,8 +60,6 @@ __all__ = ["PlatformBackend", "open_store"]
 
 log = get_logger("tussock.meta.client")
 
-REFRESH_SECONDS = 0.25
-"""Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25
 """Seconds to wait for a version that a call has named, before asking for it."""
 SUBSCRIPTION_SECONDS_MAX = 1.0
@@ -74,18 +71,16 @@ COMPACT_SECONDS_MAX = 600.0
 class PlatformBackend:
     """A store whose version a meta service keeps. Safe to share between threads; satisfies `Backend`."""
 
-    def __init__(
-        self, connection: MetaConnection, system: System, deadline: float, limits: Limits = DEFAULT_LIMITS
-    ) -> None:
-        """Not connected yet; `start` is. `deadline` is in seconds, for writes that stall too."""
-        self._limits = limits
+    def __init__(self, connection: MetaConnection, system: System, settings: StoreSettings) -> None:
+        """Not connected yet; `start` is."""
+        self._limits = settings.limits
         self._connection = connection
         self._system = system
-        self._deadline = deadline
+        self._deadline = settings.deadline
         self._pushed = PushedVersion(system)
         self._pins = PlatformPins(connection, self._pushed, system)
         self._in_flight: Callable[[], Sequence[str]] = tuple
-        self._looked = float("-inf")
+        self._freshness = Freshness(settings.max_staleness)
         self._stalled: set[int] = set()
         self._unknown_commits = UnknownCommits()
         self._channels = PlatformChannels(connection, system)
@@ -104,17 +99,16 @@ class PlatformBackend:
 
     def refresh(self) -> Version:
         """Ask the leader, which reads the log to its tail."""
+        began = self._freshness.asked_at = self._system.monotonic()
         answer = self._connection.call("GetVersion", pb.GetVersionRequest(after_seq=self._pushed.version.seq))
         assert isinstance(answer, pb.GetVersionResponse)
-        self._looked = self._system.monotonic()
         self._pushed.learn(answer.update)
+        self._freshness.confirm(began)
         return self._pushed.version
 
     def recent(self) -> Version:
-        """The version as pushed; asked for only while no heartbeat is answered."""
-        now = self._system.monotonic()
-        if now >= self._connection.lease_deadline and now - self._looked > REFRESH_SECONDS:
-            self._looked = now
+        """The version as pushed; asked for only while no heartbeat is answered, or if it may be older than wanted."""
+        if self._freshness.is_due(self._system.monotonic(), self._connection.lease_deadline):
             try:
                 return self.refresh()
             except MetaUnavailable as error:
@@ -348,6 +342,8 @@ class PlatformBackend:
         if self._pushed.await_seq(seq, SUBSCRIPTION_SECONDS_MAX).seq < seq:
             log.warning("the subscription is behind, subscribing anew", seq=self._pushed.version.seq, leader_seq=seq)
             self._connection.reconnect()
+        else:
+            self._freshness.confirm(self._connection.acknowledged)
 
     def _catch_up(self, seq: int) -> None:
         """Make sure that the version here is at `seq`: as a rule it is pushed before the answer is back."""
@@ -381,7 +377,7 @@ def open_store(settings: StoreSettings, system: System, dial: Dial | None = None
         deadline_seconds=settings.deadline,
         first_request=lambda request: _tell_settings(request, settings),
     )
-    backend = PlatformBackend(connection, system, settings.deadline, settings.limits)
+    backend = PlatformBackend(connection, system, settings)
     bucket = open_session_bucket(connection, backend.start().store_url, settings.deadline, system)
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
     return StateStore(StoreParts(settings, system, bucket, requests, backend))

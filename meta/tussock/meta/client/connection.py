@@ -177,6 +177,11 @@ class MetaConnection:
         return self._session.opened
 
     @property
+    def acknowledged(self) -> float:
+        """By the monotonic clock: when the last heartbeat that was answered had been sent."""
+        return self._session.acknowledged
+
+    @property
     def lease_deadline(self) -> float:
         """By the monotonic clock: until then the leader keeps what the session holds, whatever happens here."""
         return self._session.acknowledged + self._session.opened.lease_ms / 1000

@@ -7,7 +7,33 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 
-__all__ = ["PushedVersion"]
+__all__ = ["Freshness", "PushedVersion"]
+
+REFRESH_SECONDS = 0.25
+"""Reads that have to ask for news do so no more often than this, unless the user wants them newer."""
+
+
+class Freshness:
+    """Since when a client's version may be out of date, and whether a read asks the leader for a newer one."""
+
+    def __init__(self, bound: float | None) -> None:
+        """`bound`: seconds within which the leader has to have said that it has no newer one.
+
+        `None`: the subscription is relied on as long as heartbeats are answered.
+        """
+        self._bound = bound
+        self._pause = REFRESH_SECONDS if bound is None else min(bound, REFRESH_SECONDS)
+        self.asked_at = float("-inf")
+        self._confirmed_at = float("-inf")
+
+    def confirm(self, asked_at: float) -> None:
+        """The version here has what the leader had when it was asked then, by the monotonic clock."""
+        self._confirmed_at = max(self._confirmed_at, asked_at)
+
+    def is_due(self, now: float, lease_deadline: float) -> bool:
+        """Whether to ask now."""
+        is_old = now >= lease_deadline if self._bound is None else now - self._confirmed_at >= self._bound
+        return is_old and now - self.asked_at >= self._pause
 
 
 class PushedVersion:

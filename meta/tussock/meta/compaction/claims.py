@@ -17,9 +17,9 @@ from tussock.meta.version.deltas.tasks import TASK_LEASE_MS, ClaimCompaction, Re
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.errors import Fenced
+from tussock.statestore.errors import Fenced, TussockError
 
-__all__ = ["RENEW_MS", "Chosen", "Claims"]
+__all__ = ["RENEW_MS", "Chosen", "Claims", "Done"]
 
 RENEW_MS = 10_000
 """Between two renewals; a lease outlasts two of them that fail."""
@@ -34,6 +34,16 @@ class Chosen(NamedTuple):
     owner: str
     table_id: int
     pick: Pick
+
+
+class Done(NamedTuple):
+    """A task that was done."""
+
+    task_id: str
+    owner: str
+    watermark: int
+    """That it was merged with."""
+    outputs: Sequence[SstInfo]
 
 
 Choose = Callable[[Version, int, Sequence[CompactionTask]], Chosen | None]
@@ -63,9 +73,10 @@ class Claims:
         process that is not among them was claimed without this process's knowledge, by an append whose answer was
         lost."""
 
-    def claim(self, choose: Choose) -> list[CompactionTask]:
+    def claim(self, choose: Choose, *, is_upkeep: bool = False) -> list[CompactionTask]:
         """Claim what `choose` names until it returns `None`, in one log entry; no request if that is nothing.
 
+        `is_upkeep`: nobody waits for it, so where commits come all the time it gets into the entry of one.
         Trivial moves are done in the same entry and not answered. The `watermark` of each task is the one to merge
         with, which may be lower than the one in the version (`watermark.py` says why).
         """
@@ -80,7 +91,7 @@ class Claims:
 
         claimed: list[CompactionTask] = []
         try:
-            tasks = self._log.append(decide)
+            tasks = self._log.append(decide, is_upkeep=is_upkeep)
             if tasks:
                 # The second look at the pins, after the append.
                 pinned = self._smallest_pin()
@@ -97,24 +108,45 @@ class Claims:
         No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
         `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
         """
+        error = self.report_all([Done(task_id, owner, watermark, outputs)])[0]
+        if error is not None:
+            raise error
 
-        def decide(_: Version) -> tuple[list[Delta], None]:
-            delta = ReportCompaction(
-                task_id=task_id,
-                owner=owner,
-                outputs=tuple(sst for sst in outputs if not sst.until),
-                watermark=watermark,
-                at_ms=self._system.now_ms(),
-                history=tuple(sst for sst in outputs if sst.until),
-            )
-            return [delta], None
+    def report_all(self, reports: Sequence[Done], *, is_upkeep: bool = False) -> list[TussockError | None]:
+        """Report several tasks in one log entry; for each of them what `report` would raise, or `None`.
 
-        try:
-            self._log.append(decide, key=("report", task_id))
-        except Fenced:
-            self.held.discard(task_id)
-            raise
-        self.held.discard(task_id)
+        `is_upkeep` is as for `claim`. Raises `ObjectStoreUnavailable`; then all of them may be reported once more.
+        """
+
+        def decide(version: Version) -> tuple[list[Delta], list[TussockError | None]]:
+            deltas: list[Delta] = []
+            errors: list[TussockError | None] = []
+            for one in reports:
+                delta = ReportCompaction(
+                    task_id=one.task_id,
+                    owner=one.owner,
+                    outputs=tuple(sst for sst in one.outputs if not sst.until),
+                    watermark=one.watermark,
+                    at_ms=self._system.now_ms(),
+                    history=tuple(sst for sst in one.outputs if sst.until),
+                )
+                try:
+                    # A task of this process is in each version that it knows, until it is over; and the horizon only
+                    # grows. So what is refused on an older version would be on the newest, too.
+                    delta.validate(version)
+                    version = delta.apply(version)
+                except TussockError as error:
+                    errors.append(error)
+                else:
+                    deltas.append(delta)
+                    errors.append(None)
+            return deltas, errors
+
+        key = ("report", *(one.task_id for one in reports))
+        errors = self._log.append(decide, key=key, is_upkeep=is_upkeep)
+        over = zip(reports, errors, strict=True)
+        self.held.difference_update(one.task_id for one, error in over if error is None or isinstance(error, Fenced))
+        return errors
 
     def release(self, tasks: Sequence[tuple[str, str]]) -> None:
         """Give up tasks, named as (id, owner), so that their inputs can be picked again.

@@ -31,6 +31,7 @@ __all__ = [
     "BackupContent",
     "LeaseRecord",
     "LogEntry",
+    "as_known",
     "backup_path",
     "base_path",
     "decode_backup",
@@ -67,9 +68,9 @@ MAGICS = {"log": ENTRY_MAGIC, "snapshot": SNAPSHOT_MAGIC, "backup": BACKUP_MAGIC
 """By folder, of the objects that may be large."""
 OBJECT_BYTES_MAX = 1 << 30
 """Of one object; nothing larger is written or read. A version of five million SSTs is about as large."""
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables, 5 records of writers, 6
-history; what older ones wrote is read for ever."""
+history, 7 losses; what older ones wrote is read for ever."""
 OLDEST_VERSION = 1
 SSTS_VERSION = 3
 """The first in which an entry may bring SSTs along."""
@@ -130,14 +131,18 @@ class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
 
 
-def _as_list(value: object) -> list[object]:
-    """What MessagePack knows, of the one type in our records that it does not."""
+def as_known(value: object) -> object:
+    """What MessagePack knows, of what it does not: the one type of our records, and text and numbers of subclasses."""
     if isinstance(value, Chunked):
         return list(value)
+    if isinstance(value, str):
+        return "".join(value)
+    if isinstance(value, int):
+        return int(value)
     raise TypeError(f"{type(value).__name__} has no place in the log")
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_list)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=as_known)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)

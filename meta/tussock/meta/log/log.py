@@ -112,8 +112,7 @@ class VersionLog:
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
         self._version: Version | None = None
-        self._check = RecentCheck(system)
-        self._outcomes, self._turns = Outcomes(), Turns(system)
+        self._check, self._outcomes, self._turns = RecentCheck(system), Outcomes(), Turns(system)
         self._snapshot_due: Version | None = None
         self._listeners: list[Listener] = []
         self._term = 0
@@ -188,6 +187,7 @@ class VersionLog:
         key: Hashable = None,
         repeatable: bool = True,
         payloads: Mapping[str, bytes] | None = None,
+        is_upkeep: bool = False,
     ) -> Result:
         """Append what `decide` wants, and answer its result.
 
@@ -201,6 +201,7 @@ class VersionLog:
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
             payloads: by id, small SSTs that the entry brings along if the deltas commit them.
+            is_upkeep: it may wait for a moment where calls come all the time, to get into the entry of another one.
 
         Raises:
             ObjectStoreUnavailable: it may have happened, unless `nothing_written`; the same call may be repeated.
@@ -208,7 +209,7 @@ class VersionLog:
             Fenced: the log's term is over; nothing was appended.
             ClockAhead, CorruptLog: this clock is too far ahead of the bucket's; the log cannot be read to its tail.
         """
-        call = Call(decide, key, repeatable, self._term, payloads)
+        call = Call(decide, key, repeatable, self._term, payloads, is_upkeep=is_upkeep)
         if self._queue.enter(call):
             try:
                 while not call.done:
@@ -327,8 +328,7 @@ class VersionLog:
 
     def _is_ours(self, seq: int, entry_id: bytes) -> bool:
         """Whether the entry that exists is the one just sent: a bucket that retried may say "exists" of our own."""
-        found = read_entry(self._bucket, seq)
-        return found is not None and found.entry.id == entry_id
+        return (found := read_entry(self._bucket, seq)) is not None and found.entry.id == entry_id
 
     def _read_back(self, seq: int, entry_id: bytes, cause: ObjectStoreUnavailable) -> bool:
         try:

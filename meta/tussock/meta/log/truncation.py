@@ -33,7 +33,13 @@ class Truncation(NamedTuple):
 
 
 def plan_truncation(
-    bucket: ObjectStore, now_ms: int, grace_ms: int, needed: AbstractSet[int], known_seq: int
+    bucket: ObjectStore,
+    now_ms: int,
+    grace_ms: int,
+    needed: AbstractSet[int],
+    known_seq: int,
+    *,
+    may_mark: bool = True,
 ) -> Truncation:
     """Find what can go: entries covered by two readable base versions and older than the grace period. Changes nothing.
 
@@ -44,6 +50,7 @@ def plan_truncation(
         needed: sequences of the entries in which SSTs lie that are still needed.
         known_seq: the version by which that was judged. Another vacuum's marker may be above it, and entries that are
             later than that version may bring SSTs of which it does not know.
+        may_mark: a marker may be created; else what is below the newest one goes.
     """
     bases = [(seq, info) for info in bucket.list("snapshot/") if (seq := sequence_of(info.path)) is not None]
     covered = _covered_by_bases(bucket, dict(bases))
@@ -57,7 +64,7 @@ def plan_truncation(
     marked = max((seq for seq, _ in markers), default=0)
     boundary = marked
     oldest_young_ms = now_ms - max(grace_ms, TRUNCATION_AGE_MS_MIN)
-    for seq, info in entries:
+    for seq, info in entries if may_mark else ():
         if seq > marked and (seq > covered or info.modified_ms > oldest_young_ms):
             break
         boundary = max(boundary, seq)

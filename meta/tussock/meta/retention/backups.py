@@ -139,7 +139,8 @@ class Backups:
             with contextlib.suppress(CorruptLog, ObjectNotFound):
                 contents[info.id] = {} if info.expires_ms else _own_ssts(self.content(info).version)
         names = [sst_id for ssts in contents.values() for sst_id in ssts]
-        shared = version.live_sst_ids() | {one for one, count in _counts(names).items() if count > 1}
+        kept = version.live_sst_ids() | version.quarantined_ids()
+        shared = kept | {one for one, count in _counts(names).items() if count > 1}
         found = []
         for info in sorted(version.backups.values(), key=lambda one: one.name):
             ssts = contents.get(info.id)

@@ -1,4 +1,4 @@
-"""The objects of pins in a bucket, whoever holds them; `pins.py` says what they are."""
+"""The objects of pins in a bucket, of all holders; `pins.py` says what they are."""
 
 import re
 from collections.abc import Iterator

@@ -25,6 +25,8 @@ then the log read, so one that was taken before the drop is listed, and one take
 SSTs of history that no reader needs any more leave the version here, and are dropped ones from then on: the safe epoch
 is raised in the entry with the horizon, the pins are listed again, and a second entry lets go.
 
+A damaged SST that a repair has put aside (`deltas/losses.py`) stays, objects and entry, until it is discarded.
+
 What backups name stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this
 one is, are never touched; once none is named any more, the hold on them there is let go (`clone.py`). A crash
 anywhere leaves garbage only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
@@ -210,7 +212,23 @@ class Vacuum:
         ssts = self._garbage_ssts(held.version, held, listed, bucket_ms)
         found = [*ssts.objects, *_dead_backups(held.version, backup_objects), *self._leftovers(bucket_ms)]
         self._bucket.delete([info.path for info, _ in found])
-        return bool(found)
+        return self._shorten_log(ssts.entries, held.version.seq, bucket_ms) or bool(found)
+
+    def _shorten_log(self, needed: AbstractSet[int], known_seq: int, bucket_ms: int) -> bool:
+        """Delete entries of the log that nobody needs, which may have rows in them; whether there were any.
+
+        A marker is a few bytes, which may have a place where an entry has none.
+        """
+        for may_mark in (True, False):
+            cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms, needed, known_seq, may_mark=may_mark)
+            try:
+                truncate(self._bucket, cut)
+            except ObjectStoreUnavailable:
+                if not may_mark:
+                    raise
+            else:
+                return bool(cut.garbage)
+        raise AssertionError("unreachable: the last one returns or raises")
 
     def _delete(self, ssts: _Found, cut: Truncation, rest: Sequence[tuple[ObjectInfo, str]]) -> None:
         self._bucket.delete([info.path for info, _ in ssts.objects])
@@ -267,7 +285,7 @@ class Vacuum:
         return replace(version, gc_horizon=max(horizon, version.gc_horizon))
 
     def _garbage_ssts(self, version: Version, held: Held, listed: Sequence[ObjectInfo], bucket_ms: int) -> _Found:
-        live = version.live_sst_ids()
+        live = version.live_sst_ids() | version.quarantined_ids()
         # By the slower of both clocks: an iterator that started just before the drop must have its time.
         oldest_ms = min(bucket_ms, self._system.now_ms()) - self._grace_ms
         # Without a grace period the clocks do not matter: one that lags a little would keep what was just replaced.
@@ -290,7 +308,7 @@ class Vacuum:
             elif sst_id < version.gc_horizon:
                 objects.append((info, "SST that no version names"))
         # An id that was in the store must never be committed again, so it is remembered until the horizon covers it.
-        entries = {sst.entry for sst in version.kept_ssts() if not sst.source}
+        entries = {sst.entry for sst in (*version.kept_ssts(), *version.quarantined()) if not sst.source}
         entries |= {sst.entry for sst in version.dropped if sst.id in waiting and not sst.source} | held.entries
         return _Found(objects, tuple(sorted(one for one in waited if one < version.gc_horizon)), young, entries)
 
@@ -336,7 +354,7 @@ def horizon_for(
     `listed`: the objects under `sst/`. `bucket_ms` is the bucket's clock, `now_ms` this machine's. `in_flight`: ids
     that the caller knows to be needed.
     """
-    named = version.live_sst_ids() | {sst.id for sst in version.dropped}
+    named = version.live_sst_ids() | version.quarantined_ids() | {sst.id for sst in version.dropped}
     orphans = [(sst_id, info) for info in listed if (sst_id := _sst_id(info.path)) and sst_id not in named]
     oldest_ms = bucket_ms - grace_ms
     limits = [id_floor(max(0, oldest_ms))]

@@ -341,10 +341,12 @@ class OpenWriterResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class ForgetWritersRequest(_message.Message):
-    __slots__ = ("writers",)
+    __slots__ = ("writers", "idle_ms")
     WRITERS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
     writers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, writers: _Optional[_Iterable[str]] = ...) -> None: ...
+    idle_ms: int
+    def __init__(self, writers: _Optional[_Iterable[str]] = ..., idle_ms: _Optional[int] = ...) -> None: ...
 
 class ForgetWritersResponse(_message.Message):
     __slots__ = ("forgotten",)

@@ -17,6 +17,7 @@ __all__ = [
     "check_altered_table",
     "check_new_table",
     "check_new_writer",
+    "idle_writers",
     "unused_writers",
 ]
 
@@ -80,6 +81,21 @@ def check_new_writer(version: Version, writer: str | None, by: str = "") -> bool
         WRITERS_MAX,
         own,
     )
+
+
+def idle_writers(version: Version, names: Iterable[str], before_ms: int) -> list[str]:
+    """Those of the names that were neither brought nor have committed since that time (Unix milliseconds), in order.
+
+    Times of commits come from the timeline, which is thinned: a writer may be taken for active that is not any more.
+    """
+    edge, origins = version.retention_epoch(before_ms, 0), version.names.origins
+
+    def is_idle(name: str) -> bool:
+        batches, origin = version.ledger.get(name), origins.get(name)
+        is_new = origin is not None and origin.opened_ms >= before_ms
+        return version.knows_writer(name) and not is_new and not (batches and batches[-1][1] > edge)
+
+    return [name for name in names if is_idle(name)]
 
 
 def unused_writers(version: Version, before_ms: int) -> tuple[str, ...]:

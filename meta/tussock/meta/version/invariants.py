@@ -48,6 +48,9 @@ def _about_tables(version: Version) -> Iterator[str]:
     for dropped in version.dropped:
         if dropped.id in live:
             yield f"SST {dropped.id} is dropped and live: vacuum would delete it"
+    for kept in version.quarantined_ids() & (live | {dropped.id for dropped in version.dropped}):
+        yield f"SST {kept} was put aside as damaged, and is live or dropped: vacuum would delete it, or readers fail"
+    for dropped in version.dropped:
         if dropped.seq > version.seq:
             yield f"SST {dropped.id} was dropped by entry {dropped.seq}, which is after {version.seq}"
 
@@ -119,7 +122,8 @@ def _about_backups(version: Version) -> Iterator[str]:
         if backup.name != name or backup.started_seq > version.seq or backup.seq > version.seq:
             yield f"backup {backup.name!r} stands under {name!r}, or comes after entry {version.seq}"
     # Without a hold there, that store's vacuum deletes them.
-    named = [(sst.id, sst.source) for sst in version.kept_ssts()] + [(sst.id, sst.source) for sst in version.dropped]
+    named = [(sst.id, sst.source) for sst in (*version.kept_ssts(), *version.quarantined())]
+    named += [(sst.id, sst.source) for sst in version.dropped]
     for sst_id, source in named:
         if source and source not in version.sources:
             yield f"SST {sst_id} lies in {source}, where the version has no hold"

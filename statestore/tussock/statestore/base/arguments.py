@@ -5,9 +5,11 @@ Nothing here needs Arrow: the operator, whose image has none, opens buckets with
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = [
     "WRITER_LENGTH_MAX",
@@ -21,6 +23,7 @@ __all__ = [
     "check_table",
     "check_timeout",
     "check_writer",
+    "iterator_over",
 ]
 
 _NUMBER_MAX = (1 << 63) - 1
@@ -36,35 +39,49 @@ _AHEAD_MAX = 10**15
 def check_name(name: object, what: str, most: int) -> str:
     """The name if it is a text of 1 to `most` characters that can be stored as UTF-8; else `InvalidOption`."""
     if not isinstance(name, str) or not 0 < len(name) <= most:
-        raise InvalidOption(f"{what} {name!r:.100}: expected 1 to {most} characters")
+        raise InvalidOption(f"{what} {show_value(name)}: expected 1 to {most} characters")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InvalidOption(f"{what} {name!r}: expected text, found half of a surrogate pair: {error}") from error
+        raise InvalidOption(
+            f"{what} {show_value(name)}: expected text, found half of a surrogate pair: {error}"
+        ) from error
     return name
 
 
 def check_table(name: object) -> None:
     """`InvalidOption` unless this can name a table."""
     if not isinstance(name, str):
-        raise InvalidOption(f"a table is named by a string, found {name!r:.100}")
+        raise InvalidOption(f"a table is named by a string, found {show_value(name)}")
 
 
 def check_flag(value: object, name: str) -> None:
     """`InvalidOption` unless this is true or false."""
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name} is {value!r:.100}; expected True or False")
+        raise InvalidOption(f"{name} is {show_value(value)}; expected True or False")
+
+
+def iterator_over(values: object) -> Iterator[Any] | None:
+    """What walks through the values; `None` where nothing can.
+
+    Either question alone is not enough: NumPy's arrays of no dimension and Arrow's null lists are called `Iterable`,
+    and of Polars' lazy frames an iterator is made that fails.
+    """
+    try:
+        return iter(values) if isinstance(values, Iterable) else None
+    except TypeError:
+        return None
 
 
 def check_function(fn: object, what: str) -> None:
     """`InvalidOption` unless this can be called, and has run when its call returns: no coroutine, no generator."""
     if not callable(fn):
-        raise InvalidOption(f"{what} is {fn!r:.100}; expected a function")
+        raise InvalidOption(f"{what} is {show_value(fn)}; expected a function")
     for one in (fn, vars(type(fn)).get("__call__")):
         if inspect.iscoroutinefunction(one) or inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
             raise InvalidOption(
-                f"{what} is {fn!r:.100}, a coroutine or generator, of which nothing runs when it is called; expected "
-                "a plain function"
+                f"{what} is {show_value(fn)}, a coroutine or generator, of which nothing runs when it is called; "
+                "expected a plain function"
             )
 
 
@@ -83,10 +100,14 @@ def check_ended(returned: object, what: str, *, is_used: bool = True) -> None:
 def check_expected(expect: object) -> None:
     """`InvalidOption` unless this maps names of tables to the epochs at which they were read, or is `None`."""
     if expect is not None and not isinstance(expect, Mapping):
-        raise InvalidOption(f"expect is {expect!r:.100}; expected a dict of table names and the epochs that were read")
+        raise InvalidOption(
+            f"expect is {show_value(expect)}; expected a dict of table names and the epochs that were read"
+        )
     for name, epoch in (expect or {}).items():
         if not _is_number(epoch, 0):
-            raise InvalidOption(f"expect has {name!r}: {epoch!r}; expected the epoch that was read, 0 to 2**63-1")
+            raise InvalidOption(
+                f"expect has {show_value(name)}: {show_value(epoch)}; expected the epoch that was read, 0 to 2**63-1"
+            )
 
 
 def check_timeout(seconds: float) -> float:
@@ -102,7 +123,7 @@ def check_seconds(seconds: object, name: str, least: float = 0) -> None:
     most = _AHEAD_MAX if name == "max_clock_ahead" else _SECONDS_MAX
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not least <= seconds <= most:  # type: ignore[operator]
-        raise InvalidOption(f"{name} is {seconds!r:.100}; expected seconds, from {least} to {most}")
+        raise InvalidOption(f"{name} is {show_value(seconds)}; expected seconds, from {least} to {most}")
 
 
 def check_writer(
@@ -110,17 +131,19 @@ def check_writer(
 ) -> None:
     """Check what makes a commit idempotent, and what fences it."""
     if (writer is None) != (batch_id is None):
-        raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
+        raise InvalidOption(
+            f"writer {show_value(writer)} and batch_id {show_value(batch_id)} go together: give both or neither"
+        )
     for name, value in (("writer", writer), ("source", source)):
         if value is not None:
             check_name(value, name, WRITER_LENGTH_MAX)
     if batch_id is not None and not _is_number(batch_id, 0):
-        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer from 0 to 2**63-1")
+        raise InvalidOption(f"batch_id is {show_value(batch_id)}; expected an integer from 0 to 2**63-1")
     if generation is not None and not _is_number(generation, 1):
-        raise InvalidOption(f"generation is {generation!r}; expected what store.open_writer() gave")
+        raise InvalidOption(f"generation is {show_value(generation)}; expected what store.open_writer() gave")
     for name, told in (("generation", generation), ("source", source)):
         if told is not None and writer is None:
-            raise InvalidOption(f"{name} is {told!r}, but no writer is named; it belongs to one")
+            raise InvalidOption(f"{name} is {show_value(told)}, but no writer is named; it belongs to one")
 
 
 def _is_number(value: object, least: int) -> bool:
@@ -136,4 +159,4 @@ def check_limits(
         check_seconds(value, name)
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
         if not _is_number(value, 0):
-            raise InvalidOption(f"{name} is {value!r:.100}; expected bytes, 0 or more")
+            raise InvalidOption(f"{name} is {show_value(value)}; expected bytes, 0 or more")

@@ -7,6 +7,7 @@ SST of two objects. None is stored: a store may be opened with others each time.
 import msgspec
 
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "check_sizes"]
 
@@ -27,8 +28,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     one_object_bytes: int = 256 << 10
     """An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
     read whole sooner than a meta and one block in two requests."""
-    column_bytes: int = (1 << 31) - 1
-    """What a column of one batch holds at most: Arrow's 32-bit offsets can tell no more apart."""
+    commit_payload_bytes: int = 1 << 20
+    """Bytes of small SSTs that one commit puts into its log entry; further ones become objects. A process that reads
+    the log reads them whether it needs them or not."""
     issued_epochs: int = 100_000
     """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
     overlay_rows: int = 16_384
@@ -43,8 +45,8 @@ DEFAULT_LIMITS = Limits()
 def check_sizes(limits: object, kind: type[msgspec.Struct] = Limits) -> None:
     """`InvalidOption` unless these are limits of that kind, at least 1 each; an SST of one object may have no data."""
     if not isinstance(limits, kind):
-        raise InvalidOption(f"limits is {limits!r:.100}; expected {kind.__module__}.{kind.__name__}")
+        raise InvalidOption(f"limits is {show_value(limits)}; expected {kind.__module__}.{kind.__name__}")
     for name in limits.__struct_fields__:
         size, least = getattr(limits, name), int(name != "one_object_bytes")
         if type(size) is not int or size < least:
-            raise InvalidOption(f"limits.{name} is {size!r:.100}; expected a number of at least {least}")
+            raise InvalidOption(f"limits.{name} is {show_value(size)}; expected a number of at least {least}")

@@ -12,11 +12,17 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tussock.statestore.base.arguments import check_function, check_name
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_source
 from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = ["clone", "restore"]
+
+NAME_LENGTH_MAX = 1 << 16
+"""What is no name of a backup is told in fewer words than it has."""
 
 
 def restore(
@@ -51,6 +57,10 @@ def restore(
         CorruptSst: an SST is missing or damaged; no store was made.
         InvalidOption: `target` is `source`, or `backup` is a clone's hold.
     """
+    check_name(backup, "backup name", NAME_LENGTH_MAX)
+    if on_bytes is not None:
+        check_function(on_bytes, "on_bytes")
+    _check_options(source_options)
     with _open_both(source, target, deadline, system, source_options) as (bucket, place, clocks, open_source):
         importlib.import_module("tussock.meta.retention.restore").restore(
             bucket,
@@ -84,6 +94,8 @@ def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0,
         BackupExists: an interrupted clone into `target` was begun from another point of `source`.
         InvalidOption: no store is at `source`, or it is `target`, or a private memory store.
     """
+    if not isinstance(backup, str) or backup:
+        check_name(backup, "backup name", NAME_LENGTH_MAX)
     with _open_both(source, target, deadline, system) as (bucket, place, clocks, open_source):
         importlib.import_module("tussock.meta.retention.clone").clone(
             bucket, place, clocks, owner=_owner(clocks), open_source=open_source, backup=backup
@@ -101,6 +113,14 @@ def _open_both(
         bucket = opened.enter_context(contextlib.closing(open_from(source)))
         place = opened.enter_context(contextlib.closing(open_one(target)))
         yield bucket, place, clocks, open_from
+
+
+def _check_options(options: object) -> None:
+    """`InvalidOption` unless these are settings by their names."""
+    if options is None:
+        return
+    if not isinstance(options, Mapping) or not all(isinstance(one, str) for pair in options.items() for one in pair):
+        raise InvalidOption(f"source_options is {show_value(options)}; expected a dict of settings, names and strings")
 
 
 def _owner(system: System) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = ["BucketUrl", "is_endpoint", "parse_bucket_url", "without_secrets"]
 
@@ -41,7 +42,7 @@ class BucketUrl(NamedTuple):
 def parse_bucket_url(url: str) -> BucketUrl:
     """Take a URL apart; raises `InvalidOption` naming what is wrong with it and the accepted forms."""
     if not isinstance(url, str):
-        raise InvalidOption(f"a store is named by a URL, found {url!r:.100}; expected such as file:///data/state")
+        raise InvalidOption(f"a store is named by a URL, found {show_value(url)}; expected such as file:///data/state")
     scheme, separator, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if not separator or scheme not in ("memory", "file", "s3", "gs", "az"):

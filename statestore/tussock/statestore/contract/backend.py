@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.contract.barriers import BarrierChannel, BarrierEvent, JobOptions
+from tussock.statestore.contract.losses import AcceptedLoss
 from tussock.statestore.contract.records import GoneTable, Run, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
@@ -61,6 +62,10 @@ class VersionView(Protocol):
     @property
     def renumbered(self) -> Renumbered | None:
         """The newest repair of the store's clock."""
+
+    @property
+    def losses(self) -> Sequence[AcceptedLoss]:
+        """Damaged SSTs that a repair has put aside, and which rows were lost with them."""
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""

@@ -8,6 +8,7 @@ import msgspec
 from tussock.statestore.base.arguments import check_name, check_seconds
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.shown import show_value
 
 __all__ = ["BarrierChannel", "BarrierEvent", "JobOptions", "OnMissing", "What", "job_options"]
 
@@ -84,12 +85,14 @@ def job_options(
     """Check the arguments of `join_checkpoint`; seconds, `None` for what the service is set to."""
     check_name(job, "job", 255)
     if isinstance(participants, bool) or not isinstance(participants, int) or not 0 < participants < 1 << 16:
-        raise InvalidOption(f"job {job!r}: participants is {participants!r}; expected a number from 1 to 65535")
+        raise InvalidOption(
+            f"job {job!r}: participants is {show_value(participants)}; expected a number from 1 to 65535"
+        )
     for name, seconds in (("interval", interval), ("timeout", timeout)):
         if seconds is not None:
             check_seconds(seconds, f"job {job!r}: {name}", 0.001)
     if not isinstance(on_missing, str) or on_missing not in ("abort", "wait"):
-        raise InvalidOption(f"job {job!r}: on_missing is {on_missing!r}; expected 'abort' or 'wait'")
+        raise InvalidOption(f"job {job!r}: on_missing is {show_value(on_missing)}; expected 'abort' or 'wait'")
     return JobOptions(
         participants=participants,
         interval_ms=round((interval or 0) * 1000),

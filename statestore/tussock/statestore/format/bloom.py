@@ -40,6 +40,7 @@ HEADER = struct.Struct("<BBHI")
 PROBES_MAX = 30
 BITS_MAX = (1 << 32) - 64
 LOW_32 = 0xFFFF_FFFF
+FEW_HASHES = 8
 
 
 def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER_KEY) -> bytes:
@@ -53,6 +54,8 @@ def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER
     # k = ln 2 * bits_per_key lets the least through; rounded down, as a probe less is worth the 0.02 % that it adds.
     probes = min(PROBES_MAX, max(1, math.floor(bits_per_key * math.log(2))))
     bits = min(BITS_MAX, max(64, -(-math.ceil(len(hashes) * bits_per_key) // 64) * 64))
+    if len(hashes) <= FEW_HASHES:
+        return HEADER.pack(VERSION, probes, 0, bits) + _bits_of_few(hashes, probes, bits).to_bytes(bits // 8, "little")
     # A byte a bit while building: scattered stores are several times faster than `np.bitwise_or.at` on packed bits.
     is_set = np.zeros(bits, np.uint8)
     x, step = _start_and_step(hashes)
@@ -61,6 +64,17 @@ def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER
         x += step
         x &= np.uint64(LOW_32)
     return HEADER.pack(VERSION, probes, 0, bits) + np.packbits(is_set, bitorder="little").tobytes()
+
+
+def _bits_of_few(hashes: npt.NDArray[np.uint64], probes: int, bits: int) -> int:
+    """The bits that are set, as a number: a step of NumPy takes as long for one hash as for hundreds."""
+    found = 0
+    for one in hashes.tolist():
+        x, step = one & LOW_32, one >> 32 | 1
+        for _ in range(probes):
+            found |= 1 << (x * bits >> 32)
+            x = x + step & LOW_32
+    return found
 
 
 class Bloom:

@@ -126,8 +126,8 @@ class LoadedMeta:
             raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
         if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
             raise ValueError("the block index has other rows or keys than it says")
-        # The file, plus what the unpacked lists take: about 210 bytes a block beside its first key.
-        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
+        # As much as the file, most of it the filter, plus the unpacked lists: about 210 bytes a block beside its key.
+        self.nbytes = size + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
 
     @property
     def blocks(self) -> int:
@@ -143,6 +143,17 @@ class LoadedMeta:
         block = bisect_right(self.first_keys, key) - 1
         while block > 0 and self.continues[block] and self.first_keys[block] == key:
             block -= 1
+        return block
+
+    def skip_newer(self, block: int, key: bytes, epoch: int) -> int:
+        """From `block` on, which may hold `key`, the first block with a row at `epoch` or before; -1: `key` has none.
+
+        A key's versions descend, so the blocks before it can be left unread.
+        """
+        while self.min_epoch[block] > epoch:
+            block += 1
+            if block == self.blocks or not self.continues[block] or self.first_keys[block] != key:
+                return -1
         return block
 
     def is_of_one_key(self, block: int) -> bool:

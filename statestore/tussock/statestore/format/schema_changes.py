@@ -16,6 +16,7 @@ from tussock.statestore.base.names import repeated, shown
 from tussock.statestore.contract.records import TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.columns import check_storable, storage_type
+from tussock.statestore.shown import show_value
 
 __all__ = ["Columns", "altered_schema", "check_evolved", "columns_of", "is_earlier", "is_wider"]
 
@@ -79,10 +80,12 @@ def columns_of(columns: Columns | None, option: str) -> pa.Schema:
             )
         return shown_schema(columns)
     if columns is not None and not isinstance(columns, Mapping):
-        raise InvalidOption(f"{option} is {columns!r:.100}: expected a dict of column names and Arrow types")
+        raise InvalidOption(f"{option} is {show_value(columns)}: expected a dict of column names and Arrow types")
     for name, kind in (columns or {}).items():
         if not isinstance(name, str) or not name or not isinstance(kind, pa.DataType):
-            raise InvalidOption(f"{option} has {name!r}: {kind!r}; expected a column name and an Arrow type")
+            raise InvalidOption(
+                f"{option} has {show_value(name)}: {show_value(kind)}; expected a column name and an Arrow type"
+            )
         check_name(name, f"{option}: column name", len(name))
     return shown_schema(pa.schema(list((columns or {}).items())))
 

@@ -21,7 +21,8 @@ from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_has
 from tussock.statestore.keys.vnode import vnode_table
 from tussock.statestore.rows.buffers import AnyArray, null_mask
 from tussock.statestore.rows.conversion import kind_of
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of
+from tussock.statestore.shown import show_value
 
 __all__ = ["KeyEncoder", "upper_bound"]
 
@@ -69,6 +70,11 @@ class KeyEncoder:
         self._hashers = [(i, value_hasher(self._kinds[i])) for i in self._distribution]
         self._vnode_table = vnode_table(vnodes or 1).astype(np.uint16)
         self._vnode_bytes = [int(vnode).to_bytes(2, "big") for vnode in self._vnode_table]
+
+    @property
+    def distribution_width(self) -> int:
+        """How many leading key columns it takes to tell the vnode; 0 if there are no vnodes."""
+        return max(self._distribution, default=-1) + 1
 
     def _check_names(self, schema: pa.Schema, distribution_key: Sequence[str], nullable: Collection[str]) -> None:
         key = list(self.primary_key)
@@ -163,7 +169,9 @@ class KeyEncoder:
         Raises `SchemaMismatch` for a value that its column cannot hold, and for too few or too many of them.
         """
         if len(values) != len(self._packs):
-            raise SchemaMismatch(f"key {values!r} of {len(values)} values; expected one for each of {self.primary_key}")
+            raise SchemaMismatch(
+                f"key {show_value(values)} of {len(values)} values; expected one for each of {self.primary_key}"
+            )
         try:
             key = b"".join([pack(value) for pack, value in zip(self._packs, values, strict=True)])
         except _UNPACKED:
@@ -216,7 +224,7 @@ class KeyEncoder:
         a binary: then those match too whose last column only starts with the value.
         """
         if len(values) > len(self._packs):
-            raise SchemaMismatch(f"{len(values)} values {values!r} for the key columns {self.primary_key}")
+            raise SchemaMismatch(f"{len(values)} values {show_value(values)} for the key columns {self.primary_key}")
         try:
             return b"".join([pack(value) for pack, value in zip(self._packs, values, strict=False)])
         except _UNPACKED:
@@ -231,8 +239,14 @@ class KeyEncoder:
         """
         if not self.vnodes or any(index >= len(values) for index in self._distribution):
             return None
-        columns = self._arrays(values)
-        h = int(spark_hash([columns[index] for index in self._distribution])[0])
+        h = SPARK_SEED
+        try:
+            for index, hasher in self._hashers:
+                self._packs[index](values[index])
+                h = hasher(values[index], h)
+        except _UNPACKED:
+            columns = self._arrays(values)
+            h = int(spark_hash([columns[index] for index in self._distribution])[0])
         return int(self._vnode_table[h & 255])
 
     def _arrays(self, values: Sequence[Any]) -> list[AnyArray]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
+from tussock.statestore.shown import show_value
 
 __all__ = ["Interval", "interval_ranges"]
 
@@ -28,13 +29,12 @@ def interval_ranges(
     above the upper end. Raises `InvalidOption` for ends that are no sequences, `SchemaMismatch` for a value that its
     column cannot hold.
     """
-    match interval:
-        case (tuple() | list() as low, tuple() | list() as high):
-            pass
-        case _:
-            raise InvalidOption(
-                f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))"
-            )
+    is_pair = isinstance(interval, tuple | list) and len(interval) == 2
+    if not is_pair or not all(isinstance(end, tuple | list) for end in interval):
+        raise InvalidOption(
+            f"between {show_value(interval)}: expected two tuples of leading key values, such as (('a',), ('b',))"
+        )
+    low, high = interval
     first, last = encoder.encode_prefix(low), encoder.encode_prefix(high)
     same = [value for value, _ in takewhile(lambda ends: ends[0] == ends[1], zip(low, high, strict=False))]
     only = encoder.prefix_vnode(same)

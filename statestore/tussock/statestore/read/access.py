@@ -10,9 +10,11 @@ from typing import NoReturn, Protocol
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.shown import show_value
 from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
 from tussock.statestore.write.loose_rows import EncodeRows
@@ -20,9 +22,6 @@ from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes
 
 __all__ = ["EncodeRows", "ReadOnlyAccess", "Reads", "StoreAccess", "TableAccess"]
-
-Range = tuple[bytes | None, bytes | None]
-"""Encoded keys, start <= key < end; `None` leaves that side open."""
 
 
 class Reads(Protocol):
@@ -34,19 +33,16 @@ class Reads(Protocol):
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are, deletes included."""
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """A scan of each range, all of one version."""
-
-    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
-        """Every committed version in (from_epoch, to_epoch]."""
+    ) -> Iterator[Rows]:
+        """The rows of the ranges in order, all of one version; `reverse` takes one range at most."""
 
 
 class TableAccess(Protocol):
@@ -110,7 +106,7 @@ class StoreAccess:
     ) -> list[UploadedRun]:
         """For `StateStore.commit_uploaded`."""
         if waited is not None and not callable(waited):
-            raise InvalidOption(f"waited is {waited!r:.100}; expected a function of seconds, or None")
+            raise InvalidOption(f"waited is {show_value(waited)}; expected a function of seconds, or None")
         return self._writes.upload_rows(spec, parts, waited)
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay | None:  # noqa: ARG002 - the protocol's

@@ -13,17 +13,18 @@ import pyarrow as pa
 from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.row_codec import Absent
-from tussock.statestore.rows.rows import Rows, shown_key
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.history import EpochMerge, changed_rows, find_at, find_many_at, open_at, rows_at
+from tussock.statestore.sst.history import EpochMerge, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import FoundRow, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
-from tussock.statestore.sst.merge import distinct_versions, newest_versions
+from tussock.statestore.sst.merge import newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
@@ -41,8 +42,7 @@ _FEW_ROWS = 1000
 class _Scan:
     """Where a scan is and what is left of it."""
 
-    start: bytes | None
-    end: bytes | None
+    ranges: KeyRanges
     limit: int | None
     reverse: bool
     columns: Sequence[int] | None
@@ -50,6 +50,15 @@ class _Scan:
     """Of the value columns in its rows."""
     newest: int
     """The newest epoch of the store when it began: where own rows are in it, that is all that fixes what it shows."""
+    reached: bytes | None = None
+    """The first key that was not given out yet; in reverse the last that was."""
+
+    def move_on(self) -> bool:
+        """Leave of the ranges what was not reached; whether there is something."""
+        if self.reached is not None:
+            bounds = self.ranges.bounds
+            self.ranges = KeyRanges([(bounds[0], self.reached)]) if self.reverse else self.ranges.from_key(self.reached)
+        return bool(self.ranges)
 
 
 def _types(view: ReadView, columns: Sequence[int] | None) -> list[pa.DataType]:
@@ -152,20 +161,21 @@ class KeyReader:
                 points.append((found.block, found.at, slot))
         return Hits(points, [])
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[tuple[bytes | None, bytes | None]],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """For each range its visible rows with start <= key < end, batch by batch; all of one version.
+    ) -> Iterator[Rows]:
+        """The visible rows of the ranges in order, batch by batch; all of one version.
 
-        So together they show a commit whole or not at all. In reverse the batches descend, their rows ascend. Where the
-        store moved on so far that vacuum deleted an SST of that version, a scan goes on from where it is in the newest
-        version; at a given epoch that shows the same rows.
+        So together they show a commit whole or not at all. Blocks between the ranges are not read, unless they are few
+        bytes. In reverse, which takes one range at most, the batches descend, their rows ascend. Where the store moved
+        on so far that vacuum deleted an SST of that version, the scan goes on from where it is in the newest version;
+        at a given epoch that shows the same rows.
         """
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
@@ -174,18 +184,24 @@ class KeyReader:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             view = view._replace(epoch=view.version.max_committed_epoch)
         types, newest = _types(view, columns), view.version.max_committed_epoch
-        wanted = [_Scan(start, end, limit, reverse, columns, types, newest) for start, end in ranges]
-        return [self._scan(scan, view, self._visible(scan, view)) for scan in wanted]
+        scan = _Scan(ranges, limit, reverse, columns, types, newest)
+        return self._rows(scan, view, self._visible(scan, view)) if ranges else iter(())
 
     def _visible(self, scan: "_Scan", view: ReadView) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
         newest_at = MAX_EPOCH if view.epoch is None else view.epoch
         want = ReadRange(
-            scan.start, scan.end, scan.reverse, scan.columns, few, newest_at=newest_at, types=_types(view, scan.columns)
+            *scan.ranges.bounds,
+            scan.reverse,
+            scan.columns,
+            few,
+            newest_at=newest_at,
+            types=_types(view, scan.columns),
+            within=scan.ranges if len(scan.ranges) > 1 else None,
         )
         return UserIterator(self._merge(want, view), view.epoch, limit=scan.limit, reverse=scan.reverse)
 
-    def _scan(self, scan: "_Scan", view: ReadView, visible: UserIterator) -> Iterator[Rows]:
+    def _rows(self, scan: "_Scan", view: ReadView, visible: UserIterator) -> Iterator[Rows]:
         self._check_process()  # in a forked process the blocks to come would be fetched by threads of the parent
         while True:
             try:
@@ -196,16 +212,15 @@ class KeyReader:
                         scan.limit -= len(rows)
                         if not scan.limit:
                             return
-                    if scan.reverse:
-                        scan.end = rows.key(0)
-                    else:
-                        scan.start = rows.key(len(rows) - 1) + b"\0"
+                    scan.reached = rows.key(0) if scan.reverse else rows.key(len(rows) - 1) + b"\0"
                 return
             except ObjectNotFound as error:
                 view = self._views.after(error, view)
                 if view.epoch is None and view.state.last_epoch > scan.newest:
                     # What is left of it would be of a later epoch than what it has shown.
                     raise expiry_error(scan.newest, view.state.last_epoch) from error
+                if not scan.move_on():
+                    return
                 visible = self._visible(scan, view)
 
     def _check_process(self) -> None:
@@ -233,7 +248,7 @@ class KeyReader:
             if run.index is not None:
                 sources.append(ConcatIterator(self._sstables, run.index.ssts, want))
             elif run.block is not None:
-                rows = run.block.rows.between(want.start, want.end)
+                rows = want.cut(run.block.rows)
                 if len(rows):
                     sources.append([_pick_columns(rows, want)])
         live = [source for index in indexes if (source := ConcatIterator(self._sstables, index.ssts, want)).ssts]
@@ -245,27 +260,3 @@ class KeyReader:
         sources.append(newest_versions(EpochMerge(seen, past, reverse=want.reverse), view.epoch, reverse=want.reverse))
         # Own rows are above all that is committed, whatever their epoch.
         return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=limits)
-
-    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
-        """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
-        until = self._views.check_range(from_epoch, to_epoch)
-
-        def read(view: ReadView) -> list[Rows]:
-            picked = []
-            left = self._sstables.limits.column_bytes
-            want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
-            for rows in distinct_versions(changed_rows(self._sstables, view.runs, view.history, want)):
-                epochs = rows.epoch_array()
-                versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
-                if len(versions):
-                    left -= max(array.nbytes for array in (versions.keys, *versions.columns))
-                    if left < 0:
-                        raise InvalidOption(
-                            f"table {self._name!r}: changes from {from_epoch} to {until} are more than the 2 GiB that "
-                            f"a column of one batch can hold, already at key {shown_key(versions.key(0))}; read "
-                            "change_feed(), which comes in several batches, or fewer epochs at once"
-                        )
-                    picked.append(versions)
-            return picked
-
-        return self._views.resilient_since(read, from_epoch)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from tussock.statestore.read.access import Range, Reads
+from tussock.statestore.keys.ranges import KeyRanges
+from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup_many import Hits, Keys
 from tussock.statestore.write.row_overlay import RowOverlay
@@ -15,7 +16,6 @@ class OverlaidReads:
 
     def __init__(self, reads: Reads) -> None:
         self.overlay: RowOverlay | None = None
-        self.changes = reads.changes
         self.find = reads.find
         """A key that the overlay does not know is looked up below it."""
         self._reads = reads
@@ -25,18 +25,18 @@ class OverlaidReads:
         self._flush()
         return self._reads.find_many(keys, epoch)
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """A scan of each range."""
+    ) -> Iterator[Rows]:
+        """The rows of the ranges."""
         self._flush()
-        return self._reads.scans(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+        return self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
 
     def _flush(self) -> None:
         if self.overlay is not None:

@@ -46,7 +46,7 @@ class TableViews:
         """
         if self._pin is not None:
             self._pin.check()
-            if epoch is not None and epoch != self._pin.info.epoch:
+            if epoch is not None and check_epoch(epoch) != self._pin.info.epoch:
                 raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
             return self._pin.info.epoch
         if epoch is not None:
@@ -82,12 +82,11 @@ class TableViews:
             at = self._at = view._replace(own=own, epoch=epoch)
         return at
 
-    def since(self, epoch: int) -> ReadView:
-        """The committed rows, for changes after `epoch`, which was checked."""
-        if self._pin is not None:
-            return self._pinned_view(self._pin)
-        view = self._views.committed(self._table, self.name)
-        check_unpinned(view.version, epoch)
+    def since(self, epoch: int, *, unpinned: bool = False) -> ReadView:
+        """The committed rows, for changes after `epoch`, which was checked; if `unpinned`, no pin keeps them."""
+        view = self._pinned_view(self._pin) if self._pin is not None else self._views.committed(self._table, self.name)
+        if self._pin is None or unpinned:
+            check_unpinned(view.version, epoch)
         return view
 
     def _pinned_view(self, pin: PinHandle) -> ReadView:
@@ -100,10 +99,6 @@ class TableViews:
         """Run a read at an epoch that was checked, on newer versions until vacuum leaves its SSTs alone."""
         return self._views.resilient(lambda: read(self.take(epoch)), epoch, pinned=self._pin is not None)
 
-    def resilient_since(self, read: Callable[[ReadView], T], epoch: int) -> T:
-        """The same for changes after an epoch."""
-        return self._views.resilient(lambda: read(self.since(epoch)), epoch, pinned=False)
-
     def after(self, error: ObjectNotFound, view: ReadView) -> ReadView:
         """What a read sees on the newest version, at the epoch that it has, when an SST of its view is gone."""
         self._views.refresh_after(error, view.version)
@@ -111,10 +106,10 @@ class TableViews:
             self._views.check_readable(view.epoch, pinned=self._pin is not None)
         return self.take(view.epoch)
 
-    def since_after(self, error: ObjectNotFound, view: ReadView, epoch: int) -> ReadView:
-        """The same for changes after an epoch."""
+    def since_after(self, error: ObjectNotFound, view: ReadView, epoch: int, *, unpinned: bool = False) -> ReadView:
+        """The same for changes after an epoch, as `since` has it."""
         self._views.refresh_after(error, view.version)
-        return self.since(epoch)
+        return self.since(epoch, unpinned=unpinned)
 
     def check_range(self, from_epoch: int, to_epoch: int | None) -> int:
         """The end of a range of all versions, after both ends were checked; `None` is the newest, or pinned, epoch."""

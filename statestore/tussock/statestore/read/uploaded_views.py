@@ -7,6 +7,7 @@ from tussock.statestore.contract.records import Run, UploadedRun
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView, Views
+from tussock.statestore.shown import show_value
 from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -16,7 +17,9 @@ __all__ = ["UploadedViews", "check_runs"]
 def check_runs(runs: object, table: int, name: str) -> None:
     """`InvalidOption` unless these are runs that `upload` returned; `InvalidBatch` if it did so for another table."""
     if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
-        raise InvalidOption(f"table {name!r}: the uploaded runs are {runs!r:.100}; expected what upload() returned")
+        raise InvalidOption(
+            f"table {name!r}: the uploaded runs are {show_value(runs)}; expected what upload() returned"
+        )
     for run in runs:
         if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, table):
             raise InvalidBatch(

@@ -21,6 +21,7 @@ from tussock.statestore.errors import (
     SnapshotExpired,
     StaleUpload,
     TableNotFound,
+    WaitTimeout,
 )
 from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.write.buffered_run import BufferedRun
@@ -117,6 +118,20 @@ class Views:
                 "committed until then would be missing; wait_epoch() for it first"
             )
         return newest
+
+    def wait_epoch(self, epoch: int, timeout: float) -> None:
+        """Return when the version here has the epoch; `WaitTimeout` after that many seconds."""
+        deadline = self._system.monotonic() + timeout
+        version = self.refresh()
+        while (newest := version.max_committed_epoch) < epoch:
+            left = deadline - self._system.monotonic()
+            if left <= 0:
+                raise WaitTimeout(
+                    f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
+                    epoch,
+                    newest,
+                )
+            version = self.backend.await_change(version.seq, left)
 
     def await_epoch(self, epoch: int) -> None:
         """Return when the version here has the epoch, however long the service or the bucket is away."""

@@ -3,14 +3,17 @@
 Polars works in its own threads, which do not survive a fork: in the child its next sort waits for them for ever.
 So a child of a process in which Polars had begun to work sorts with Arrow, one thread and some three times slower, but
 it comes to an end. `multiprocessing` forks on Linux up to Python 3.13, and some schedulers of jobs do.
+
+Polars is imported when something is sorted: it takes 0.2 s of a processor, a third of what commands and workers take to
+start, and most of these sort nothing.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,19 +48,26 @@ def _remember_in_child() -> None:
 os.register_at_fork(before=_look_before_fork, after_in_child=_remember_in_child)
 
 
+def _polars() -> Any:
+    """Polars, which works from now on."""
+    global _used
+    import polars
+
+    _used = True
+    return polars
+
+
 def stable_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:
     """Indices that sort `keys` ascending, bytewise; of equal keys the earlier stays first."""
-    global _used
     if _lost:
         return _arrow_order(keys)
-    _used = True
+    pl = _polars()
     frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary)}).with_row_index("at")
     return frame.sort("key", maintain_order=True)["at"].to_numpy().astype(np.intp)
 
 
 def first_places(ordered: pa.BinaryArray, wanted: pa.BinaryArray) -> npt.NDArray[np.intp]:
     """For each of `wanted` how many of the sorted keys `ordered` are smaller."""
-    global _used
     if _lost:
         # A stable sort puts each wanted key before those of `ordered` that are equal to it.
         order = _arrow_order(pa.concat_arrays([wanted, ordered]))
@@ -65,20 +75,19 @@ def first_places(ordered: pa.BinaryArray, wanted: pa.BinaryArray) -> npt.NDArray
         places = np.empty(len(wanted), np.intp)
         places[order[is_wanted]] = np.cumsum(~is_wanted)[is_wanted]
         return places
-    _used = True
+    pl = _polars()
     found = pl.Series(ordered, dtype=pl.Binary).search_sorted(pl.Series(wanted, dtype=pl.Binary), side="left")
     return found.to_numpy().astype(np.intp)
 
 
 def equal_to_previous(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     """For each key but the first whether it equals the one before; n - 1 booleans."""
-    global _used
     if _lost:
         same: npt.NDArray[np.bool_] = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(
             zero_copy_only=False
         )
         return same
-    _used = True
+    pl = _polars()
     series = pl.Series(keys, dtype=pl.Binary)
     return (series.slice(1) == series.slice(0, len(keys) - 1)).to_numpy()
 

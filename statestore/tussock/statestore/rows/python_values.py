@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tussock.statestore.rows.conversion import Misfit, convert, kind_misfit, kind_of
+from tussock.statestore.shown import show_value
 
-__all__ = ["BAD_VALUE", "array_of", "may_lose", "python_value", "show_value", "taker"]
+__all__ = ["BAD_VALUE", "array_of", "may_lose", "python_value", "taker"]
 
 AnyArray = Any
 Take = Callable[[Any], Any]
@@ -144,7 +145,7 @@ def _map_taker(kind: Any) -> Take:
         pairs = []
         for pair in value.items() if isinstance(value, Mapping) else value:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise Misfit(f"{pair!r:.100}, which is no pair of a key and a value")
+                raise Misfit(f"{show_value(pair)}, which is no pair of a key and a value")
             pairs.append((take_key(pair[0]), _not_null(take_item(pair[1]), item_field)))
         return pairs
 
@@ -159,7 +160,7 @@ def _struct_taker(kind: Any) -> Take:
             raise Misfit(f"a value of type {type(value).__name__}")
         unknown = [name for name in value if name not in fields]
         if unknown:
-            raise Misfit(f"the fields {unknown!r:.100} are unknown, expected {list(fields)}")
+            raise Misfit(f"the fields {show_value(unknown)} are unknown, expected {list(fields)}")
         return {name: _not_null(take(value.get(name)), field) for name, (take, field) in fields.items()}
 
     return take_value
@@ -253,17 +254,3 @@ def may_lose(kind: Any) -> bool:
     if kind.num_fields:
         return any(may_lose(kind.field(at).type) for at in range(kind.num_fields))
     return bool(pt.is_time64(kind) and kind.unit == "ns")
-
-
-def show_value(value: Any) -> str:
-    """A value for a message, cut to 100 characters; an object whose `repr` fails, as Arrow's do, by its class."""
-    try:
-        return f"{value!r:.100}"
-    except (
-        pa.ArrowException,
-        ValueError,
-        TypeError,
-        OverflowError,
-        AttributeError,
-    ):  # whatever foreign code raises, the message is about the value
-        return f"a value of type {type(value).__name__}"

@@ -11,7 +11,7 @@ cache eviction", SOSP 2023; simplified to one bit per value instead of two.
 
 import threading
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from tussock.statestore.errors import InvalidOption
@@ -119,6 +119,11 @@ class ByteCache:
         entry.hit = True
         return entry.value
 
+    def holds(self, keys: Iterable[tuple[Hashable, ...]]) -> list[bool]:
+        """Of each key whether its value is here; none counts as used."""
+        entries = self._entries
+        return [key in entries for key in keys]
+
     def peek(self, key: tuple[Hashable, ...]) -> Any:
         """As `get`, but without a hit or a miss: for values that are not worth keeping because they were used."""
         entry = self._entries.get(key)
@@ -181,6 +186,14 @@ class ByteCache:
             queue.bytes += more
             self._make_room(0)
 
+    def resize(self, capacity_bytes: int) -> None:
+        """Have another capacity from now on, 0 or more; what has no place in a smaller one is evicted."""
+        with self._lock:
+            self._capacity = capacity_bytes
+            self._small_target = int(capacity_bytes * SMALL_SHARE)
+            self._make_room(0)
+            self._forget_oldest()
+
     def room(self) -> int:
         """Bytes that can still come without an eviction."""
         return self._capacity - self._small.bytes - self._main.bytes
@@ -240,6 +253,9 @@ class ByteCache:
     def _remember(self, entry: _CacheEntry) -> None:
         self._gone[entry.key] = entry.size
         self._gone_bytes += entry.size
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
         while self._gone_bytes > self._capacity:
             oldest = next(iter(self._gone))
             self._gone_bytes -= self._gone.pop(oldest)

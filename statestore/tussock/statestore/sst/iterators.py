@@ -27,6 +27,7 @@ from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.chunked import lower_bound
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.merge import MergeIterator, MergeSource, UserIterator
@@ -69,9 +70,15 @@ class ReadRange(NamedTuple):
     """Of each key only the newest version at or before this epoch is wanted: skip blocks that have nothing else."""
     step_bytes: int = DEFAULT_LIMITS.segment_bytes
     """Bytes to read at once, about, before compression; at most a segment."""
+    within: KeyRanges | None = None
+    """Only keys in one of these ranges, which `start` and `end` enclose."""
     types: Sequence[pa.DataType] | None = None
     """What the columns are now: SSTs from before the table was altered have fewer or narrower ones, which are filled
     up and cast; `None`: as stored."""
+
+    def cut(self, rows: Rows) -> Rows:
+        """The rows of a sorted run that lie in the range."""
+        return rows.between(self.start, self.end) if self.within is None else self.within.cut(rows)
 
     def shared_by(self, runs: int) -> "ReadRange":
         """The same for each of several runs that are merged: together they hold about `MERGE_BYTES` at a time.
@@ -103,7 +110,7 @@ class BlockIterator:
         sstables, sst, block, want = self._source
         meta = sstables.meta(sst)
         rows = sstables.read(sst, meta, block, block + 1, _stored_columns(want, meta), fill=want.fill)
-        rows = _with_wanted_types(rows.between(want.start, want.end), want)
+        rows = _with_wanted_types(want.cut(rows), want)
         if len(rows):
             yield rows
 
@@ -131,7 +138,7 @@ class SSTableIterator(MergeSource):
         carried: list[Rows] = []
         # While a generator waits its variables keep in memory what they name: a batch is in none of them then.
         for first, read, is_last in self._reads(meta):
-            ready = [_with_wanted_types(read().between(want.start, want.end), want)]
+            ready = [_with_wanted_types(want.cut(read()), want)]
             del read
             if want.reverse:
                 if carried:
@@ -226,6 +233,17 @@ class SSTableIterator(MergeSource):
 
     def _blocks_to_skip(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
         """Which of the blocks need not be read; `None`: all have to be."""
+        skipped = self._by_epochs(meta, first, last)
+        if self._want.within is None or first == last:
+            return skipped
+        unwanted = np.ones(last - first, np.bool_)
+        for start, end in self._want.within.among(self._sst.smallest, self._sst.largest):
+            low, high = meta.block_range(start, end)
+            unwanted[max(low - first, 0) : max(high - first, 0)] = False
+        return unwanted if skipped is None else unwanted | skipped
+
+    def _by_epochs(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
+        """Which of the blocks have only rows whose epochs do not matter."""
         if self._sst.epoch:
             return None
         want = self._want
@@ -277,6 +295,7 @@ class ConcatIterator(MergeSource):
             if sst.max_epoch > want.after_epoch
             and (want.newest_at is None or sst.min_epoch <= want.newest_at)
             and (want.until_epoch is None or sst.min_epoch <= want.until_epoch)
+            and (want.within is None or want.within.touch(sst.smallest, sst.largest))
         ]
 
     @property

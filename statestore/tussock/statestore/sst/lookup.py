@@ -64,14 +64,26 @@ def find(
         if sst.min_epoch > epoch:
             continue
         meta = sstables.meta(sst)
-        # In the last run a filter can save nothing but the block of an absent key; most keys are there.
         if position != last and meta.bloom is not None:
             if key_hash < 0:
                 key_hash = hash_key(key)
             if not meta.bloom.may_contain(key_hash):
                 continue
         number = meta.block_of(key)
-        block = sstables.block(sst, meta, number)
+        if sst.max_epoch > epoch:
+            number = meta.skip_newer(number, key, epoch)
+            if number < 0:
+                continue
+        block = sstables.cached(sst, meta, number)
+        if block is None:
+            # Most keys are in the last run, so a filter pays there only where it can save a request: to look into a
+            # block that is at hand takes less time than to ask it.
+            if position == last and meta.bloom is not None:
+                if key_hash < 0:
+                    key_hash = hash_key(key)
+                if not meta.bloom.may_contain(key_hash):
+                    continue
+            block = sstables.load(sst, meta, number)
         row = block.row_of(key)
         if row < 0:
             continue
@@ -107,4 +119,7 @@ def find_from(
                 return None
         number += 1
         if number == meta.blocks or not meta.continues[number] or meta.first_keys[number] != key:
+            return None
+        number = meta.skip_newer(number, key, epoch)
+        if number < 0:
             return None

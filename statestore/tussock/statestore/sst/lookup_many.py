@@ -7,7 +7,8 @@ array.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.byte_order import first_places
@@ -156,9 +158,9 @@ def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: i
             meta = sstables.meta(sst)
             places: Sequence[int] = range(first, end)
             if position != last and meta.bloom is not None:
-                places = _may_be_there(meta, wanted, first, end)
+                places = _may_be_there(meta.bloom, wanted, places)
             if places:
-                _Search(sstables, sst, meta, wanted, epoch, hits, found).all_of(places)
+                _Search(sstables, sst, meta, wanted, epoch, hits, found).all_of(places, last=position == last)
         if position == last or all(found):
             break
         wanted = wanted.without(found)
@@ -198,14 +200,15 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
         first = end
 
 
-def _may_be_there(meta: LoadedMeta, wanted: _WantedKeys, first: int, end: int) -> Sequence[int]:
-    """The places of the keys from `first` up to `end` that the SST's filter does not exclude."""
-    bloom = meta.bloom
-    assert bloom is not None
-    if end - first < _HASHED_TOGETHER:
-        return [at for at in range(first, end) if bloom.may_contain(wanted.hash_of(at))]
-    maybe = bloom.may_contain_many(wanted.hashes[first:end])
-    return range(first, end) if maybe.all() else (np.flatnonzero(maybe) + first).tolist()
+def _may_be_there(bloom: Bloom, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
+    """Of the keys at these places, ascending, those that the SST's filter does not exclude."""
+    if len(places) < _HASHED_TOGETHER:
+        return [at for at in places if bloom.may_contain(wanted.hash_of(at))]
+    if isinstance(places, range):
+        maybe = bloom.may_contain_many(wanted.hashes[places.start : places.stop])
+        return places if maybe.all() else (np.flatnonzero(maybe) + places.start).tolist()
+    asked = np.array(places)
+    return asked[bloom.may_contain_many(wanted.hashes[asked])].tolist()
 
 
 def _cut_by_block(meta: LoadedMeta, names: Sequence[bytes]) -> list[tuple[int, int, int]]:
@@ -223,6 +226,20 @@ def _cut_by_block(meta: LoadedMeta, names: Sequence[bytes]) -> list[tuple[int, i
         cuts.append((block, first, end))
         first = end
     return cuts
+
+
+def _without_newer(
+    meta: LoadedMeta, names: Sequence[bytes], cuts: Iterable[tuple[int, int, int]], epoch: int
+) -> Iterator[tuple[int, int, int]]:
+    """The same without blocks whose rows are all newer than `epoch`; of the last key in one, others may follow."""
+    for block, first, end in cuts:
+        if meta.min_epoch[block] <= epoch:
+            yield block, first, end
+            continue
+        after = meta.skip_newer(block, names[end - 1], epoch)
+        if after >= 0:
+            # The list of names may repeat a key.
+            yield after, bisect_left(names, names[end - 1], first, end), end
 
 
 class _Search:
@@ -244,12 +261,14 @@ class _Search:
         self._hits = hits
         self._found = found
 
-    def all_of(self, places: Sequence[int]) -> None:
-        """Look for the keys at `places`, ascending, segment by segment."""
+    def all_of(self, places: Sequence[int], *, last: bool) -> None:
+        """Look for the keys at `places`, ascending, segment by segment; `last`: the filter was not asked for them."""
         meta = self._of[2]
-        names = self._wanted.names
-        inside = names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
-        cuts = _cut_by_block(meta, inside)
+        cuts = self._cuts(places)
+        if last and meta.bloom is not None:
+            left = self._worth_a_request(meta.bloom, cuts, places)
+            if len(left) < len(places):
+                places, cuts = left, self._cuts(left)
         numbers = meta.segment_numbers
         low = 0
         while low < len(cuts):
@@ -258,6 +277,24 @@ class _Search:
                 high += 1
             self._in_segment(number, cuts[low:high], places)
             low = high
+
+    def _cuts(self, places: Sequence[int]) -> list[tuple[int, int, int]]:
+        names = self._wanted.names
+        inside = names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
+        _, sst, meta = self._of
+        cuts = _cut_by_block(meta, inside)
+        return cuts if sst.max_epoch <= self._epoch else list(_without_newer(meta, inside, cuts, self._epoch))
+
+    def _worth_a_request(self, bloom: Bloom, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> Sequence[int]:
+        """The keys whose block is at hand (`find` says why), and of the others those that the filter lets through."""
+        sstables, sst, meta = self._of
+        here = sstables.at_hand(sst, meta, [block for block, _, _ in cuts])
+        if all(here):
+            return places
+        far = [cut for cut, at_hand in zip(cuts, here, strict=True) if not at_hand]
+        asked = list(chain.from_iterable(places[first:end] for _, first, end in far))
+        excluded = set(asked).difference(_may_be_there(bloom, self._wanted, asked))
+        return [place for place in places if place not in excluded] if excluded else places
 
     def _in_segment(self, number: int, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> None:
         sstables = self._of[0]
@@ -312,10 +349,12 @@ class _Search:
         return sstables.segment(sst, meta, number)
 
     def _rows_from(self, source: Sstables | InSegment, number: int) -> Rows:
-        """The rows of a block, and of those after it that go on with its last key."""
+        """The rows of a block, and of those after it that go on with its last key until one is old enough."""
         _, sst, meta = self._of
         parts = [source.block(sst, meta, number).rows]
         while number + 1 < meta.blocks and meta.continues[number + 1]:
+            if parts[-1].epoch(len(parts[-1]) - 1) <= self._epoch:
+                break
             number += 1
             parts.append(source.block(sst, meta, number).rows)
         return Rows.concat(parts)

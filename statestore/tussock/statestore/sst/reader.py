@@ -5,7 +5,7 @@ segments of about 2 MiB of consecutive blocks: one ranged request, one decoded b
 cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
 with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`. What
 point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
-own, so that a scan of cold data does not push out the indexes that every read needs.
+own, so that a scan of cold data does not push out the indexes that every read needs; the bytes of both are one limit.
 
 A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
 the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them
@@ -32,8 +32,8 @@ from tussock.statestore.sst.objects import read_whole
 
 __all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 
-_META_SHARE = 8
-"""The cache's bytes divided by this are for metas."""
+_META_SHARE = 2
+"""Metas have up to the cache's bytes divided by this; what they do not take is for blocks."""
 
 _READ_THREADS = 4
 
@@ -68,8 +68,9 @@ class Sstables:
         self.limits = limits
         self._open_source = open_source
         self._sources: dict[str, ObjectStore] = {}
+        self._cache_bytes = cache_bytes
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
-        self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
+        self.blocks = ByteCache(max(cache_bytes, 1))
         closed = "the store was closed by another thread while it was read; connect again"
         self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
 
@@ -92,27 +93,35 @@ class Sstables:
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
                 raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
             self.metas.put((sst.id,), meta, meta.nbytes)
+            self._leave_to_blocks()
             if whole is not None:
                 self.blocks.put((sst.id, _WHOLE), whole, len(whole))
         return meta
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
         """One decoded block, for point lookups."""
+        return self.cached(sst, meta, index) or self.load(sst, meta, index)
+
+    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
+        """The block if it takes no request, by itself or as a part of its segment."""
         block: CachedBlock | None = self.blocks.get((sst.id, index))
         if block is None:
             segment: CachedSegment | None = self.blocks.get((sst.id, -1 - meta.segment_numbers[index]))
-            if segment is not None:
-                return self.view(sst, meta, segment, index)
-            rows = self._read(sst, meta, index, index + 1, None)[0]
-            if sst.meta_in_data:
-                # A block that is stored uncompressed refers to the whole object; a copy does not.
-                rows = rows.copy()
-            block = CachedBlock(_at_epoch(rows, sst))
-            self.blocks.put((sst.id, index), block, block.nbytes)
-        elif sst.epoch and block.rows.epochs != sst.epoch:
+            return None if segment is None else self.view(sst, meta, segment, index)
+        if sst.epoch and block.rows.epochs != sst.epoch:
             # The SST was read before its commit, which gave it another epoch.
             block = CachedBlock(_at_epoch(block.rows, sst))
             self.blocks.put((sst.id, index), block, block.nbytes)
+        return block
+
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """The block from the bucket; it stays in the cache."""
+        rows = self._read(sst, meta, index, index + 1, None)[0]
+        if sst.meta_in_data:
+            # A block that is stored uncompressed refers to the whole object; a copy does not.
+            rows = rows.copy()
+        block = CachedBlock(_at_epoch(rows, sst))
+        self.blocks.put((sst.id, index), block, block.nbytes)
         return block
 
     def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
@@ -183,6 +192,16 @@ class Sstables:
         """Whether the block is in the cache by itself."""
         return self.blocks.peek((sst.id, index)) is not None
 
+    def at_hand(self, sst: SstInfo, meta: LoadedMeta, blocks: Sequence[int]) -> list[bool]:
+        """Of each block whether it takes no request, by itself or as a part of its segment."""
+        alone = self.blocks.holds([(sst.id, block) for block in blocks])
+        if all(alone):
+            return alone
+        numbers = [meta.segment_numbers[block] for block in blocks]
+        distinct = list(set(numbers))
+        whole = dict(zip(distinct, self.blocks.holds([(sst.id, -1 - number) for number in distinct]), strict=True))
+        return [here or whole[number] for here, number in zip(alone, numbers, strict=True)]
+
     def read(
         self,
         sst: SstInfo,
@@ -242,6 +261,10 @@ class Sstables:
         """Drop what the caches hold of SSTs that are gone."""
         self.metas.drop(sst_ids)
         self.blocks.drop(sst_ids)
+        self._leave_to_blocks()
+
+    def _leave_to_blocks(self) -> None:
+        self.blocks.resize(max(self._cache_bytes - self.metas.stats().bytes, 1))
 
     def close(self) -> None:
         """Stop the read threads, and let go of other stores' buckets."""
@@ -310,12 +333,20 @@ class CachedOnly:
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
         """As `Sstables.block`."""
+        return self.cached(sst, meta, index) or self.load(sst, meta, index)
+
+    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
+        """As `Sstables.cached`, with no miss counted: that is done when it is read."""
         block: CachedBlock | None = self._blocks.get((sst.id, index))
         if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
             return block
         if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
-            raise NotCached
+            return None
         return self._sstables.block(sst, meta, index)
+
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:  # noqa: ARG002 - as `Sstables`
+        """It would take a request."""
+        raise NotCached
 
 
 class InSegment:

@@ -172,6 +172,8 @@ class SstWriter:
 
     def _cuts(self, rows: Rows, again: npt.NDArray[np.bool_]) -> list[int]:
         """Ends of the blocks in `rows`; `again` says which rows have the key of the row before."""
+        if len(rows) == 1:
+            return [1]
         total = np.cumsum(_row_sizes(rows))
         heads = np.flatnonzero(~again) if again.any() else None
         cuts, start = [], 0

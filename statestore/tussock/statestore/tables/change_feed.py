@@ -1,4 +1,4 @@
-"""The change feed of one table: every change that commits made, epoch by epoch, with the row that it replaced.
+"""The changes of one table: every change that commits made, by key, then epoch, with the row that it replaced or not.
 
 Only SSTs and blocks with epochs in the asked range are walked, in key order, some megabytes at a time. What a key had
 before its first change in the range comes from the same rows where they hold it, else from one vectorised lookup a
@@ -8,7 +8,10 @@ epoch.
 The feed is exact while the epoch where it begins is kept: compaction keeps every version above the low watermark, and
 the newest one at or below it, which is the image before the first change, in the live tree or in history. So a pin at
 that epoch keeps the feed, too.
-(The four operations and their names are those of the change data feeds of Delta Lake and Spark.)
+(Its four operations and their names are those of the change data feeds of Delta Lake and Spark.)
+
+Without the comparison with what was before, the same walk gives each version as it was put or deleted. That needs every
+version after the epoch where it begins, and no pin keeps those below the pinned one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +33,8 @@ from tussock.statestore.write.sorted_runs import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 
-OPERATIONS = ("insert", "update_preimage", "update_postimage", "delete")
-_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
+OPERATIONS = ("insert", "update_preimage", "update_postimage", "delete", "put")
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _PUT = range(5)
 
 
 class FeedRange(NamedTuple):
@@ -47,6 +50,8 @@ class FeedRange(NamedTuple):
     """The types that they shall have."""
     before_images: bool
     """Whether updates show the row before, too, and deletes the values that went."""
+    compared: bool = True
+    """Whether a change is told by what was there before; else each version is one, and a delete has its key only."""
 
 
 class ChangeRows(NamedTuple):
@@ -73,8 +78,10 @@ class ChangeFeed:
         Raises `SnapshotExpired` at once if `from_epoch` is no longer kept, `InvalidOption` if `to_epoch` is not
         committed yet.
         """
-        until = self._views.check_feed(from_epoch, to_epoch)
-        return self._walk(self._views.since(from_epoch), from_epoch, until, want)
+        check = self._views.check_feed if want.compared else self._views.check_range
+        until = check(from_epoch, to_epoch)
+        view = self._views.since(from_epoch, unpinned=not want.compared)
+        return self._walk(view, from_epoch, until, want)
 
     def epochs(self, from_epoch: int, to_epoch: int | None) -> list[int]:
         """Epochs in the same range that wrote to the table, ascending.
@@ -108,7 +115,7 @@ class ChangeFeed:
                     start = rows.key(len(rows) - 1) + b"\0"
                 return
             except ObjectNotFound as error:
-                view = self._views.since_after(error, view, from_epoch)
+                view = self._views.since_after(error, view, from_epoch, unpinned=not want.compared)
             except pa.ArrowInvalid as error:
                 raise SchemaMismatch(
                     f"table {self._name!r} was altered while its changes were read, and has values now that the columns"
@@ -175,6 +182,8 @@ class ChangeFeed:
         """
         known = rows.visible_at(until).distinct_versions()
         fresh = known.epoch_array() > np.uint64(from_epoch)
+        if not want.compared:
+            return _versions(known.filter(fresh))
         again = repeats(known.keys)
         # Of what is older only the version right before a change matters: the row after it, as versions descend.
         needed = fresh | (again & np.append(False, fresh[:-1])[: len(again)] & at_hand)
@@ -230,3 +239,19 @@ class ChangeFeed:
             found += [np.unique(rows.epoch_array()) for rows in SSTableIterator(self._sstables, sst, want)]
         epochs = np.unique(np.concatenate(found))
         return epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]
+
+
+def _versions(rows: Rows) -> ChangeRows | None:
+    """Merged rows as changes: by key, and within a key the oldest first."""
+    if not len(rows):
+        return None
+    epochs = rows.epoch_array()
+    order = np.lexsort((epochs, np.cumsum(~repeats(rows.keys))))
+    deletes = rows.delete_array()[order]
+    values = pa.array(order, mask=deletes)
+    return ChangeRows(
+        rows.keys.take(pa.array(order)),
+        [column.take(values) for column in rows.columns],
+        np.where(deletes, _DELETE, _PUT).astype(np.int8),
+        epochs[order],
+    )

@@ -1,4 +1,4 @@
-"""A table's change feed as its users see it: Arrow batches of the table's own columns, then `op` and `epoch`."""
+"""A table's changes as its users see them: Arrow batches of the table's own columns, then `op` and `epoch`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,17 +24,19 @@ def change_batches(
     keys: tuple[bytes | None, bytes | None],
     columns: Sequence[str] | None,
     *,
-    before_images: bool,
+    before_images: bool = False,
+    compared: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The changes in `epochs` (from, to] of the encoded `keys` [start, end), with these `columns`, all if `None`.
 
-    `feed` is that of the table. The epochs are checked at once; see `ChangeFeed.between`.
+    `feed` is that of the table; if not `compared` they are versions, each put or deleted. The epochs are checked at
+    once; see `ChangeFeed.between`.
     """
     check_flag(before_images, "before_images")
     schema, values = spec.arrow_schema(), value_schema(spec)
     names = picked_columns(columns, schema, spec.name)
     wanted = [at for at, name in enumerate(values.names) if name in names]
-    want = FeedRange(*keys, wanted, [values.types[at] for at in wanted], before_images)
+    want = FeedRange(*keys, wanted, [values.types[at] for at in wanted], before_images, compared)
     changes = feed.between(*epochs, want)
     added = added_fields(_ADDED, schema)
     target = pa.schema([*(schema.field(name).with_nullable(True) for name in names), *added])

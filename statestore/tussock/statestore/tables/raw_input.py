@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows, key_order, repeats, shown_key
+from tussock.statestore.shown import show_value
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 
 __all__ = [
@@ -75,15 +77,18 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
             at = pc.index(array.is_null(), True).as_py()
             raise SchemaMismatch(f"table {table!r}: the key at position {at} is null; nothing was done")
         return _narrow(array, table)
-    if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) or not isinstance(keys, Iterable):
-        raise SchemaMismatch(f"table {table!r}: found {keys!r:.100}, expected a list of keys, each bytes")
-    keys = list(keys)
-    for at, key in enumerate(keys):
+    found = None if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) else iterator_over(keys)
+    if found is None:
+        raise SchemaMismatch(f"table {table!r}: found {show_value(keys)}, expected a list of keys, each bytes")
+    known = []
+    for at, key in enumerate(found):
         if not isinstance(key, bytes):
             raise SchemaMismatch(
-                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({key!r}), expected bytes"
+                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({show_value(key)}), "
+                "expected bytes"
             )
-    return _binary(keys, table)
+        known.append(key)
+    return _binary(known, table)
 
 
 def few_rows(batch: RawBatch) -> list[tuple[bytes, Row | None]] | None:
@@ -131,21 +136,21 @@ def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows
     for at, operation in enumerate(batch):
         if not isinstance(operation, tuple | list) or len(operation) != 2:
             raise InvalidBatch(
-                f"table {table!r}: position {at} holds {operation!r}, which is neither a put (key, value) nor a "
-                "delete (key, None); nothing was stored",
+                f"table {table!r}: position {at} holds {show_value(operation)}, which is neither a put (key, value) "
+                "nor a delete (key, None); nothing was stored",
                 at,
             )
         key, value = operation
         if not isinstance(key, bytes):
             raise InvalidBatch(
-                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({key!r}), expected bytes; "
-                "nothing was stored",
+                f"table {table!r}: the key at position {at} is of type {type(key).__name__} ({show_value(key)}), "
+                "expected bytes; nothing was stored",
                 at,
             )
         if value is not None and not isinstance(value, bytes):
             raise InvalidBatch(
-                f"table {table!r}: position {at}, key {shown_key(key)}: {value!r} is neither a put (bytes) nor a "
-                "delete (None); nothing was stored",
+                f"table {table!r}: position {at}, key {shown_key(key)}: {show_value(value)} is neither a put (bytes) "
+                "nor a delete (None); nothing was stored",
                 at,
                 key,
             )
@@ -188,7 +193,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
             at = pc.index(known, False).as_py()
             raise InvalidBatch(
                 f"table {table!r}: position {at}, key {shown_key(keys[at].as_py())}: operation "
-                f"{operations[at].as_py()!r} is neither 'put' nor 'delete'; nothing was stored",
+                f"{show_value(operations[at].as_py())} is neither 'put' nor 'delete'; nothing was stored",
                 at,
                 keys[at].as_py(),
             )
@@ -218,6 +223,8 @@ def _copy(array: pa.BinaryArray) -> pa.BinaryArray:
 
 def first_disorder(keys: pa.BinaryArray) -> int | None:
     """The first position whose key is not greater than the one before it; `None` if the keys ascend strictly."""
+    if len(keys) < 2:
+        return None
     order = key_order(keys)
     if np.array_equal(order, np.arange(len(keys))) and not repeats(keys).any():
         return None
@@ -244,8 +251,8 @@ def raw_rows(batch: RawBatch, table: str, *, ordered: bool = True) -> Rows:
     """The batch as rows, with `ordered` checked to be a sorted run; `InvalidBatch` or `SchemaMismatch` otherwise."""
     if isinstance(batch, pa.RecordBatch | pa.Table):
         rows = _from_arrow(batch, table)
-    elif isinstance(batch, Iterable):
-        rows = _from_pairs(batch, table)
+    elif (pairs := iterator_over(batch)) is not None:
+        rows = _from_pairs(pairs, table)
     else:
         raise InvalidBatch(
             f"table {table!r}: a value of type {type(batch).__name__} is not a batch; expected (key, value) pairs or "

@@ -4,34 +4,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.statestore.base.arguments import check_flag
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
+from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.row_codec import ABSENT
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.shown import show_value
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import RawBatch, encode_few, few_rows, key_array, raw_keys, raw_rows
 from tussock.statestore.tables.reads import check_limit
 from tussock.statestore.tables.typed_input import uploaded_batches
-from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
+from tussock.statestore.write.sorted_runs import sorted_newest, take_hits
 
 __all__ = ["RawTable"]
 
 _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
-_CHANGES = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("value", pa.binary()),
-        pa.field("op", pa.string(), nullable=False),
-        pa.field("epoch", pa.uint64(), nullable=False),
-    ]
-)
 
 
 class RawTable:
@@ -126,26 +119,17 @@ class RawTable:
             start, end = prefix, upper_bound(prefix)
         check_limit(limit)
         check_flag(reverse, "reverse")
-        [rows] = self._reader.scans([(start, end)], epoch, limit=limit, reverse=reverse)
+        rows = self._reader.scan(KeyRanges([(start, end)]), epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)
 
-    def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
+    def changes(self, from_epoch: int, to_epoch: int | None = None) -> Iterator[pa.RecordBatch]:
         """All that was committed in (from_epoch, to_epoch], to the newest epoch if that is `None`.
 
-        A batch `{key, value, op, epoch}`, by epoch, then key; `op` is 'put' or 'delete', a delete's value null.
+        Batches `{key, value, op, epoch}`, by key, then epoch; `op` is 'put' or 'delete', a delete's value null.
         Raises `SnapshotExpired` if versions after `from_epoch` may have been compacted away.
         """
-        self._access.check_history()
-        parts = self._reader.changes(from_epoch, to_epoch)
-        if not parts:
-            return pa.RecordBatch.from_pylist([], schema=_CHANGES)
-        rows = commit_order(Rows.concat(parts))
-        deletes = rows.delete_array()
-        values = rows.columns[0]
-        if deletes.any():
-            values = pc.if_else(pa.array(~deletes), values, pa.scalar(None, pa.binary()))
-        operations = pa.array(np.where(deletes, "delete", "put"))
-        return pa.record_batch([rows.keys, values, operations, pa.array(rows.epoch_array())], schema=_CHANGES)
+        epochs = from_epoch, to_epoch
+        return change_batches(self._feed(), self.spec, epochs, (None, None), None, compared=False)
 
     def change_feed(
         self,
@@ -174,7 +158,7 @@ class RawTable:
     def _check_bounds(self, *bounds: object) -> None:
         for bound in bounds:
             if bound is not None and not isinstance(bound, bytes):
-                raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
+                raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {show_value(bound)}, expected bytes")
 
     def _feed(self) -> ChangeFeed:
         self._access.check_history()

@@ -6,9 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
 from tussock.statestore.keys.intervals import Interval, interval_ranges
+from tussock.statestore.keys.ranges import KeyRanges, Range
+from tussock.statestore.shown import show_value
 
 __all__ = ["added_fields", "check_filter", "check_limit", "filter_batch", "key_ranges", "picked_columns"]
 
@@ -17,11 +20,11 @@ def picked_columns(columns: Iterable[str] | None, schema: pa.Schema, table: str)
     """The names to return: `columns`, all of the schema if `None`; `SchemaMismatch` for one unknown or given twice."""
     if columns is None:
         return list(schema.names)
-    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+    names = _strings(columns)
+    if names is None:
         raise InvalidOption(
-            f"table {table!r}: columns is {columns!r}; expected a list of names, such as {schema.names}"
+            f"table {table!r}: columns is {show_value(columns)}; expected a list of names, such as {schema.names}"
         )
-    names = list(columns)
     if not names:
         raise SchemaMismatch(f"table {table!r}: no columns to read; it has {schema.names}")
     unknown = [name for name in names if name not in schema.names]
@@ -32,10 +35,23 @@ def picked_columns(columns: Iterable[str] | None, schema: pa.Schema, table: str)
     return names
 
 
+def _strings(values: Iterable[str]) -> list[str] | None:
+    """The values, if they are several strings; `None` otherwise, also where they are numbers without an end."""
+    found = None if isinstance(values, str) else iterator_over(values)
+    if found is None:
+        return None
+    names = []
+    for name in found:
+        if not isinstance(name, str):
+            return None
+        names.append(name)
+    return names
+
+
 def check_limit(limit: object) -> None:
     """`InvalidOption` unless the limit is a number of rows, or `None`."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit < 1 << 63):
-        raise InvalidOption(f"limit is {limit!r}; expected 0 or more rows")
+        raise InvalidOption(f"limit is {show_value(limit)}; expected 0 or more rows")
 
 
 def check_filter(condition: object, schema: pa.Schema, table: str) -> None:
@@ -64,13 +80,25 @@ def key_ranges(
     prefix: Sequence[Any] | None,
     between: Interval | None,
     vnodes: tuple[int, int] | None,
-) -> list[tuple[bytes | None, bytes | None]]:
+) -> KeyRanges:
     """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
+    return KeyRanges(_key_ranges(encoder, nodes_in_all, prefix, between, vnodes))
+
+
+def _key_ranges(
+    encoder: KeyEncoder,
+    nodes_in_all: int,
+    prefix: Sequence[Any] | None,
+    between: Interval | None,
+    vnodes: tuple[int, int] | None,
+) -> list[Range]:
     if prefix is not None:
         if vnodes is not None or between is not None:
             raise InvalidOption("a read takes a prefix alone, without between and vnodes")
         if not isinstance(prefix, tuple | list):
-            raise InvalidOption(f"prefix {prefix!r}: expected a tuple of leading key values, such as ({prefix!r},)")
+            raise InvalidOption(
+                f"prefix {show_value(prefix)}: expected a tuple of leading key values, such as ({show_value(prefix)},)"
+            )
         encoded = encoder.encode_prefix(prefix)
         vnode = encoder.prefix_vnode(prefix)
         nodes = range(nodes_in_all) if vnode is None else [vnode]
@@ -90,10 +118,11 @@ def key_ranges(
 def _node_range(vnodes: object, most: int) -> tuple[int, int]:
     if vnodes is None:
         return 0, most
-    match vnodes:
-        case (int() as low, int() as high) if 0 <= low <= high <= most:
+    if isinstance(vnodes, tuple | list) and len(vnodes) == 2:
+        low, high = vnodes
+        if type(low) is type(high) is int and 0 <= low <= high <= most:
             return low, high
-    raise InvalidOption(f"vnodes {vnodes!r}: expected two numbers with 0 <= from <= to <= {most}")
+    raise InvalidOption(f"vnodes {show_value(vnodes)}: expected two numbers with 0 <= from <= to <= {most}")
 
 
 def added_fields(fields: Sequence[pa.Field], schema: pa.Schema) -> list[pa.Field]:

@@ -11,6 +11,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.block import CODECS
 from tussock.statestore.format.columns import check_storable
 from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.shown import show_value
 
 __all__ = ["table_spec"]
 
@@ -27,9 +28,9 @@ def table_spec(
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
     check_name(name, "table name", 255)
     if not isinstance(compression, str) or compression not in CODECS:
-        raise InvalidOption(f"compression {compression!r}: expected one of {sorted(CODECS)}")
+        raise InvalidOption(f"compression {show_value(compression)}: expected one of {sorted(CODECS)}")
     if type(block_bytes) is not int or not 256 <= block_bytes <= 16 << 20:
-        raise InvalidOption(f"block_bytes {block_bytes!r}: expected 256 to {16 << 20}")
+        raise InvalidOption(f"block_bytes {show_value(block_bytes)}: expected 256 to {16 << 20}")
     primary_key = _names(primary_key, "primary_key")
     distribution_key = _names(distribution_key, "distribution_key")
     if schema is None:
@@ -40,7 +41,7 @@ def table_spec(
     if not primary_key:
         raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {shown(schema.names)}")
     if type(vnodes) is not int or vnodes not in (1 << bit for bit in range(9)):
-        raise InvalidOption(f"vnodes {vnodes!r}: expected a power of two from 1 to 256")
+        raise InvalidOption(f"vnodes {show_value(vnodes)}: expected a power of two from 1 to 256")
     spec = TableSpec(
         id=0,
         name=name,
@@ -61,7 +62,7 @@ def _names(names: object, option: str) -> tuple[str, ...]:
     if names is None:
         return ()
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise InvalidOption(f"{option} is {names!r}; expected a list of column names")
+        raise InvalidOption(f"{option} is {show_value(names)}; expected a list of column names")
     for name in filter(None, names):
         check_name(name, f"{option}: column name", len(name))
     return tuple(names)

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows.conversion import Misfit, check_text, convert, kind_misfit
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of
+from tussock.statestore.shown import show_value
 
 __all__ = ["TypedRows", "conform", "delete_marks", "key_rows", "uploaded_batches"]
 
@@ -103,11 +105,13 @@ def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str) -> pa.Table:
     """Rows as dicts, column by column, so that an error can name its column."""
-    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Sequence):
+    found = iterator_over(rows) if isinstance(rows, Sequence) and not isinstance(rows, str | bytes) else None
+    if found is None:
         raise SchemaMismatch(
             f"table {table!r}: {type(rows).__name__} is not rows; expected Arrow data or a list of dicts"
         )
-    for at, row in enumerate(rows):
+    rows = []
+    for at, row in enumerate(found):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
                 f"table {table!r}: position {at} is of type {type(row).__name__}, expected a dict of columns"
@@ -118,6 +122,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
                 f"table {table!r}: unknown columns {unknown} at position {at}, expected {schema.names}; "
                 "nothing was stored"
             )
+        rows.append(row)
     columns = {}
     for field in schema:
         if rows and not any(field.name in row for row in rows):
@@ -157,13 +162,14 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
                 f"table {table!r}: found an array of keys, expected a table of {list(primary_key)}; nothing was done"
             )
         return pa.table({primary_key[0]: keys})
-    if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) or not isinstance(keys, Iterable):
+    found = None if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) else iterator_over(keys)
+    if found is None:
         raise SchemaMismatch(
             f"table {table!r}: found {show_value(keys)}, expected a list of keys, such as [{show_value(keys)}]; "
             "nothing was done"
         )
     rows = []
-    for at, key in enumerate(keys):
+    for at, key in enumerate(found):
         if isinstance(key, Mapping):
             if missing := [name for name in primary_key if name not in key]:
                 raise SchemaMismatch(
@@ -186,11 +192,12 @@ def uploaded_batches(rows: Iterable[pa.RecordBatch | pa.Table], table: str) -> I
     """The batches of an `upload`, one by one, also those of tables among them; `SchemaMismatch` for what is neither."""
     if isinstance(rows, pa.RecordBatch | pa.Table):
         rows = (rows,)
-    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+    found = None if isinstance(rows, str | bytes) else iterator_over(rows)
+    if found is None:
         raise SchemaMismatch(
             f"table {table!r}: upload takes an iterable of record batches, found {type(rows).__name__}"
         )
-    return (batch for part in rows for batch in _batches(part, table))
+    return (batch for part in found for batch in _batches(part, table))
 
 
 def _batches(part: object, table: str) -> Iterable[pa.RecordBatch]:
@@ -205,8 +212,10 @@ def delete_marks(batch: pa.RecordBatch, column: str, table: str) -> npt.NDArray[
     """Which rows `column` marks to delete; null marks none. `SchemaMismatch` if it is no boolean column."""
     names = batch.schema.names
     if not isinstance(column, str) or names.count(column) != 1:
-        raise SchemaMismatch(f"table {table!r}: delete_column is {column!r:.100}; expected one of {names}")
+        raise SchemaMismatch(f"table {table!r}: delete_column is {show_value(column)}; expected one of {names}")
     marks = batch.column(column)
     if not pa.types.is_boolean(marks.type):
-        raise SchemaMismatch(f"table {table!r}: delete_column {column!r} has type {marks.type}, expected bool")
+        raise SchemaMismatch(
+            f"table {table!r}: delete_column {show_value(column)} has type {marks.type}, expected bool"
+        )
     return np.asarray(marks.fill_null(False).to_numpy(zero_copy_only=False))

@@ -1,7 +1,6 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.python_values import python_value
 from tussock.statestore.rows.row_codec import ABSENT, Row
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.rows.wider_types import as_type, with_types
+from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
+from tussock.statestore.tables.filters import found_rows, read_plan
 from tussock.statestore.tables.raw_input import first_disorder
 from tussock.statestore.tables.reads import (
-    added_fields,
     check_filter,
     check_limit,
     filter_batch,
@@ -33,12 +32,9 @@ from tussock.statestore.tables.reads import (
 from tussock.statestore.tables.row_keys import RowKeys
 from tussock.statestore.tables.shape import Shape, encoder_of, shape_of
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
-from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
+from tussock.statestore.write.sorted_runs import sorted_newest, take_hits
 
 __all__ = ["TypedTable"]
-
-_OP = pa.field("op", pa.string(), nullable=False)
-_EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
 
 
 class TypedTable:
@@ -218,7 +214,7 @@ class TypedTable:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of visible rows, ordered by virtual node, then key.
 
-        `columns`: names to return (only these are decoded); `filter`: an Arrow expression over any columns;
+        `columns`: names to return; `filter`: an Arrow expression over any columns, whose tests of keys narrow the read;
         `prefix`: values of leading key columns (cheapest where they cover the distribution key); `between`: two such
         tuples, both inclusive, an empty one for an open end; `vnodes`: [from, to) of the virtual nodes to read.
         `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`, `InvalidOption`.
@@ -227,40 +223,30 @@ class TypedTable:
         names = picked_columns(columns, shape.schema, self.name)
         check_limit(limit)
         check_filter(filter, shape.schema, self.name)
+        given = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
+        ranges, keys = read_plan(self._encoder, shape, filter, given)
         needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
         wanted = [at for at, name in enumerate(shape.values) if name in needed]
-        pushed = limit if filter is None else None
-        picked = None if len(wanted) == len(shape.values) else wanted
-        ranges = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
-        scans = self._reader.scans(ranges, epoch, limit=pushed, columns=picked)
+        if keys is None:
+            picked = None if len(wanted) == len(shape.values) else wanted
+            rows = self._reader.scan(ranges, epoch, limit=limit if filter is None else None, columns=picked)
+        else:
+            hits = self._reader.find_many(keys, epoch)
         if self._now() is not shape:
             # Altered in between: the rows may be of other columns.
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
-        return self._batches(chain.from_iterable(scans), shape, names, needed, filter, limit)
+        rows = rows if keys is None else iter([found_rows(hits, keys, wanted, shape)])
+        return self._batches(rows, shape, names, needed, filter, limit)
 
-    def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
-        """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
+    def changes(self, from_epoch: int, to_epoch: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All that was committed in (from_epoch, to_epoch]: batches of the table's columns, then `op` and `epoch`.
 
-        By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null. Where the table has
-        a column of such a name, the added one has underscores in front until its name is free.
+        By virtual node, then key, then epoch; `op` is 'put' or 'delete', and of a delete the value columns are null.
+        Where the table has a column of such a name, the added one has underscores in front until its name is free.
+        Raises `SnapshotExpired` if versions after `from_epoch` may have been compacted away.
         """
-        self._access.check_history()
-        parts = self._reader.changes(from_epoch, to_epoch)
-        shape = self._now()
-        added = added_fields((_OP, _EPOCH), shape.schema)
-        schema = pa.schema([field.with_nullable(True) for field in shape.schema] + added)
-        if not parts:
-            return pa.RecordBatch.from_pylist([], schema=schema)
-        rows = commit_order(Rows.concat([with_types(part, shape.types) for part in parts]))
-        deletes = rows.delete_array()
-        alive = pa.array(~deletes)
-        values = [
-            pc.if_else(alive, column, pa.scalar(None, column.type)) if deletes.any() else column
-            for column in rows.columns
-        ]
-        arrays = self._assemble(rows.keys, values, shape)
-        operations = pa.array(np.where(deletes, "delete", "put"))
-        return pa.record_batch([*arrays, operations, pa.array(rows.epoch_array())], schema=schema)
+        epochs = from_epoch, to_epoch
+        return change_batches(self._feed(), self.spec, epochs, (None, None), None, compared=False)
 
     def change_feed(
         self,
@@ -279,7 +265,8 @@ class TypedTable:
         committed after it, from its epoch or a later one. Raises `SnapshotExpired` if `from_epoch` is no longer kept,
         `InvalidOption` if `to_epoch` is not committed.
         """
-        keys = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)[0]
+        ranges = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)
+        keys = ranges.bounds if ranges else (b"", b"")
         epochs = from_epoch, to_epoch
         return change_batches(self._feed(), self.spec, epochs, keys, columns, before_images=before_images)
 

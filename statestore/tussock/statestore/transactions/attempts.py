@@ -6,6 +6,7 @@ from typing import TypeVar
 from tussock.statestore.base.arguments import check_ended, check_function
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import Conflict, InvalidOption
+from tussock.statestore.shown import show_value
 from tussock.statestore.transactions.transaction import Transaction
 
 __all__ = ["transact"]
@@ -25,7 +26,7 @@ def transact(begin: Callable[[], Transaction], fn: Callable[[Transaction], T], a
     Raises `InvalidOption` for an impossible number of attempts, and for what is no plain function.
     """
     if type(attempts) is not int or not 1 <= attempts <= ATTEMPTS_MAX:
-        raise InvalidOption(f"attempts is {attempts!r:.100}; expected 1 to {ATTEMPTS_MAX}")
+        raise InvalidOption(f"attempts is {show_value(attempts)}; expected 1 to {ATTEMPTS_MAX}")
     check_function(fn, "the function of a transaction")
     pause = PAUSE_SECONDS
     for left in reversed(range(attempts)):

@@ -13,6 +13,7 @@ from tussock.statestore.read.overlaid_reads import OverlaidReads
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.shown import show_value
 from tussock.statestore.write.loose_rows import EncodeRows
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
@@ -57,7 +58,8 @@ class BufferedAccess:
         self._check_open()
         if epoch is not None:
             raise InvalidOption(
-                f"table {self.name!r}: a write in {self._kind} takes no epoch, found {epoch!r}; the commit draws it"
+                f"table {self.name!r}: a write in {self._kind} takes no epoch, found {show_value(epoch)}; the commit "
+                "draws it"
             )
         return UNCOMMITTED_EPOCH
 

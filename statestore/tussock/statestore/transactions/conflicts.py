@@ -15,7 +15,7 @@ import pyarrow as pa
 from tussock.statestore.contract.records import SstInfo, TableSpec, TableState
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.read.access import Range
+from tussock.statestore.keys.ranges import Range
 from tussock.statestore.rows.rows import shown_key
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tussock.statestore.base.arguments import check_table
+from tussock.statestore.base.arguments import check_flag, check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest
@@ -29,6 +29,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.settings import StoreSettings
+from tussock.statestore.shown import show_value
 from tussock.statestore.snapshot import open_table
 from tussock.statestore.transactions.buffered_access import BufferedAccess
 from tussock.statestore.write.buffered_run import BufferedRun
@@ -68,10 +69,11 @@ class Delta:
 
         Others may write to a `shared` one, too: what they commit is no conflict, and of one key the last commit wins.
         """
+        check_table(name)
+        check_flag(shared, "shared")
         opened = self._opened.get(name)
         if opened is not None:
             return opened
-        check_table(name)
         self._check_open()
         version = self._parts.backend.recent()
         state = version.find_table(name) or (version := self._parts.views.refresh()).find_table(name)
@@ -137,7 +139,8 @@ class Delta:
     def undo(self) -> None:
         """Give up what was written since `begin`."""
         mark, self._mark = self._mark, None
-        assert mark is not None, "nothing is undone without a savepoint"
+        if mark is None:
+            raise InvalidOption("nothing is undone without a savepoint: begin() makes one")
         for access in self._joined.values():
             access.undo()
         self._writes.buffer.undo(UNCOMMITTED_EPOCH, mark)
@@ -284,7 +287,9 @@ class _DeltaViews(TableViews):
     def epoch_to_read(self, epoch: int | None) -> int | None:
         """The newest; a delta reads at no other epoch."""
         if epoch is not None:
-            raise InvalidOption(f"table {self._spec.name!r}: a delta reads its newest rows, not those of epoch {epoch}")
+            raise InvalidOption(
+                f"table {self._spec.name!r}: a delta reads its newest rows, not those of epoch {show_value(epoch)}"
+            )
         return None
 
     def take(self, epoch: int | None) -> ReadView:  # noqa: ARG002 - there is one

@@ -5,12 +5,14 @@ bounded: one that grows beyond its bytes becomes the range from its smallest to 
 conflict that the keys would find, and some more.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.read.access import Range, Reads
+from tussock.statestore.keys.ranges import KeyRanges, Range
+from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import FoundRow
 from tussock.statestore.sst.lookup_many import Hits, Keys
@@ -104,7 +106,6 @@ class NotedReads:
     def __init__(self, reads: Reads, noted: ReadSet) -> None:
         self._reads = reads
         self._noted = noted
-        self.changes = reads.changes
 
     def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
         """The newest version of a key; it is noted whether there is one or not."""
@@ -118,33 +119,48 @@ class NotedReads:
         self._noted.note_keys(keys)
         return hits
 
-    def scans(
+    def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: KeyRanges,
         epoch: int | None,
         *,
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
-    ) -> list[Iterator[Rows]]:
-        """A scan of each range; what of it is noted follows how far it is read."""
-        scans = self._reads.scans(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
-        return [self._note_rows(scan, bounds, limit, reverse) for scan, bounds in zip(scans, ranges, strict=True)]
+    ) -> Iterator[Rows]:
+        """The rows of the ranges; what of these is noted follows how far it is read."""
+        rows = self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+        return self._note_backward(rows, ranges, limit) if reverse else self._note_forward(rows, ranges, limit)
 
-    def _note_rows(self, scan: Iterator[Rows], bounds: Range, limit: int | None, reverse: bool) -> Iterator[Rows]:
-        start, end = bounds
+    def _note_forward(self, scan: Iterator[Rows], ranges: KeyRanges, limit: int | None) -> Iterator[Rows]:
         left = limit
+        bounds = deque(ranges)
         for rows in scan:
-            # Noted before it is given out: from then on its user has read it.
-            if reverse:
-                self._noted.note_range(rows.key(0), end)
-                end = rows.key(0)
-            else:
-                after = rows.key(len(rows) - 1) + b"\0"
-                self._noted.note_range(start, after)
-                start = after
+            # Noted before it is given out: from then on its user has read it, and that nothing lies before it.
+            last = rows.key(len(rows) - 1)
+            while bounds and (start := bounds[0][0] or b"") <= last:
+                end = bounds.popleft()[1]
+                if end is None or last < end:
+                    self._noted.note_range(start or None, last + b"\0")
+                    bounds.appendleft((last + b"\0", end))
+                    break
+                self._noted.note_range(start or None, end)
             if left is not None:
                 left -= len(rows)
             yield rows
         if left is None or left > 0:
-            self._noted.note_range(start, end)
+            for rest in bounds:
+                self._noted.note_range(*rest)
+
+    def _note_backward(self, scan: Iterator[Rows], ranges: KeyRanges, limit: int | None) -> Iterator[Rows]:
+        left = limit
+        for start, bound in ranges:
+            end = bound
+            for rows in scan:
+                self._noted.note_range(rows.key(0), end)
+                end = rows.key(0)
+                if left is not None:
+                    left -= len(rows)
+                yield rows
+            if left is None or left > 0:
+                self._noted.note_range(start, end)

@@ -28,6 +28,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.uploaded_views import check_runs
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.shown import show_value
 from tussock.statestore.snapshot import open_table, table_at
 from tussock.statestore.transactions.buffered_access import BufferedAccess
 from tussock.statestore.transactions.conflicts import overlap, show_key
@@ -52,8 +53,8 @@ PIN_SHARE = 4
 
 def _check_isolation(isolation: object) -> None:
     """`InvalidOption` unless there is such a level."""
-    if isolation not in ("serializable", "snapshot"):
-        raise InvalidOption(f"isolation is {isolation!r:.100}; expected 'serializable' or 'snapshot'")
+    if not isinstance(isolation, str) or isolation not in ("serializable", "snapshot"):
+        raise InvalidOption(f"isolation is {show_value(isolation)}; expected 'serializable' or 'snapshot'")
 
 
 class Transaction:
@@ -380,7 +381,9 @@ class _TransactionViews(TableViews):
     def epoch_to_read(self, epoch: int | None) -> int | None:
         """The transaction's epoch; another one cannot be asked for."""
         if epoch is not None:
-            raise InvalidOption(f"a transaction reads at its snapshot, epoch {self._snapshot.epoch}, not at {epoch}")
+            raise InvalidOption(
+                f"a transaction reads at its snapshot, epoch {self._snapshot.epoch}, not at {show_value(epoch)}"
+            )
         return self._snapshot.check()
 
     def take(self, epoch: int | None) -> ReadView:

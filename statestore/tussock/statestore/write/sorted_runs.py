@@ -12,7 +12,7 @@ from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup_many import Hits
 
-__all__ = ["commit_order", "in_batches", "sorted_newest", "sorted_runs", "take_hits"]
+__all__ = ["in_batches", "sorted_newest", "sorted_runs", "take_hits"]
 
 _BATCH_ROWS = 1 << 16
 """Rows that a merge or an encoder takes at once."""
@@ -52,11 +52,6 @@ def sorted_newest(rows: Rows) -> Rows:
     ordered = rows.take(key_order(rows.keys))
     superseded = np.append(repeats(ordered.keys)[1:], False)
     return ordered.filter(~superseded[: len(ordered)])
-
-
-def commit_order(rows: Rows) -> Rows:
-    """Versions sorted by epoch, then key, given by key."""
-    return rows.take(np.argsort(rows.epoch_array(), kind="stable"))
 
 
 def take_hits(

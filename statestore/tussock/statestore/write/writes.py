@@ -26,7 +26,7 @@ from tussock.statestore.write.loose_rows import EncodeRows, size_of
 from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
-from tussock.statestore.write.uploader import Uploader
+from tussock.statestore.write.uploader import Payloads, Uploader
 
 __all__ = ["UNCOMMITTED_EPOCH", "Writes"]
 
@@ -130,12 +130,13 @@ class Writes:
     def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[Run, ...]]:
         """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first.
 
-        Small SSTs, of at most `payload_bytes_max` bytes, go into the buffer's payloads.
+        Small SSTs, of at most `payload_bytes_max` bytes, go into the buffer's payloads while there is room.
         """
+        payloads = Payloads(buffer.payloads, payload_bytes_max, self._limits.commit_payload_bytes)
         for table, runs in buffer.runs.items():
             if table not in buffer.uploaded:
                 fresh = [run.block.rows for run in runs if run.block is not None]
-                newest = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
+                newest = [self._upload(table, buffer.epoch, fresh, payloads)] if fresh else []
                 buffer.uploaded[table] = (*newest, *(run.spilled_to for run in runs if run.spilled_to is not None))
         return buffer.uploaded
 
@@ -189,23 +190,27 @@ class Writes:
         table: int,
         epoch: int,
         runs: list[Rows],
-        payloads: dict[str, bytes] | None = None,
-        payload_bytes_max: int = 0,
+        payloads: Payloads | None = None,
     ) -> Run:
         spec = self._spec(table, epoch)
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
-        merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs], limits=self._limits), None)
+        merged: Iterable[Rows]
+        if len(runs) == 1:
+            # As each run is, it is sorted and has a key once.
+            merged = [with_types(runs[0], types)]
+        else:
+            sources = [[with_types(run, types)] for run in runs]
+            merged = newest_versions(MergeIterator(sources, limits=self._limits), None)
         batches = (batch for rows in merged for batch in in_batches(rows.with_epochs(epoch)))
-        return self._upload_run(spec, batches, epoch, payloads, payload_bytes_max)
+        return self._upload_run(spec, batches, epoch, payloads)
 
     def _upload_run(
         self,
         spec: TableSpec,
         batches: Iterable[Rows],
         epoch: int,
-        payloads: dict[str, bytes] | None = None,
-        payload_bytes_max: int = 0,
+        payloads: Payloads | None = None,
         waited: Callable[[float], object] | None = None,
     ) -> Run:
         self.buffer.note_upload(epoch, id_floor(self._system.now_ms()))
@@ -213,7 +218,7 @@ class Writes:
         writer = SstWriter(
             spec, sst_bytes=limits.sst_bytes, epoch_inherited=True, one_object_bytes=limits.one_object_bytes
         )
-        infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max, waited)
+        infos = self.uploader.upload(writer.write(batches), payloads, waited)
         return Run(
             ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
         )

@@ -393,3 +393,14 @@ def test_many_threads_and_a_stop(store: StateStore) -> None:
     assert len(refused) == 8
     assert sorted(answers) == list(range(1, len(answers) + 1))
     assert store.table("cell").get("a") == {"key": "a", "state": f'{{"value":{len(answers)}}}'}
+
+
+def test_functions_are_shown_what_is_theirs() -> None:
+    """Story: help() of a context had `end`, `calls` and `unawaited`, and that of a batch `apply` and `errors`."""
+    shown = {name for name in dir(fn.FunctionContext) if not name.startswith("_")}
+    assert shown == {
+        *("call", "call_async", "call_external", "delete", "get", "key", "now", "put", "random", "uuid"),
+    }
+    shown = {name for name in dir(fn.FunctionBatch) if not name.startswith("_")}
+    assert shown == {"abort", "delete", "exists", "keys", "num_rows", "put", "state"}
+    assert "`functions.Client`" in (fn.Client.__doc__ or "")

@@ -30,10 +30,11 @@ def create_output_tables(store: StateStore, outputs: Mapping[str, Output], schem
             store.create_table(output.table, schema, primary_key=[SEQUENCE, POSITION], vnodes=1)
             continue
         table = store.table(output.table)
-        found = getattr(table, "primary_key", None), table.schema.remove_metadata()
-        if found != ((SEQUENCE, POSITION), schema.remove_metadata()):
+        found = getattr(table, "primary_key", None), {one.name: one for one in table.schema}
+        # In whatever order: a table that was altered has its new columns at the end.
+        if found != ((SEQUENCE, POSITION), {one.name: one for one in schema}):
             raise InvalidOption(
-                f"output of stream {stream!r}: table {output.table!r} is there with the columns {found[1].names}; "
+                f"output of stream {stream!r}: table {output.table!r} is there with the columns {table.schema.names}; "
                 f"expected {schema.names} of the stream's types, with the key ({SEQUENCE!r}, {POSITION!r}): name "
                 "another table, or drop this one"
             )

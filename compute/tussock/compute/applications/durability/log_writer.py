@@ -110,6 +110,8 @@ class LogWriter:
         """Set before callers hear of it."""
         self.writes = 0
         """Objects that were written."""
+        self.records = 0
+        """In these."""
 
     def begin(self, input_log: InputLog) -> None:
         """Take groups from now on, for the objects behind those that the log has."""
@@ -177,6 +179,7 @@ class LogWriter:
         try:
             self._append(group)
             self.writes += 1
+            self.records += len(group.records)
         except BaseException as error:
             if not isinstance(error, ApplicationFenced):
                 log.error("input log cannot be written", error=str(error), exc_info=True)

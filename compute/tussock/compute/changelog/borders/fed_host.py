@@ -1,7 +1,7 @@
 """`FedHost`: the half of `FlowHost` that has feeds and outputs, and runs their threads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.runner import Runner
 from tussock.compute.changelog.borders.flow_borders import FlowBorders
 from tussock.compute.changelog.borders.pump_access import FlowAccess
-from tussock.compute.changelog.engine.flow_tables import create_flow_tables
 from tussock.compute.changelog.engine.queue_room import QueueRoom
+from tussock.compute.changelog.engine.tables.flow_tables import create_flow_tables
 from tussock.compute.changelog.plan import FlowPlan
 from tussock.statestore import InvalidOption, StateStore
 
@@ -35,11 +35,17 @@ class FedHost(ABC):
         self.streams = {one.name: one for one in streams}
         self._borders = FlowBorders(name, store)
         self._pumps: Pumps | None = None
+        self.place: str | None = None
+        """The URL of the input log, if it is not in the store's bucket."""
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
         """Whether it has started, and not stopped."""
+
+    @abstractmethod
+    def check_asked(self, *, waits: bool = False) -> None:
+        """`InvalidOption` in a function that the flow runs; if what is asked `waits` for it, in a callback as well."""
 
     def feed(self, stream: "Stream | str", feed: Any, name: str | None) -> None:
         """See `Flow.feed`."""
@@ -57,11 +63,12 @@ class FedHost(ABC):
 
     # --- Running -----------------------------------------------------------------------------------------------------
 
-    def _make_tables(self, plan: FlowPlan, *, for_tasks: bool = False) -> None:
-        """Of streams, feeds and outputs, those that are not there; raises `InvalidOption`."""
+    def _make_tables(self, plan: FlowPlan, *, for_tasks: bool = False) -> Mapping[str, int]:
+        """Of streams, feeds and outputs, those that are not there; returns and raises as `create_flow_tables`."""
         outputs = {one.table for one in self._borders.published.outputs.values()}
-        create_flow_tables(self.store, plan, outputs, for_tasks=for_tasks)
+        touched = create_flow_tables(self.store, plan, outputs, for_tasks=for_tasks, place=self.place)
         self._borders.begin(plan)
+        return touched
 
     def _start_pumps(
         self, engine: "FlowEngine", runner: Runner, room: QueueRoom, ended: Callable[["Future[Any]"], None]
@@ -82,6 +89,11 @@ class FedHost(ABC):
             runner.stop()
             raise
         self._pumps = pumps
+
+    def _end_feeds(self) -> None:
+        """Feed no more, soon."""
+        if self._pumps is not None:
+            self._pumps.end_feeds()
 
     def _stop_pumps(self, runner: Runner) -> None:
         """Feed no more, send what was published, and end the run."""
@@ -129,5 +141,6 @@ class FedHost(ABC):
         return self.streams[self.name_of(stream)]
 
     def _check_declaring(self) -> None:
+        self.check_asked()
         if self.is_running:
             raise InvalidOption(f"flow {self.name!r} runs: stop it first, then declare feeds and outputs")

@@ -11,8 +11,8 @@ from tussock.compute.applications.borders.output_tables import OutputTables, cre
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.record import Op
 from tussock.compute.changelog.changes.stream_shape import CODES, OLD, OP, StreamShape, words_of
-from tussock.compute.changelog.engine.flow_tables import missing_columns
 from tussock.compute.changelog.engine.journal import Journal
+from tussock.compute.changelog.engine.tables.columns import growth_of
 from tussock.compute.changelog.progress import FlowProgress
 from tussock.statestore import StateStore
 from tussock.statestore.transactions.delta import Delta
@@ -73,17 +73,17 @@ class PublishedOutputs:
         create_output_tables(self._store, self.outputs, schemas)
 
     def _grow(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """Columns that a stream has got since are null in the rows that are there."""
+        """Columns that a stream has got since are null in the rows that are there, wider ones have their values."""
         there = set(self._store.tables())
         for name, schema in schemas.items():
             table = self._declared[name].output.table
             if table in there:
                 found = self._store.table(table).schema
                 wanted = pa.schema([*list(found)[:2], *schema])
-                if found.names[:2] == [SEQUENCE, POSITION] and (
-                    more := missing_columns(found.remove_metadata(), wanted)
-                ):
-                    self._store.alter_table(table, add=more)
+                if found.names[:2] == [SEQUENCE, POSITION]:
+                    growth = growth_of(found.remove_metadata(), wanted, (SEQUENCE, POSITION))
+                    if growth and not isinstance(growth, str):
+                        self._store.alter_table(table, add=growth.add, widen=growth.widen)
 
     def load(self, delta: Delta, known: FlowProgress, journal: Journal) -> None:
         """Begin where the newest commit is."""

@@ -6,11 +6,12 @@ operation, its values in the order of the schema, and of a block its old values.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
@@ -19,7 +20,7 @@ from tussock.compute.changelog.changes.record import ChangeRecord, Op
 from tussock.compute.changelog.changes.stream_shape import CODES, OLD, OP, StreamShape
 from tussock.statestore.errors import CorruptLog
 
-__all__ = ["StreamTransaction", "changes_bytes", "changes_from", "published"]
+__all__ = ["StreamTransaction", "changes_bytes", "changes_from", "kept_changes", "published"]
 
 _AS_RECORDS, _AS_ARROW = b"D", b"A"
 _TIME = struct.Struct("<q")
@@ -137,6 +138,40 @@ def changes_from(data: bytes, shape: StreamShape, what: str) -> Changes:
     except (msgspec.DecodeError, pa.ArrowException, ValueError, TypeError, IndexError, struct.error) as error:
         raise CorruptLog(f"{what}: no transaction: {error}") from error
     raise CorruptLog(f"{what}: no transaction: it begins with {data[:1]!r}")
+
+
+def kept_changes(
+    data: bytes, names: Sequence[str], what: str
+) -> tuple[int, npt.NDArray[np.int8], npt.NDArray[np.bool_], dict[str, Any]]:
+    """Time, codes, which rows are old ones, and columns by name, of changes of a stream that had these columns.
+
+    Columns are Arrow's, or lists of Python's values; one that was not there yet is lacking. Raises `CorruptLog`.
+    """
+    try:
+        if data[:1] == _AS_ARROW:
+            (time,) = _TIME.unpack_from(data, 1)
+            table = ipc_table(data[1 + _TIME.size :])
+            columns = {name: _joined(table.column(name)) for name in table.schema.names}
+            codes, olds = columns.pop(OP), columns.pop(OLD)
+            return time, codes.to_numpy(), olds.to_numpy(zero_copy_only=False), columns
+        if data[:1] == _AS_RECORDS:
+            time, records = _decode(data[1:])
+            rows = [row for record in records for row in _rows_of(*record)]
+            width = min((len(values) for _, _, values in rows), default=0)
+            columns = {name: [values[at] for _, _, values in rows] for at, name in enumerate(names[:width])}
+            codes = np.array([code for code, _, _ in rows], np.int8)
+            return time, codes, np.array([is_old for _, is_old, _ in rows], np.bool_), columns
+    except (msgspec.DecodeError, pa.ArrowException, ValueError, TypeError, LookupError, struct.error) as error:
+        raise CorruptLog(f"{what}: no transaction: {error}") from error
+    raise CorruptLog(f"{what}: no transaction: it begins with {data[:1]!r}")
+
+
+def _rows_of(code: int, values: list[Any], *old: list[Any]) -> list[tuple[int, bool, list[Any]]]:
+    return [(code, False, values), *((CODES[Op.DELETE], True, one) for one in old)]
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _packed(one: ChangeRecord, names: list[str]) -> list[Any] | None:

@@ -45,14 +45,14 @@ class FlowLooks(Startable):
 
     def pause(self) -> None:
         """Let all streams stand still where they are, once their record is computed. Transactions are still taken."""
-        if self._host.is_running:
-            # A function that the flow runs is refused before anything pauses.
-            self._host.check_waits()
+        # A function that the flow runs is refused before anything pauses.
+        self._host.check_asked(waits=True)
         self._host.pause_soon()
         self._host.look(lambda _: None)
 
     def resume(self) -> None:
         """Go on."""
+        self._host.check_asked(waits=True)
         self.stop_auto_step()
         self._host.answer(FlowAct(self._host.started().debugger.resume))
 
@@ -110,6 +110,7 @@ class FlowLooks(Startable):
 
     def stop_auto_step(self) -> None:
         """Make no more steps by itself; no error if it makes none."""
+        self._host.check_asked()
         running, self._auto_step = self._auto_step, None
         if running is not None:
             running.stop()
@@ -121,6 +122,7 @@ class FlowLooks(Startable):
 
     def wait_paused(self, timeout: float | None = None) -> PausedAt:
         """Return once a breakpoint, or a user, has paused the flow. Raises `WaitTimeout`."""
+        self._host.check_asked(waits=True)
         until = self._host.until(timeout)
         while (found := self.paused_at) is None:
             self._host.wait_a_little(until, timeout)
@@ -192,6 +194,7 @@ class FlowLooks(Startable):
         `rates` has of each stream how many records it takes and publishes a second. `feeds` and `outputs` by name; what
         is wrong with one at present is its `trouble`.
         """
+        self._host.check_asked()
         engine = self._host.started()
         shown = streams_shown(engine, self._rates, self._host.readers)
         return {
@@ -207,6 +210,7 @@ class FlowLooks(Startable):
 
         Does not wait for what runs. Raises `ApplicationStopped` if it does not run.
         """
+        self._host.check_asked()
         engine = self._host.started()
         at, failure, steps = self.paused_at, self.failure, self._auto_step
         return {

@@ -5,12 +5,12 @@ next one is taken, and queues fill only behind a stream that stands still. A rec
 and which streams took a transaction of which input, in order: of a replay this alone decides what comes to what.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tussock.compute.applications.deadline import Deadline
 from tussock.compute.applications.durability.troubles import STATE
-from tussock.compute.applications.errors import BadRow, NotDeterministic
+from tussock.compute.applications.errors import BadRow, NotDeterministic, StreamChanged
 from tussock.compute.applications.limits import ApplicationLimits
 from tussock.compute.applications.program import Host, Outcome
 from tussock.compute.applications.records import Record, RecordKind
@@ -66,14 +66,16 @@ class FlowEngine:
     ) -> None:
         """`timeout`: seconds that a user's function may take for a batch, or a few hundred records."""
         self._plan = plan
+        self.touched: Mapping[str, int] = {}
+        """Tables that others have written to, with their epochs."""
         self._timeout, self._limits = timeout, limits
         self._flow = flow
         self._borders = borders
         self._replays = borders.replays()
         self.arrived = flow.arrived
         self._deadline: Deadline | None = None
-        self._stops: BadRow | None = None
-        """What a handler of bad rows has stopped the flow for."""
+        self.stops: BadRow | StreamChanged | None = None
+        """What has stopped the flow: a handler of bad rows, or a table that was altered."""
         self.debugger = Debugger()
         self.streams: dict[str, RunningStream] = {}
         self.work = LoopWork(self.streams, flow, borders)
@@ -100,6 +102,10 @@ class FlowEngine:
 
     def resume(self, seq: int) -> Sequence[Outcome]:
         """What waits goes on with the first request; where new feeds begin is recorded."""
+        if self.touched:
+            told = self.kept.rebuild_touched(self.touched)
+            self._host.commit_now()
+            raise told
         run = RebuildHost(
             self._plan, self.streams, self.work, self.kept, self._delta, self._host, self._limits, self._go_on
         )
@@ -129,15 +135,19 @@ class FlowEngine:
         now_ms = self.system.now_ms()
         for stream in self.streams.values():
             self.work.trim(stream, now_ms)
+        if self.stops is None and (altered := self.kept.altered()) is not None:
+            # With the next turn: what was written to the table until then is right, and is committed.
+            self.stops = altered
+            self._flow.again()
         return self.kept.persist()
 
     def run(self, what: Any, seq: int) -> Outcome:
         """Something that comes in, or a look."""
         value: Any = None
-        if self._stops is not None:
+        if self.stops is not None:
             # What has come in is durable, and answered, before the end.
             self._host.commit_now()
-            raise self._stops
+            raise self.stops
         if type(what) is FlowHalt:
             raise what.error
         try:
@@ -293,8 +303,8 @@ class FlowEngine:
         while True:
             try:
                 return loop.advance()
-            except BadRow as error:
-                self._stops = error
+            except (BadRow, StreamChanged) as error:
+                self.stops = error
                 self._flow.again()
                 return LoopProgress.PAUSED
             except (ObjectStoreUnavailable, MetaUnavailable) as error:

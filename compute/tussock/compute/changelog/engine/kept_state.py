@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tussock.compute.applications.errors import StreamChanged, TablesChanged
 from tussock.compute.changelog.bad_rows import BadRows
 from tussock.compute.changelog.borders.flow_borders import FlowBorders
 from tussock.compute.changelog.changes.transaction import StreamTransaction, changes_from
@@ -17,6 +18,9 @@ from tussock.compute.changelog.engine.anew.beginnings import Beginning
 from tussock.compute.changelog.engine.held_back import HeldBack
 from tussock.compute.changelog.engine.journal import Journal
 from tussock.compute.changelog.engine.running_stream import RunningStream
+from tussock.compute.changelog.engine.tables.columns import difference
+from tussock.compute.changelog.engine.tables.foreign_writes import made_anew_after, stream_of
+from tussock.compute.changelog.engine.tables.ordered_table import ordered
 from tussock.compute.changelog.histories import history_row
 from tussock.compute.changelog.loop.stream_loop import Queued
 from tussock.compute.changelog.plan import FlowPlan
@@ -52,7 +56,9 @@ class KeptState:
         self._away = {name: replace(one, is_away=True) for name, one in known.streams.items() if name not in streams}
         self.bad_rows = BadRows(plan.table("bad_rows"), delta, known.bad)
         self.push_ids = PushIds(plan.table("push_ids"), delta)
-        self.tables = {name: delta.table(name) for name in streams}
+        self._opened = {name: delta.table(name) for name in streams}
+        self._schemas = {name: one.schema for name, one in self._opened.items()}
+        self.tables = {name: ordered(one, streams[name].plan.shape.names) for name, one in self._opened.items()}
         for name, stream in streams.items():
             self._open(name, stream, known)
         for name in self.rebuilds:
@@ -60,6 +66,37 @@ class KeptState:
             self.table(name, "anew")
         self._load_histories(known)
         borders.load(delta, known, streams, journal)
+
+    def rebuild_touched(self, touched: Mapping[str, int]) -> TablesChanged:
+        """Let the next start make streams anew whose tables others have written to; returns what is to be told."""
+        flow = self._plan.name
+        for table in touched:
+            name = stream_of(flow, table, self._streams)
+            if name:
+                self.rebuilds |= {name, *self._plan.behind(name)}
+        table, epoch = next(iter(touched.items()))
+        return made_anew_after(flow, table, epoch, stream_of(flow, table, self._streams))
+
+    def altered(self) -> StreamChanged | None:
+        """What is to be told if somebody has altered the table of a stream since the run began."""
+        return next((told for name in self._opened if (told := self._altered(name)) is not None), None)
+
+    def check_unaltered(self, name: str) -> None:
+        """`StreamChanged` if that is so of the table of this stream."""
+        told = self._altered(name)
+        if told is not None:
+            raise told
+
+    def _altered(self, name: str) -> StreamChanged | None:
+        found, was = self._opened[name].schema, self._schemas[name]
+        if found is not was and (wrong := difference(found, was)):
+            return StreamChanged(
+                f"flow {self._plan.name!r}: the table of stream {name!r} was altered while the flow ran, and {wrong}. "
+                "What came in until then is committed, and the flow ends: start it with the stream declared with the "
+                f"columns of its table, {found.names}",
+                name,
+            )
+        return None
 
     def persist(self) -> bytes:
         """Write what is new; returns how far the streams are."""
@@ -81,6 +118,7 @@ class KeptState:
                 stamped=0 if ages is None else ages.newest,
                 begins={source: one.taken for source, one in stream.begins.items()},
                 definition=dict(stream.plan.definition),
+                columns=[] if self.tables[name] is self._opened[name] else stream.plan.shape.names,
                 is_rebuilt=name in self.rebuilds,
             )
         if fresh:

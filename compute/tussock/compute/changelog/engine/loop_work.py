@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from tussock.compute.applications.deadline import Deadline, Overdue
 from tussock.compute.applications.errors import BadRow, NotDeterministic
 from tussock.compute.changelog.bad_rows import Handling
@@ -146,8 +148,14 @@ class LoopWork:
             raise ComputeFault(computation.at, f"it did not return within {self._deadline.seconds:g} s") from error
 
     def put(self, loop: StreamLoop, computed: Changes) -> PutResult:
-        """Into the stream's table."""
-        return self.put_into(self._kept.tables[loop.name], loop.shape, computed)
+        """Into the stream's table; `StreamChanged` if somebody has altered it."""
+        self._kept.check_unaltered(loop.name)
+        try:
+            return self.put_into(self._kept.tables[loop.name], loop.shape, computed)
+        except (pa.ArrowException, SchemaMismatch):
+            # This moment, maybe.
+            self._kept.check_unaltered(loop.name)
+            raise
 
     def put_into(self, table: Any, shape: StreamShape, computed: Changes) -> PutResult:
         """The same into any table of its columns; raises `PutFault`, and nothing is stored."""

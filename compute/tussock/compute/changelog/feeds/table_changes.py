@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tussock.compute.applications.errors import BadInput
 from tussock.compute.applications.feeds.feed import BadMessage, FedBatch
 from tussock.compute.applications.feeds.table_feed import OPERATION, TableFeed, TableSource
-from tussock.compute.applications.ipc_streams import ipc_bytes
+from tussock.compute.applications.ipc_streams import alone_bytes
 from tussock.compute.changelog.changes.python_times import beyond_python, time_misfit
 from tussock.compute.changelog.changes.record import Op
 from tussock.compute.changelog.changes.stream_shape import OLD, OP, StreamShape
@@ -96,7 +96,7 @@ class TableChanges(TableSource):
         for at in np.flatnonzero(is_wrong & ~goes).tolist():
             name = next(one for one in shape.times if wrong[one][at])
             cause = f"column {name!r} {time_misfit(rows.column(name).slice(at, 1).combine_chunks(), 0)}"
-            bad.append(BadMessage(f"row {at + 1} of {found.place}", ipc_bytes(rows.take([at])), cause))
+            bad.append(BadMessage(f"row {at + 1} of {found.place}", alone_bytes(rows, at, 1), cause))
         drops = (is_wrong & ~goes) | (has_no_key & goes)
         # A preimage stands right before its row, and goes with it; a row without it is one like any other.
         is_pre = pc.equal(words, "update_preimage").to_numpy()

@@ -18,7 +18,8 @@ from tussock.compute.changelog.loop.stream_loop import ComputeFault
 from tussock.compute.changelog.operators.row_expressions import can_be_evaluated, evaluate_rows, kinds_of
 from tussock.compute.changelog.stream import Stream
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.rows.python_values import BAD_VALUE, array_of, show_value
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of
+from tussock.statestore.shown import show_value
 
 __all__ = ["ProjectedColumn", "ProjectedColumns", "parse_columns"]
 

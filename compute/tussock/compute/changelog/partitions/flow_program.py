@@ -17,6 +17,7 @@ from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.record import Op
 from tussock.compute.changelog.changes.stream_shape import OP, StreamShape
 from tussock.compute.changelog.computations import Computation
+from tussock.compute.changelog.engine.tables.ordered_table import ordered
 from tussock.compute.changelog.loop.put_columns import put_columns
 from tussock.compute.changelog.loop.put_rules import PutFault
 from tussock.compute.changelog.loop.stream_loop import ComputeFault
@@ -87,7 +88,7 @@ class FlowRun:
     def __init__(self, program: FlowProgram, tx: Transaction, now_ms: int) -> None:
         self._program = program
         self._now_ms = now_ms
-        self._tables = {one.name: tx.table(one.name) for one in program.streams}
+        self._tables = {one.name: ordered(tx.table(one.name), one.shape.names) for one in program.streams}
         self._deadline = Deadline(RealSystem(), program.timeout, _nothing)
 
     def run(self, rows: pa.Table) -> tuple[bytes, str, str] | None:

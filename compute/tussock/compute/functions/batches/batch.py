@@ -13,7 +13,7 @@ from tussock.compute.functions.program.context import Entity
 from tussock.statestore import SchemaMismatch
 from tussock.statestore.tables.typed_input import conform
 
-__all__ = ["FunctionBatch", "Overlay", "StateSource", "array_of"]
+__all__ = ["FunctionBatch", "Overlay", "RoundEnd", "StateSource", "array_of"]
 
 
 class StateSource(Protocol):
@@ -46,18 +46,40 @@ class Overlay:
         return self._entities.form(operator)
 
 
-class FunctionBatch:
-    """Valid until the function returns. Row by row, all its arrays belong together."""
+class RoundEnd:
+    """What a batch function has asked for in a round, for who runs it."""
 
-    def __init__(self, overlay: Overlay, columns: pa.Table, entities: Mapping[str | None, Sequence[Entity]]) -> None:
+    def __init__(self, rows: int) -> None:
+        self.errors: list[str | None] = [None] * rows
+        """Why a row is aborted."""
+        self.puts: list[tuple[str | None, list[Any]]] = []
+        """By the column that names the entities, what they are to be."""
+        self.has_come = False
+
+    def apply(self, writes: dict[Entity, Any], entities: Mapping[str | None, Sequence[Entity]]) -> None:
+        """The function has returned: write what the rows that are not aborted have put."""
+        self.has_come = True
+        errors = self.errors
+        for of, states in self.puts:
+            if errors.count(None) == len(errors):
+                writes.update(zip(entities[of], states, strict=True))
+                continue
+            rows = zip(entities[of], states, errors, strict=True)
+            writes.update({entity: state for entity, state, error in rows if error is None})
+
+
+class FunctionBatch:
+    """What a batch function gets: rows of requests. Valid until it returns; row by row, its arrays belong together."""
+
+    def __init__(
+        self, overlay: Overlay, columns: pa.Table, entities: Mapping[str | None, Sequence[Entity]], end: RoundEnd
+    ) -> None:
         """`entities`: those of the rows under `None`, and those that columns name under the columns' names."""
         self._overlay = overlay
         self._columns = columns
         self._entities = entities
         self._states: dict[str | None, list[Any]] = {}
-        self._puts: list[tuple[str | None, list[Any]]] = []
-        self.errors: list[str | None] = [None] * columns.num_rows
-        self._has_ended = False
+        self._end = end
 
     @property
     def num_rows(self) -> int:
@@ -108,7 +130,7 @@ class FunctionBatch:
                 values[place] = column[row]
             states.append(tuple(values))
         assert form.schema is not None
-        is_new = any(state is None and error is None for state, error in zip(old, self.errors, strict=True))
+        is_new = any(state is None and error is None for state, error in zip(old, self._end.errors, strict=True))
         for place, field in enumerate(form.schema):
             if is_new and not field.nullable and place not in places:
                 raise FunctionFault(f"operator {form.operator.name!r}: a new entity has no column {field.name!r}")
@@ -117,7 +139,7 @@ class FunctionBatch:
     def delete(self, *, of: str | None = None) -> None:
         """Let the entities of all rows that are not aborted be gone."""
         self._stored(of)
-        self._puts.append((of, [None] * self.num_rows))
+        self._end.puts.append((of, [None] * self.num_rows))
 
     def abort(self, where: Any, message: str) -> None:
         """End requests with nothing stored; `where`: booleans, null counts as false. A row's first reason holds.
@@ -131,30 +153,17 @@ class FunctionBatch:
         if True not in mask:
             return
         for row, is_aborted in enumerate(mask):
-            if is_aborted and self.errors[row] is None:
-                self.errors[row] = message
-
-    def apply(self) -> None:
-        """The function has returned: put into the overlay what the rows that are not aborted have put."""
-        self._has_ended = True
-        writes, errors = self._overlay.writes, self.errors
-        for of, states in self._puts:
-            entities = self._entities[of]
-            if errors.count(None) == len(errors):
-                writes.update(zip(entities, states, strict=True))
-                continue
-            for entity, state, error in zip(entities, states, errors, strict=True):
-                if error is None:
-                    writes[entity] = state
+            if is_aborted and self._end.errors[row] is None:
+                self._end.errors[row] = message
 
     def _put(self, of: str | None, form: StateForm, states: list[Any]) -> None:
         if not form.is_even:
             for entity, state in zip(self._entities[of], states, strict=True):
                 form.check_row(state, entity[1])
-        self._puts.append((of, states))
+        self._end.puts.append((of, states))
 
     def _check_live(self) -> None:
-        if self._has_ended:
+        if self._end.has_come:
             raise FunctionFault("the batch function has returned, and its batch with it")
 
     def _stored(self, of: str | None) -> list[Any]:
@@ -184,7 +193,7 @@ class FunctionBatch:
             raise FunctionFault(f"column {name!r} has {len(array)} values for {self.num_rows} rows")
         field = form.schema.field(name)
         if array.type != field.type or array.null_count:
-            aborted = pa.array([error is not None for error in self.errors])
+            aborted = pa.array([error is not None for error in self._end.errors])
             if array.null_count and not field.nullable:
                 # What an aborted row would have put may be null.
                 array = pc.if_else(pc.and_(aborted, array.is_null()), _any_value(array), array)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
-from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, StateSource, array_of
+from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, RoundEnd, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
 from tussock.compute.functions.epochs.digest import encode_facts
@@ -72,16 +72,17 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
         part = request.columns if is_all else request.columns.take(pa.array(rows))
         picked = rows.tolist()
         own = {of: ones if is_all else [ones[at] for at in picked] for of, ones in request.entities.items()}
-        batch = FunctionBatch(overlay, part, own)
+        end = RoundEnd(len(picked))
+        batch = FunctionBatch(overlay, part, own, end)
         returned = _reply_array(request.function, request.function.code(batch), len(picked))
-        batch.apply()
+        end.apply(overlay.writes, own)
         kinds.add(returned.type)
         given = returned.to_pylist()
         if is_all:
-            errors = batch.errors
+            errors = end.errors
             replies = [reply if error is None else None for reply, error in zip(given, errors, strict=True)]
             continue
-        for at, reply, error in zip(picked, given, batch.errors, strict=True):
+        for at, reply, error in zip(picked, given, end.errors, strict=True):
             if error is None:
                 replies[at] = reply
             else:

@@ -16,9 +16,9 @@ from tussock.statestore.tables.typed_input import conform
 __all__ = ["load_entities"]
 
 
-def load_entities(store: StateStore, program: str, operator: Operator, rows: Any) -> int:
-    """One commit of rows with the column `key` and those of the state; returns its epoch."""
-    claim_operator(store, program, operator)
+def load_entities(store: StateStore, program: str, operator: Operator, rows: Any, place: str | None) -> int:
+    """One commit of rows with the column `key` and those of the state; returns its epoch. `place`: of the input log."""
+    claim_operator(store, program, operator, place)
     try:
         table = rows if isinstance(rows, list) else pa.table(rows)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:

@@ -1,8 +1,7 @@
 """How the states of one operator are stored: as bytes of JSON, or as a tuple of the values of its columns."""
 
-import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
 from tussock.statestore import InvalidOption, SchemaMismatch
+from tussock.statestore.rows.nested_values import copy_of, nested_take_of
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
@@ -47,11 +47,16 @@ class StateForm:
         self.names: tuple[str, ...] = ()
         if operator.schema is not None:
             self.names = tuple(operator.schema.names)
-            self._codec = RowCodec.of(operator.schema, ())
-            self._is_flat = not any(pa.types.is_nested(field.type) for field in operator.schema)
+            self._codec = RowCodec.of(operator.schema, (), nested_take_of)
+            self._copies = [
+                (field.name, copy) for field in operator.schema if (copy := copy_of(field.type)) is not None
+            ]
+            """Of columns whose values could be changed."""
             self._row_bytes = ENTITY_BYTES + VALUE_BYTES * len(self.names)
-            self._wide = [at for at, field in enumerate(operator.schema) if not _is_fixed(field.type)]
-            """Places of values that may be of any size."""
+            self._wide = [
+                (at, _measure_of(field.type)) for at, field in enumerate(operator.schema) if not _is_fixed(field.type)
+            ]
+            """Places of values that may be of any size, and what they take."""
         self._has_wide_key = operator.key_class is not int
         self.is_even = operator.schema is not None and not self._wide
         """Whether all states of an entity count the same."""
@@ -70,7 +75,10 @@ class StateForm:
         if self.schema is None:
             return _decode(stored)
         row = dict(zip(self.names, stored, strict=True))
-        return row if self._is_flat else copy.deepcopy(row)
+        for name, copy in self._copies:
+            if row[name] is not None:
+                row[name] = copy(row[name])
+        return row
 
     def of_row(self, row: Mapping[str, Any]) -> Any:
         """The stored form of a row of the table."""
@@ -84,8 +92,9 @@ class StateForm:
             size = self._row_bytes
         else:
             size = self._row_bytes
-            for at in self._wide:
-                size += _held_by(stored[at])
+            for at, measure in self._wide:
+                if stored[at] is not None:
+                    size += measure(stored[at])
         return size + len(key) if self._has_wide_key else size
 
     def table(self, states: Mapping[Key, Any]) -> pa.Table:
@@ -134,13 +143,13 @@ class StateForm:
     def check_row(self, stored: tuple[Any, ...], key: Key) -> None:
         """`FunctionFault` for a string over 1 MiB, or a state over 16 MiB, which no message has room for."""
         size = 0
-        for at in self._wide:
+        for at, measure in self._wide:
             value = stored[at]
             if value is None:
                 continue
             if type(value) in _SIZED and len(value) > VALUE_BYTES_MAX:
                 raise FunctionFault(f"{self._of(key)} has a value of {len(value):,} bytes; at most 1 MiB fit")
-            size += _held_by(value)
+            size += measure(value)
         if size > ROW_BYTES_MAX:
             raise FunctionFault(f"{self._of(key)} takes {size:,} bytes; at most 16 MiB fit")
 
@@ -148,6 +157,14 @@ class StateForm:
 def _is_fixed(kind: pa.DataType) -> bool:
     """Whether Python's values of a type take a known size at most."""
     return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+
+
+def _measure_of(kind: Any) -> Callable[[Any], int]:
+    """What tells of a value of a type what `_held_by` does."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return sys.getsizeof
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return (lambda value: VALUE_BYTES * len(value)) if is_list and _is_fixed(kind.value_type) else _held_by
 
 
 def _held_by(value: Any) -> int:

@@ -22,6 +22,7 @@ from tussock.compute.functions.program.context import (
     Entity,
     EntityAccess,
     FunctionContext,
+    FunctionTurn,
     GraphRun,
     Invocation,
     Target,
@@ -60,10 +61,13 @@ def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Guard) -> G
 class _Frame:
     """An invocation that has begun and not returned."""
 
-    __slots__ = ("at", "context", "coroutine", "place", "share", "target")
+    __slots__ = ("at", "context", "coroutine", "place", "share", "target", "turn")
 
-    def __init__(self, target: Target, context: FunctionContext, share: int, at: int, place: int) -> None:
+    def __init__(
+        self, target: Target, turn: FunctionTurn, context: FunctionContext, share: int, at: int, place: int
+    ) -> None:
         self.target = target
+        self.turn = turn
         self.context = context
         self.share = share
         self.at = at
@@ -170,7 +174,7 @@ class CallGraph:
         """All in one time limit, as ten thousand of them could last for ever."""
         while self._frames:
             frame = self._frames[-1]
-            frame.context.end()
+            frame.turn.run = None
             try:
                 if frame.coroutine is not None:
                     frame.coroutine.close()
@@ -197,9 +201,11 @@ class CallGraph:
 
     def _open(self, invocation: Invocation) -> _Frame:
         run, target = self.run, invocation.target
+        turn = FunctionTurn(run)
         frame = _Frame(
             target,
-            FunctionContext(self._access, self._draw, run, target.entity),
+            turn,
+            FunctionContext(self._access, self._draw, turn, target.entity),
             invocation.share,
             self.begun,
             len(run.invocations),
@@ -214,13 +220,13 @@ class CallGraph:
     def _close(self, value: Any) -> Any:
         """A function has returned: its share goes to those that it has called, or comes back."""
         frame = self._frames[-1]
-        if frame.context.unawaited:
+        if frame.turn.unawaited:
             raise FunctionFault("what ctx.call() returns has to be awaited; without a wait there is ctx.call_async()")
         size = 0
         if value is not None and not are_free((value,)):
             value, size = sized_copy(value, f"what {frame.target.function.title} returned")
-        frame.context.end()
-        calls = frame.context.calls
+        frame.turn.run = None
+        calls = frame.turn.calls
         if calls:
             share = frame.share * len(calls)
             self.waiting.extend([Invocation(target, share, frame.at, False) for target in calls])
@@ -246,6 +252,6 @@ class CallGraph:
     def _awaited(self, frame: _Frame, asked: Any) -> Invocation:
         if type(asked) is not Awaited:
             raise FunctionFault(f"{frame.target.function.title} awaited {type(asked).__name__}; it {_AWAITS}")
-        frame.context.unawaited -= 1
+        frame.turn.unawaited -= 1
         frame.share *= 2
         return Invocation(asked.target, frame.share, frame.at, True)

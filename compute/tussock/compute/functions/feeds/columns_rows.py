@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import BadMessage, FedBatch
-from tussock.compute.applications.ipc_streams import ipc_bytes
+from tussock.compute.applications.ipc_streams import alone_bytes
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, columns_request
 from tussock.compute.functions.epochs.request_records import FeedPlace
 from tussock.compute.functions.errors import FunctionFault
@@ -94,7 +94,7 @@ class ColumnsRows:
                 self._request(row)
             except FunctionFault as error:
                 origin = origin_of(batch, before + at + 1, row.column(self._declared.key)[0].as_py())
-                found[at] = BadMessage(origin, ipc_bytes(row), str(error))
+                found[at] = BadMessage(origin, alone_bytes(row), str(error))
         return found
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tussock.compute.applications.feeds.feed import BadMessage, FedBatch, InputFeed
-from tussock.compute.applications.ipc_streams import ipc_bytes
+from tussock.compute.applications.ipc_streams import alone_bytes
 from tussock.compute.functions.epochs.transaction import FedPart, FunctionRequest
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.feeds.fed_columns import FedColumns
@@ -90,7 +90,7 @@ class RequestRows:
                     )
                 except FunctionFault as error:
                     origin = origin_of(batch, number, values[0])
-                    yield FedRow(number, None, (BadMessage(origin, ipc_bytes(chunk.slice(at, 1)), str(error)),))
+                    yield FedRow(number, None, (BadMessage(origin, alone_bytes(chunk, at, 1), str(error)),))
 
     def _request(self, values: tuple[object, ...], part: FedPart, now: float) -> FunctionRequest:
         declared = self._declared

@@ -10,7 +10,17 @@ from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import Key, size_of
 
-__all__ = ["Awaited", "Draw", "Entity", "EntityAccess", "FunctionContext", "GraphRun", "Invocation", "Target"]
+__all__ = [
+    "Awaited",
+    "Draw",
+    "Entity",
+    "EntityAccess",
+    "FunctionContext",
+    "FunctionTurn",
+    "GraphRun",
+    "Invocation",
+    "Target",
+]
 
 HELD_BYTES_MAX = 16 << 20
 """Of one transaction."""
@@ -84,22 +94,32 @@ class GraphRun:
         self.held += size
 
 
-class FunctionContext:
-    """Valid until the function returns."""
+class FunctionTurn:
+    """What one function does in a run, for who runs it."""
 
-    __slots__ = ("_access", "_draw", "_entity", "_is_asking", "_run", "calls", "unawaited")
+    __slots__ = ("calls", "run", "unawaited")
 
-    def __init__(self, access: EntityAccess, draw: Draw, run: GraphRun, entity: Entity) -> None:
-        self._access = access
-        self._draw = draw
-        self._run: GraphRun | None = run
-        self._entity = entity
-        self._is_asking = False
-        """Whether the function of a call outside runs."""
+    def __init__(self, run: GraphRun) -> None:
+        self.run: GraphRun | None = run
+        """`None` once it has returned."""
         self.calls: list[Target] = []
         """What runs when this one has returned."""
         self.unawaited = 0
         """Calls that were made by `call` and are not awaited yet."""
+
+
+class FunctionContext:
+    """What a function gets first: its entity, and the calls of others. Valid until the function returns."""
+
+    __slots__ = ("_access", "_draw", "_entity", "_is_asking", "_turn")
+
+    def __init__(self, access: EntityAccess, draw: Draw, turn: FunctionTurn, entity: Entity) -> None:
+        self._access = access
+        self._draw = draw
+        self._turn = turn
+        self._entity = entity
+        self._is_asking = False
+        """Whether the function of a call outside runs."""
 
     @property
     def key(self) -> Key:
@@ -108,7 +128,7 @@ class FunctionContext:
 
     def get(self) -> dict[str, Any] | None:
         """The entity's state, with what this transaction has put; `None` where there is none. Yours to change."""
-        run, entity = self._run, self._entity
+        run, entity = self._turn.run, self._entity
         if run is None:
             raise self._ended()
         if entity in run.writes:
@@ -120,7 +140,7 @@ class FunctionContext:
 
     def put(self, state: dict[str, Any]) -> None:
         """Replace the entity's state; `FunctionFault` if it is no dict that the operator can keep."""
-        run = self._run
+        run = self._turn.run
         if run is None:
             raise self._ended()
         run.writes[self._entity] = self._access.encode(self._entity, state)
@@ -139,7 +159,7 @@ class FunctionContext:
         target = self._access.target(operator, key, function, arguments)
         if arguments:
             run.hold(target.arguments)
-        self.calls.append(target)
+        self._turn.calls.append(target)
 
     def call(self, operator: str, key: Key, function: str, *arguments: Any) -> "Awaited":
         """`await` it: runs another function now, and returns what that one returned. Raises as `call_async`."""
@@ -147,7 +167,7 @@ class FunctionContext:
         target = self._access.target(operator, key, function, arguments)
         if arguments:
             run.hold(target.arguments)
-        self.unawaited += 1
+        self._turn.unawaited += 1
         return Awaited(target)
 
     def now(self) -> dt.datetime:
@@ -171,21 +191,18 @@ class FunctionContext:
         as `OutsideCallFailed`, each time that the transaction runs. `fn` does not run again with it, so it cannot use
         this context: `FunctionFault`.
         """
-        run, draws = self._live(), self._drawn()
-        self._run, self._is_asking = None, True
+        turn, run, draws = self._turn, self._live(), self._drawn()
+        turn.run, self._is_asking = None, True
         try:
             return draws.call_external(fn, key)
         finally:
-            self._run, self._is_asking = run, False
-
-    def end(self) -> None:
-        """The function has returned."""
-        self._run = None
+            turn.run, self._is_asking = run, False
 
     def _live(self) -> GraphRun:
-        if self._run is None:
+        run = self._turn.run
+        if run is None:
             raise self._ended()
-        return self._run
+        return run
 
     def _ended(self) -> FunctionFault:
         if self._is_asking:

@@ -145,7 +145,7 @@ class Operator:
         return code
 
     def register_batch(self, code: F | None = None, *, touches: dict[str, str] | None = None) -> Any:
-        """Let callers call a function of many requests at a time: it gets a `Batch`, and `send_many` calls it.
+        """Let callers call a function of many requests at a time: it gets a `FunctionBatch`, and `send_many` calls it.
 
         `touches`: for each column that holds keys of further entities the name of their operator. The operators need
         schemas. Used as a decorator with or without `touches`. Raises `InvalidOption`.

@@ -1,4 +1,4 @@
-"""`FunctionClient`: the calls of a `Runtime` that another process serves."""
+"""`functions.Client`: the calls of a `Runtime` that another process serves."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -18,7 +18,10 @@ __all__ = ["FunctionClient"]
 
 
 class FunctionClient(ServiceClient):
-    """A program behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
+    """`functions.Client`: a program behind `tussock serve`.
+
+    Safe to share between threads; use it in a `with` block, or close it.
+    """
 
     def send(
         self,

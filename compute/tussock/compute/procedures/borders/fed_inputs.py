@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.errors import BadInput, ProcedureError
 from tussock.compute.applications.feeds.feed import FedBatch, Source
-from tussock.compute.applications.ipc_streams import ipc_bytes
+from tussock.compute.applications.ipc_streams import alone_bytes
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
 from tussock.compute.procedures.definitions import Definitions
@@ -126,7 +126,7 @@ class FedInputs:
         for bad in batch.bad:
             self._state.letters.add(name, batch_id, bad.origin, bad.cause, bad.data)
         if cause:
-            self._state.letters.add(name, batch_id, f"batch {batch_id}", cause, ipc_bytes(batch.rows))
+            self._state.letters.add(name, batch_id, f"batch {batch_id}", cause, alone_bytes(batch.rows))
         self._current = None
 
     def check_goes_on(self, procedure: str, batch_id: int, given: bytes, error: ProcedureError) -> None:

@@ -22,8 +22,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from tussock.compute.spark.options.conditions import Test, typed_test
+from tussock.compute.spark.options.conditions import typed_test
 from tussock.compute.spark.options.where import json_value
+from tussock.statestore.keys.conditions import Test
 
 __all__ = ["filter_tests", "portable_tests"]
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace as with_fields
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tussock.compute.spark.options.conditions import Conditions, conditions_of
+from tussock.compute.spark.options.conditions import LOOKUP_KEYS_MAX, conditions_of, expression_of
 from tussock.compute.spark.options.options import ReadOptions, not_committed
 from tussock.compute.spark.options.pushdown import filter_tests, portable_tests
 from tussock.compute.spark.options.schemas import arrow_target, check_columns, fit_batch
@@ -38,6 +38,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import epoch_at_ms, iso
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
+from tussock.statestore.keys.conditions import Conditions
 from tussock.statestore.moments import check_begun
 from tussock.statestore.tables.typed_table import TypedTable
 
@@ -117,10 +118,13 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
             state = with_fields(state, levels=levels)
         split_bytes = self.options.split_bytes or PARTITION_BYTES
         primary_key = self.spec.primary_key or ("key",)
-        keys = self.conditions.keys(primary_key)
+        keys = self.conditions.keys(primary_key, LOOKUP_KEYS_MAX)
         if keys is not None:
             return [KeyLookup(tuple(keys))] if keys else []
-        between = self.conditions.interval(primary_key)
+        intervals_of_keys = self.conditions.intervals(primary_key)
+        if intervals_of_keys == []:
+            return []
+        between = intervals_of_keys[0] if intervals_of_keys else None
         if self.spec.schema is None:
             low, high = between or ((), ())
             # No key lies between this one and the same one with a zero byte at its end.
@@ -171,7 +175,7 @@ def _rows(
     else:
         assert isinstance(partition, KeyLookup)
         found = iter([_lookup_rows(table, partition, epoch)])
-    expression = conditions.expression(table.schema)
+    expression = expression_of(conditions, table.schema)
     if expression is None:
         return (batch.select(columns) for batch in found)
     kept = (batch.select(names).filter(expression) for batch in found)

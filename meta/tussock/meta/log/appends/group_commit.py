@@ -3,6 +3,9 @@
 Each call is decided on what the ones before it left, so an entry of many calls is one history like any other; what a
 call is told is told only once that entry is in the log. One bad call never fails the others. There is no thread for
 this: a call that finds nobody appending appends for all that wait, until its own call is done.
+
+Upkeep, such as the claim of a compaction, may wait for a commit to come by, and costs no entry then. Where commits
+follow each other it gets into the next one; it waits for a moment only, and not at all where none came lately.
 """
 
 from collections import deque
@@ -19,6 +22,10 @@ from tussock.statestore.errors import TussockError
 
 __all__ = ["AnyCall", "Call", "CallQueue", "Progress", "fail_all", "succeed_all"]
 
+UPKEEP_SECONDS = 0.05
+"""Upkeep waits up to this for an entry to share, if a call came no longer ago than this; a commit and another one are
+rarely further apart where many come."""
+
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
 
@@ -33,6 +40,8 @@ class Call(Generic[Result]):
         repeatable: bool,
         term: int,
         payloads: Mapping[str, bytes] | None = None,
+        *,
+        is_upkeep: bool = False,
     ) -> None:
         self.decide = decide
         self.payloads = payloads or {}
@@ -41,6 +50,8 @@ class Call(Generic[Result]):
         self.repeatable = repeatable
         self.term = term
         """The term that the log had when the call was made: if it is over by now, the call is refused."""
+        self.is_upkeep = is_upkeep
+        """Nobody waits for it: it may wait for another call, whose entry it shares."""
         self.done = False
         self._results: list[Result] = []
         self._error: BaseException | None = None
@@ -70,6 +81,7 @@ class CallQueue:
 
     def __init__(self, system: System, linger_seconds: float, limits: LogLimits = DEFAULT_LOG_LIMITS) -> None:
         """`linger_seconds`: how long an entry may wait for as many calls as the one before it had."""
+        self._system = system
         self._limits = limits
         self._changed = system.condition()
         self._linger_seconds = linger_seconds
@@ -77,6 +89,8 @@ class CallQueue:
         self._waiting: deque[AnyCall] = deque()
         self.is_appending = False
         """Whether a caller is at an entry at this moment, or at the base version after it."""
+        self._came_at = -UPKEEP_SECONDS
+        """When the newest call came that is no upkeep."""
 
     def __len__(self) -> int:
         """How many calls wait for a next entry at this moment."""
@@ -89,6 +103,7 @@ class CallQueue:
             if self._lingers():
                 self._changed.notify_all()
             try:
+                self._await_others(call)
                 self._changed.wait_for(lambda: call.done or not self.is_appending)
             except BaseException:
                 # The caller was interrupted: nobody is there to be told, so it must not happen later either.
@@ -99,6 +114,14 @@ class CallQueue:
                 return False
             self.is_appending = True
             return True
+
+    def _await_others(self, call: AnyCall) -> None:
+        """Note a call; if it is upkeep, and another one came lately, wait until that one's successor has it done."""
+        now = self._system.monotonic()
+        if not call.is_upkeep:
+            self._came_at = now
+        elif now - self._came_at < UPKEEP_SECONDS:
+            self._changed.wait_for(lambda: call.done, UPKEEP_SECONDS)
 
     def take(self) -> list[AnyCall]:
         """The calls for the next entry: the oldest ones, of one term, since an entry has one term.

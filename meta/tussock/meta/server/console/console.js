@@ -83,7 +83,7 @@ function askForToken(why) {
 }
 
 function render() {
-  const { tables, compaction, sessions, replicas, pins, backups, checkpoints, rates, problems } = status;
+  const { tables, compaction, sessions, replicas, pins, backups, losses, checkpoints, rates, problems } = status;
   const errors = problems.filter(({ severity }) => severity === "error").length;
   document.title = `${errors ? `(${errors}) ` : ""}Tussock ${status.store_url}`;
   show(at("store"), status.store_url);
@@ -93,6 +93,10 @@ function render() {
   commitsChart.update(rates.end_ms, [rates.epochs, rates.commits]);
   bytesChart.update(rates.end_ms, [rates.bytes]);
   renderTables();
+  // A store that has lost nothing says nothing of it.
+  at("losses").hidden = !losses.length;
+  show(at("losses-list"), views.losses(status));
+  show(at("losses-count"), count(losses.length));
   show(at("compaction-list"), views.compaction(status));
   show(at("nodes-list"), views.nodes(status));
   show(at("checkpoints-list"), views.checkpoints(status));

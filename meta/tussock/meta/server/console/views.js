@@ -59,7 +59,7 @@ export function figures({ now_ms: now, version, rates, tables, compaction, sessi
     ["Epochs", `${rate(mean(rates.epochs))}/s`, `mean of ${RATE_SECONDS} s`],
     ["Commits", `${rate(mean(rates.commits))}/s`, "log entries; one takes the epochs of all writers that came together"],
     ["Committed", `${bytes(Math.round(mean(rates.bytes)))}/s`, `mean of ${RATE_SECONDS} s`],
-    ["Size", bytes(sum((one) => one.bytes)), plural(sum((one) => one.ssts), "SST")],
+    ["Size", bytes(sum((one) => one.bytes + one.history_bytes)), `${plural(sum((one) => one.ssts + one.history_ssts), "SST")}, ${bytes(sum((one) => one.history_bytes))} of it history`],
     ["Row versions", count(sum((one) => one.rows)), `${count(sum((one) => one.deletes))} of them deletes`],
     ["Clients", count(clients), "sessions of clients"],
     ["Compaction slots", `${compaction.tasks.length} / ${compaction.slots}`, "tasks that run, and slots of all compactors"],
@@ -68,8 +68,8 @@ export function figures({ now_ms: now, version, rates, tables, compaction, sessi
 }
 
 function levels(one) {
-  if (!one.levels.length) return h("span", { class: "dim" }, "empty");
-  const most = Math.max(...one.levels.map((level) => level.bytes));
+  if (!one.levels.length && !one.history_runs) return h("span", { class: "dim" }, "empty");
+  const most = Math.max(...one.levels.map((level) => level.bytes), one.history_bytes);
   return h(
     "ul",
     { class: "levels" },
@@ -88,6 +88,20 @@ function levels(one) {
         h("span", { class: "dim held" }, held),
       );
     }),
+    one.history_runs ? historyOf(one, most) : null,
+  );
+}
+
+/** The runs that only readers of older epochs need, as one bar below those of the levels. */
+function historyOf(one, most) {
+  const held = `${plural(one.history_runs, "run")}, ${plural(one.history_ssts, "SST")}`;
+  return h(
+    "li",
+    { title: `${plural(one.history_rows, "row version")}, only for readers of older epochs` },
+    h("span", { class: "level" }, "history"),
+    bar(most ? one.history_bytes / most : 0, `History of ${one.name}: ${bytes(one.history_bytes)}, ${held}`, "history"),
+    h("span", { class: "size" }, bytes(one.history_bytes)),
+    h("span", { class: "dim held" }, held),
   );
 }
 
@@ -121,7 +135,7 @@ export function compaction({ now_ms: now, compaction: { tasks } }) {
     return [
       h("span", { class: "name" }, task.table),
       task.kind,
-      [`${plural(task.runs, "run")} to L${task.target_level}`, h("span", { class: "dim" }, `, ${plural(task.ssts, "SST")}`)],
+      [plural(task.runs, "run") + (task.kind === "history" ? "" : ` to L${task.target_level}`), h("span", { class: "dim" }, `, ${plural(task.ssts, "SST")}`)],
       bytes(task.bytes),
       h("div", { class: "progress" }, bar(share, `${percent(share)} of the rows read`), h("span", {}, percent(share))),
       task.owner,
@@ -194,6 +208,21 @@ export function backups({ now_ms: now, backups: all }) {
     h("span", { class: "name", title: one.comment || null }, one.name), epoch(one.epoch, now), bytes(one.bytes), moment(one.created_ms, now),
   ]);
   return [table("Backups", [["Backup"], ["Epoch"], ["Size", "number"], ["Made", "time"]], rows), rest(rows.length, all.length)];
+}
+
+/** Nothing, as a rule; the heading is hidden with it. */
+export function losses({ now_ms: now, losses: all }) {
+  const rows = all.slice(0, ROWS_MAX).map((one) => [
+    h("span", { class: "name" }, one.table),
+    [count(one.rows), one.history ? h("span", { class: "dim" }, " of history") : null],
+    bytes(one.bytes),
+    epoch(one.max_epoch, now),
+    [h("code", {}, one.sst), h("span", { class: "dim" }, one.kept ? ", kept" : ", discarded")],
+    one.by,
+    moment(one.at_ms, now),
+  ]);
+  const columns = [["Table"], ["Rows lost", "number"], ["Size", "number"], ["Newest epoch"], ["Damaged SST"], ["Accepted by"], ["When", "time"]];
+  return rows.length ? [table("Losses that a repair was allowed to make", columns, rows), rest(rows.length, all.length)] : [];
 }
 
 export function upkeep({ now_ms: now, version, upkeep: { vacuum, next_vacuum_ms: next } }) {

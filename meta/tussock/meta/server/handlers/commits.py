@@ -132,7 +132,7 @@ class Commits(Part):
         return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer, by))
 
     def _forget_writers(self, request: pb.ForgetWritersRequest, caller: Caller) -> pb.ForgetWritersResponse:
-        forgotten = self._context.meta.forget_writers(request.writers)
+        forgotten = self._context.meta.forget_writers(request.writers, request.idle_ms)
         log.info("writers forgotten", caller=caller.identity, writers=len(forgotten))
         return pb.ForgetWritersResponse(forgotten=forgotten)
 

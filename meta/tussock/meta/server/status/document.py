@@ -261,6 +261,23 @@ class BackupStatus(msgspec.Struct, frozen=True, kw_only=True):
     comment: str = ""
 
 
+class LossStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a damaged SST that somebody has agreed to go without; `tussock check` says which keys."""
+
+    sst: str
+    table: str
+    history: bool
+    """Only readers of older epochs miss them."""
+    rows: int
+    bytes: int
+    min_epoch: int
+    max_epoch: int
+    at_ms: int
+    by: str
+    kept: bool
+    """The damaged objects are kept."""
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a person should know first."""
 
@@ -294,6 +311,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[JobStatus, ...] = ()
     upkeep: UpkeepStatus = UpkeepStatus()
     backups: tuple[BackupStatus, ...] = ()
+    losses: tuple[LossStatus, ...] = ()
+    """The newest first."""
     left_out: dict[str, int] = {}
     """Per list above, how many more there are than it shows; those that show all are not here."""
 
@@ -309,7 +328,7 @@ PARTICIPANTS_LISTED_MAX = 100
 def shorten(status: ServiceStatus) -> ServiceStatus:
     """The status with at most `LISTED_MAX` of each kind of thing."""
     cut, left_out = {}, {}
-    for name in ("tables", "problems", "sessions", "pins", "checkpoints", "backups"):
+    for name in ("tables", "problems", "sessions", "pins", "checkpoints", "backups", "losses"):
         listed = getattr(status, name)
         if len(listed) > LISTED_MAX:
             cut[name], left_out[name] = listed[:LISTED_MAX], len(listed) - LISTED_MAX

@@ -26,7 +26,14 @@ from tussock.meta.server.status.document import (
 from tussock.meta.server.status.listed_pins import ListedPins
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
-from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
+from tussock.meta.server.status.version_parts import (
+    LevelSums,
+    loss_statuses,
+    pin_statuses,
+    short_id,
+    table_statuses,
+    version_status,
+)
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
@@ -83,6 +90,7 @@ class StatusReport:
             checkpoints=leadership.checkpoints.status() if leadership else (),
             upkeep=leadership.upkeep.status() if leadership else UpkeepStatus(),
             backups=_backups(version),
+            losses=loss_statuses(version),
         )
         return with_problems(status)
 

@@ -3,13 +3,28 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.server.status.document import LevelStatus, PinStatus, TableStatus, TaskStatus, VersionStatus
+from tussock.meta.server.status.document import (
+    LevelStatus,
+    LossStatus,
+    PinStatus,
+    TableStatus,
+    TaskStatus,
+    VersionStatus,
+)
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.records import SstInfo, TableState
 
-__all__ = ["LevelSums", "pin_statuses", "short_id", "table_statuses", "task_statuses", "version_status"]
+__all__ = [
+    "LevelSums",
+    "loss_statuses",
+    "pin_statuses",
+    "short_id",
+    "table_statuses",
+    "task_statuses",
+    "version_status",
+]
 
 SHORT_ID_DIGITS = 8
 
@@ -100,6 +115,25 @@ def pin_statuses(pins: Sequence[PinInfo]) -> tuple[PinStatus, ...]:
     return tuple(
         PinStatus(epoch=pin.epoch, owner=pin.owner, created_ms=pin.created_ms, expires_ms=pin.expires_ms)
         for pin in ordered
+    )
+
+
+def loss_statuses(version: Version) -> tuple[LossStatus, ...]:
+    """What damaged SSTs that were put aside had, the newest first."""
+    return tuple(
+        LossStatus(
+            sst=loss.sst.id,
+            table=loss.table,
+            history=bool(loss.sst.until),
+            rows=loss.rows,
+            bytes=loss.bytes,
+            min_epoch=loss.min_epoch,
+            max_epoch=loss.max_epoch,
+            at_ms=loss.at_ms,
+            by=loss.by,
+            kept=not loss.discarded,
+        )
+        for loss in reversed(version.losses)
     )
 
 

@@ -153,7 +153,10 @@ class BeginStore(msgspec.Struct, frozen=True, kw_only=True, tag="begin_store", t
         # Its own log counts from here, so no table of it was created after a pin.
         tables = {key: replace(state, created=msgspec.UNSET) for key, state in self.version.tables.items()}
         bare = replace(self.version, tasks={}, dropped=(), backups={}, repaired=msgspec.UNSET).with_gone({})
-        return replace(bare, seq=version.seq, tables=tables, origin=self.origin, **led)
+        # What the other store has lost is missing here, too; the objects are kept there, if they are.
+        losses = tuple(replace(loss, discarded=True) for loss in self.version.losses) or msgspec.UNSET
+        begun = replace(bare, accepted_losses=losses)
+        return replace(begun, seq=version.seq, tables=tables, origin=self.origin, **led)
 
 
 class DetachSource(msgspec.Struct, frozen=True, kw_only=True, tag="detach_source", tag_field="type"):
@@ -188,8 +191,9 @@ def check_backup_name(name: str) -> str:
 
 
 def named_sources(version: Version) -> set[str]:
-    """The sources of which the trees or the dropped SSTs name one; the empty one is the store itself."""
-    return {sst.source for sst in version.kept_ssts()} | {sst.source for sst in version.dropped}
+    """The sources of which the trees, the dropped SSTs or damaged ones name one; the empty one is the store itself."""
+    kept = {sst.source for sst in (*version.kept_ssts(), *version.quarantined())}
+    return kept | {sst.source for sst in version.dropped}
 
 
 def _check_base(version: Version, base: str) -> None:

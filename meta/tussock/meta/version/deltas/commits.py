@@ -97,12 +97,11 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
                             f"SST {sst.id} is in table {state.spec.name!r} already, since epoch {held.min_epoch}: it "
                             "was committed before; a commit brings new SSTs"
                         )
-        if not named.isdisjoint(dropped := version.dropped_sst_ids()):
-            known = min(named & dropped)
+        if known := min((named & version.dropped_sst_ids()) | (named & version.quarantined_ids()), default=""):
             raise InvalidBatch(
-                f"SST {known} was committed before, and has been compacted away since: if this repeats a commit, that "
-                "one happened, and its epoch is no longer known; nothing was committed now, since a commit brings "
-                "new SSTs"
+                f"SST {known} was committed before, and has been compacted away since, or put aside as damaged: if "
+                "this repeats a commit, that one happened, and its epoch is no longer known; nothing was committed "
+                "now, since a commit brings new SSTs"
             )
 
     def apply(self, version: Version) -> Version:

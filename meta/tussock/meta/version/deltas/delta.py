@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
+from tussock.meta.version.deltas.losses import DiscardQuarantined, QuarantineSst
 from tussock.meta.version.deltas.repair import RepairClock
 from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
@@ -58,6 +59,8 @@ Delta: TypeAlias = (
     | RepairClock
     | ForgetWriters
     | ExpireHistory
+    | QuarantineSst
+    | DiscardQuarantined
 )
 
 
@@ -70,6 +73,7 @@ TIMED = (
     BeginBackup,
     RepairClock,
     ExpireHistory,
+    DiscardQuarantined,
 )
 """Deltas in which times of their writer's clock ride that others go by."""
 

@@ -74,7 +74,7 @@ class RepairClock(msgspec.Struct, frozen=True, kw_only=True, tag="repair_clock",
                 "stop its processes, and repair it again"
             )
         check_uploads(version, [sst.id for sst in self.rewritten.values()])
-        taken = version.live_sst_ids() | version.dropped_sst_ids()
+        taken = version.live_sst_ids() | version.dropped_sst_ids() | version.quarantined_ids()
         for sst_id, sst in self.rewritten.items():
             was = replaced[sst_id]
             low, high = known.get(was.min_epoch, was.min_epoch), known.get(was.max_epoch, was.max_epoch)

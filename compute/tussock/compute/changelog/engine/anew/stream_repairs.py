@@ -4,7 +4,7 @@ Both are a commit under the flow's own name, which shuts out what may still run.
 holds nothing is done: it is of the flow as it was.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -18,14 +18,18 @@ from tussock.compute.applications.durability.progress import (
 )
 from tussock.compute.applications.durability.progress import read_progress as read_application
 from tussock.compute.changelog.bad_rows import BAD_ROWS_KEY
+from tussock.compute.changelog.engine.tables.foreign_writes import changed_by_others, touched_tables
 from tussock.compute.changelog.histories import HISTORY_KEY
 from tussock.compute.changelog.progress import VERSION, FlowProgress, StreamProgress, read_progress
 from tussock.compute.changelog.push_ids import PUSH_IDS_KEY
-from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore import InvalidOption, StateStore, TussockError
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.transactions.delta import Delta
 
-__all__ = ["forget_stream", "rebuild_stream"]
+__all__ = ["forget_stream", "rebuild_stream", "repair"]
+
+log = get_logger("tussock.compute.changelog")
 
 OWN = ("by_age", "by_key", "outbox")
 """Of `FLOW.STREAM.*` what is no operator's: ages of rows that stay, and what an output has still to send."""
@@ -37,9 +41,9 @@ Change = Callable[[Delta, FlowProgress], Iterable[str]]
 def rebuild_stream(store: StateStore, flow: str, stream: str, *, place: str | None = None) -> None:
     """Let the next start make a stream anew from the rows of its inputs, and publish what differs.
 
-    It may have got more columns, at the end and nullable; of one that reads no others this is all that a rebuild is
-    for. `place`: the URL of the input log, if not in the store's bucket. Raises `InvalidOption` if there is no such
-    flow or stream, or if the flow was not stopped in order.
+    One that reads no others goes on from the rows that it has. Streams whose tables others have written to are made
+    anew with it. `place`: the URL of the input log, if not in the store's bucket. Raises `InvalidOption` if there is no
+    such flow or stream, or if the flow was not stopped in order.
     """
 
     def change(_: Delta, known: FlowProgress) -> list[str]:
@@ -49,7 +53,7 @@ def rebuild_stream(store: StateStore, flow: str, stream: str, *, place: str | No
         return _tables_of(flow, stream, tables)
 
     tables: list[str] = []
-    _repair(store, flow, place, change, tables)
+    repair(store, flow, place, change, tables, InvalidOption)
 
 
 def forget_stream(store: StateStore, flow: str, stream: str, *, place: str | None = None) -> list[str]:
@@ -83,7 +87,22 @@ def forget_stream(store: StateStore, flow: str, stream: str, *, place: str | Non
         return gone
 
     tables: list[str] = []
-    return _repair(store, flow, place, change, tables)
+    return repair(store, flow, place, change, tables, InvalidOption)
+
+
+def _rebuild_touched(flow: str, known: FlowProgress, touched: Mapping[str, int]) -> None:
+    """Let streams be made anew whose tables others have written to since the last commit, and those behind them.
+
+    One that reads no others goes on from the rows that it has. `TablesChanged` for what is no stream's.
+    """
+    for table, epoch in touched.items():
+        own = {f"{flow}.{one}" for one in ("histories", "push_ids")}
+        if table in own:
+            raise changed_by_others(flow, table, epoch, "")
+        for name in [one for one in known.streams if table == one or table.startswith(f"{flow}.{one}.")]:
+            log.warning("somebody else has written to a stream's table", flow=flow, stream=name, table=table)
+            for one in (name, *_behind(known, name)):
+                known.streams[one] = replace(known.streams[one], is_rebuilt=True)
 
 
 def _behind(known: FlowProgress, stream: str) -> list[str]:
@@ -117,8 +136,19 @@ def _delete(
         rows.delete([row[key[0]] if len(key) == 1 else tuple(row[one] for one in key) for row in found])
 
 
-def _repair(store: StateStore, flow: str, place: str | None, change: Change, tables: list[str]) -> list[str]:
-    """`tables` gets the names of the flow's tables before the change looks at them."""
+def repair(
+    store: StateStore,
+    flow: str,
+    place: str | None,
+    change: Change,
+    tables: list[str],
+    refusal: Callable[[str], TussockError],
+) -> list[str]:
+    """Change what is kept of a flow in a commit under its name; returns the names of the tables that were dropped.
+
+    `tables` gets the names of the flow's tables before the change looks at them. `refusal` makes the error of a log
+    that has what no commit holds.
+    """
     create_applications(store)
     if store.table(APPLICATIONS).get(flow) is None:
         raise InvalidOption(f"the store has no flow {flow!r:.120} that has run: nothing is kept of it")
@@ -131,11 +161,12 @@ def _repair(store: StateStore, flow: str, place: str | None, change: Change, tab
         # Read to its end, as only then the log is this one's.
         records = [len(group.records) for group in log.take_over(known.next_object)]
         if any(records):
-            raise InvalidOption(
+            raise refusal(
                 f"flow {flow!r} was not stopped in order: its input log has what no commit holds. Start it as it was, "
                 f"and stop it; or give that up, with `tussock repair application {flow} --give-up`"
             )
         tables += known.tables.values()
+        _rebuild_touched(flow, state, touched_tables(store, flow, known.seq, tables))
         gone = {table: name for name in set(change(delta, state)) for table, one in known.tables.items() if one == name}
         _commit(store, delta, flow, known, log, state, gone)
         return sorted(gone.values())

@@ -1,8 +1,8 @@
-"""Write the golden files of log format version 6: `python tests/golden/write_log_v6.py FOLDER`.
+"""Write the golden files of log format version 7: `python tests/golden/write_log_v7.py FOLDER`.
 
-Run when the format is frozen, by the release that brings it; from then on the files in `log/v6` are what stores out
+Run when the format is frozen, by the release that brings it; from then on the files in `log/v7` are what stores out
 there hold, and readers must go on reading them. `tests/meta/log/test_log_format.py` fails if this script no longer
-writes them byte for byte. The files in `log/v1` to `log/v5` were written by the versions before; nothing writes
+writes them byte for byte. The files in `log/v1` to `log/v6` were written by the versions before; nothing writes
 such any more.
 """
 
@@ -27,6 +27,7 @@ from tussock.meta.log.format import (
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter, with_payloads
 from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.losses import DiscardQuarantined, QuarantineSst
 from tussock.meta.version.deltas.repair import RepairClock
 from tussock.meta.version.deltas.retention import (
     AdvanceHorizon,
@@ -41,6 +42,7 @@ from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, 
 from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import CompactionTask, Origin, Version
 from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.losses import AcceptedLoss, LostRange
 from tussock.statestore.contract.records import Run, SstInfo, TableSpec
 
 AT_MS = 1_700_000_000_000
@@ -251,6 +253,38 @@ def names_of_writers() -> tuple[Delta, ...]:
     )
 
 
+def losses() -> tuple[Delta, ...]:
+    """Two damaged SSTs are put aside, of one of which the rest is saved; then one of them is discarded."""
+    whole, part = sst(1, 1, b"a", b"m"), sst(2, 2, b"a", b"\xff\x00")
+    rest = replace(sst(3, 0, b"a", b"c"), rows=2, min_epoch=2, max_epoch=2)
+
+    def loss(one: SstInfo, rows: int, deletes: int, lost: LostRange) -> AcceptedLoss:
+        return AcceptedLoss(
+            sst=one,
+            table_id=1,
+            table="kv",
+            rows=rows,
+            deletes=deletes,
+            bytes=2048,
+            min_epoch=one.epoch,
+            max_epoch=one.epoch,
+            ranges=(lost,),
+            uncovered=one.epoch - 1,
+            saved=rest.id if one is part else "",
+            at_ms=AT_MS + 3,
+            by=OWNER,
+        )
+
+    return (
+        CreateTable(spec=TableSpec(id=1, name="kv")),
+        CommitEpoch(epoch=1, at_ms=AT_MS + 1, tables={1: (Run(ssts=(whole,)),)}),
+        CommitEpoch(epoch=2, at_ms=AT_MS + 2, tables={1: (Run(ssts=(part,)),)}),
+        QuarantineSst(loss=loss(part, 1, 0, LostRange(first=b"d", end=b"e")), saved=rest),
+        QuarantineSst(loss=loss(whole, 3, 1, LostRange(first=b"a", end=b"m", closed=True))),
+        DiscardQuarantined(ids=(part.id,), at_ms=AT_MS + 4),
+    )
+
+
 def clone(version: Version) -> list[tuple[Delta, ...]]:
     """The beginning of a store that is a clone of that one."""
     origin = Origin(kind="clone", url="s3://other/store", backup="", backup_id=BACKUP_ID, seq=version.seq)
@@ -284,6 +318,9 @@ def files() -> dict[str, bytes]:
     named = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=names_of_writers())
     written["names"] = encode_entry(1, named)
     written["names.snapshot"] = encode_base(advance(Version(), named.deltas))
+    lost = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=losses())
+    written["losses"] = encode_entry(1, lost)
+    written["losses.snapshot"] = encode_base(advance(Version(), lost.deltas))
     written["pin"] = encode_pin(
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
     )

@@ -1,24 +1,24 @@
-"""The commands of `tussock repair`: `clock`, `writers`, `application` and `stream`."""
+"""The group `tussock repair`, with its commands `clock`, `application` and `stream`."""
 
-import os
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from tussock.cli.options import Json, Store
+from tussock.cli.commands.repair.ssts import repair_ssts
+from tussock.cli.commands.repair.writers import writers
+from tussock.cli.options import DryRun, Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
-from tussock.cli.places import PLATFORM, ask_service, bucket_at, store_at
+from tussock.cli.places import PLATFORM, bucket_at, store_at
 from tussock.compute.applications.durability.given_up import give_up_application
-from tussock.meta.meta_store import MetaStore
 from tussock.statestore import repair_clock
-from tussock.statestore.base.identity import access_from
-from tussock.statestore.base.system import RealSystem
 
 __all__ = ["repair"]
 
-NAMES_MAX = 1000
 repair = typer.Typer(name="repair", no_args_is_help=True)
+
+
+repair.command(name="sst")(repair_ssts)
+repair.command()(writers)
 
 
 @repair.callback()
@@ -29,7 +29,7 @@ def _repair() -> None:
 @repair.command()
 def clock(
     store: Store,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    dry_run: DryRun = False,
     max_clock_ahead: Annotated[
         float,
         typer.Option(min=0, help="Seconds ahead of the bucket's clock up to which epochs and times are left alone."),
@@ -77,33 +77,6 @@ def clock(
         show(f"{would} times that are ahead the bucket's time, {iso_ms(done.bucket_ms)}.")
     if not dry_run:
         note("numbers of epochs that were noted before, in checkpoints for one, mean nothing any more")
-
-
-@repair.command()
-def writers(
-    store: Store,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The names to forget, up to 1,000.")],
-    as_json: Json = False,
-) -> None:
-    """Forget names of writers, of which a store keeps 10,000.
-
-    Stop what uses a name first. A process that has opened it is fenced for ever. What is known of its batches goes: one
-    that is repeated later is stored once more. At a meta service this needs the role admin: a token comes in
-    TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE. With --json one document: {"forgotten": [NAME]}.
-    """
-    if len(names) > NAMES_MAX:
-        raise typer.BadParameter(f"{len(names)} names; up to {NAMES_MAX} are forgotten at a time")
-    if store.startswith(PLATFORM):
-        forgotten = _ask_to_forget(store.removeprefix(PLATFORM), names)
-    else:
-        with bucket_at(store) as bucket:
-            forgotten = MetaStore(bucket, RealSystem()).forget_writers(names)
-    if as_json:
-        emit_json({"forgotten": forgotten})
-        return
-    show(f"Forgot {plural(len(forgotten), 'writer')}.")
-    for name in sorted(set(names) - set(forgotten)):
-        note(f"the store has no writer {name!r}")
 
 
 @repair.command()
@@ -187,11 +160,3 @@ def stream(
         show(f"Forgot stream {name!r} of flow {flow!r}, with {plural(len(dropped), 'table')}.")
     else:
         show(f"The next start of flow {flow!r} makes stream {name!r} anew.")
-
-
-def _ask_to_forget(addresses: str, names: Sequence[str]) -> list[str]:
-    # Of the extra `platform`, so imported when it is needed.
-    from tussock.meta.rpc import meta_pb2 as pb
-
-    answer = ask_service(addresses, access_from(os.environ), "ForgetWriters", pb.ForgetWritersRequest(writers=names))
-    return list(answer.forgotten)

@@ -1,0 +1,83 @@
+"""The filter of a typed table's read: which keys can pass it.
+
+A filter that compares key columns with values becomes ranges of encoded keys, or single keys if they are few. It is
+applied to what is read all the same, so these only have to hold every row that passes.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.keys.conditions import Conditions
+from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.keys.expressions import key_tests
+from tussock.statestore.keys.intervals import interval_ranges
+from tussock.statestore.keys.ranges import KeyRanges
+from tussock.statestore.rows.python_values import array_of
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.lookup_many import Hits
+from tussock.statestore.tables.shape import Shape
+from tussock.statestore.write.sorted_runs import take_hits
+
+__all__ = ["ReadPlan", "found_rows", "read_plan"]
+
+_LOOKUPS_MAX = 100
+"""More keys are scanned in batches of bounded bytes, whatever their rows hold; blocks with none of them are skipped."""
+
+_INTERVALS_MAX = 1000
+"""More keys, or intervals, are fewer and longer ones: each takes some microseconds, and of a table that is not very
+large it would leave hardly a block unread."""
+
+_INTERVALS_OF_ALL_NODES_MAX = 50
+"""The same where each of them is a range in every virtual node."""
+
+
+class ReadPlan(NamedTuple):
+    """What to read for a filter."""
+
+    ranges: KeyRanges
+    """What to scan."""
+    keys: list[bytes] | None
+    """What to look up in place of that, ascending, if it is few."""
+
+
+def read_plan(encoder: KeyEncoder, shape: Shape, condition: pc.Expression | None, ranges: KeyRanges) -> ReadPlan:
+    """The plan for a read in `ranges`; the condition was checked."""
+    if condition is None:
+        return ReadPlan(ranges, None)
+    conditions = Conditions(key_tests(condition, shape.schema, encoder.primary_key))
+    keys = conditions.keys(encoder.primary_key, _INTERVALS_MAX)
+    if keys is not None:
+        encoded = _encoded(encoder, shape.schema, keys)
+        if len(encoded) <= _LOOKUPS_MAX:
+            return ReadPlan(ranges, [key for key in encoded if ranges.touch(key, key)])
+        return ReadPlan(ranges.common(KeyRanges((key, key + b"\0") for key in encoded)), None)
+    in_one_node = conditions.fixed_columns(encoder.primary_key) >= encoder.distribution_width
+    most = _INTERVALS_MAX if in_one_node else _INTERVALS_OF_ALL_NODES_MAX
+    intervals = conditions.intervals(encoder.primary_key, most)
+    if intervals is None:
+        return ReadPlan(ranges, None)
+    nodes = range(shape.spec.vnodes)
+    narrow = KeyRanges(one for interval in intervals for one in interval_ranges(encoder, interval, nodes))
+    return ReadPlan(ranges.common(narrow), None)
+
+
+def _encoded(encoder: KeyEncoder, schema: pa.Schema, keys: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """The encoded keys, ascending, each once."""
+    if len(keys) <= _LOOKUPS_MAX:
+        return sorted({encoder.encode_row(key) for key in keys})
+    fields = [schema.field(name) for name in encoder.primary_key]
+    columns = [array_of(values, field.type) for values, field in zip(zip(*keys, strict=True), fields, strict=True)]
+    encoded = encoder.encode(pa.record_batch(columns, schema=pa.schema(fields)))
+    return sorted(set(encoded.to_pylist()))
+
+
+def found_rows(hits: Hits, keys: Sequence[bytes], columns: Sequence[int], shape: Shape) -> Rows:
+    """The rows under ascending keys, as far as there are any, with these value columns."""
+    types = [shape.types[at] for at in columns]
+    found, values = take_hits(hits, len(keys), columns, types, shape.spec.name)
+    there = pa.array(np.flatnonzero(found))
+    return Rows(pa.array(keys, pa.binary()).take(there), 0, None, tuple(column.take(there) for column in values))
