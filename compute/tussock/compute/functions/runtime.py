@@ -99,10 +99,9 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
     def start(self) -> None:
         """Recover, and begin to take requests. A second runtime of this name shuts the first one out.
 
-        Tables get the columns that their operators have got, if the program was stopped in order. Raises
-        `NotDeterministic`, `CorruptLog`, and what opening the store's tables raises; without shutting anybody out
-        `InvalidOption` for a name or a table of another application, `SchemaMismatch` for a table or a feed,
-        `TableNotFound` for one that was dropped, and `NotDeterministic` for functions that have changed.
+        Tables follow their operators' columns after an ordered stop. Raises `NotDeterministic`, `CorruptLog`, and what
+        opening the store's tables raises; without shutting anybody out `InvalidOption` for another application's name
+        or table, `SchemaMismatch` for a table or feed, `TableNotFound`, and `NotDeterministic` for changed functions.
         """
         if self._runner is not None:
             raise InvalidOption(f"program {self.name!r} runs already")
