@@ -37,7 +37,7 @@ from tussock.meta.version.deltas.retention import (
     ForgetDropped,
     ForgetWriters,
 )
-from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable, SetRetention
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import CompactionTask, Origin, Version
@@ -165,6 +165,7 @@ def history() -> list[tuple[Delta, ...]]:
             ),
         ),
         *parting(),
+        *periods_of_tables(),
     ]
 
 
@@ -194,6 +195,32 @@ def parting() -> list[tuple[Delta, ...]]:
         (ClaimCompaction(task=of_history),),
         (last,),
         (commit(sst(17, 11, b"a", b"b")), AdvanceSafeEpoch(epoch=10), ExpireHistory(epoch=10, at_ms=AT_MS + 15)),
+    ]
+
+
+def periods_of_tables() -> list[tuple[Delta, ...]]:
+    """A table that begins with its own periods, and one that gets a retention and loses it."""
+    kept = TableSpec(
+        id=5,
+        name="kept",
+        schema=schema({"id": "int64", "at": "timestamp[ms]"}),
+        primary_key=("id",),
+        distribution_key=("id",),
+        vnodes=1,
+        retention_ms=86_400_000,
+        ttl_ms=60_000,
+        ttl_column="at",
+    )
+    expiring = replace(sst(18, 12, b"\0\0a", b"\0\0b"), expires_ms=AT_MS + 60_000)
+    return [
+        (CreateTable(spec=kept, dated=True),),
+        (CommitEpoch(epoch=12, at_ms=AT_MS + 30, tables={5: (Run(ssts=(expiring,)),)}),),
+        (
+            SetRetention(table_id=1, retention_ms=0),
+            AdvanceSafeEpoch(epoch=11, table=1),
+            ExpireHistory(epoch=0, at_ms=AT_MS + 16, tables={1: 11}),
+            SetRetention(table_id=1, retention_ms=None),
+        ),
     ]
 
 
@@ -323,6 +350,16 @@ def files() -> dict[str, bytes]:
     written["losses.snapshot"] = encode_base(advance(Version(), lost.deltas))
     written["pin"] = encode_pin(
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
+    )
+    written["pin.unkept"] = encode_pin(
+        PinInfo(
+            id=f"{2:020d}-00000000000000fe",
+            epoch=2,
+            owner=OWNER,
+            created_ms=AT_MS,
+            expires_ms=AT_MS + 60_000,
+            unkept=(1, 5),
+        )
     )
     written["lease"] = encode_lease(
         LeaseRecord(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)

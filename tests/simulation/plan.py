@@ -77,12 +77,25 @@ class Plan(NamedTuple):
     """A table is dropped and created anew under its name, while snapshots show it."""
     ahead: float
     """The wall clock of a process jumps years ahead: mean seconds from one to the next; 0: none."""
+    periods: dict[str, dict[str, float | None]]
+    """By table the retention and the time to live that it has itself."""
 
 
 def make_plan(choose: random.Random, apart: random.Random) -> Plan:
     """Draw a plan. Later kinds of failures are drawn `apart`: histories without them stay as they were."""
     plan = _draw(choose)._replace(damaged=choose.random() < 0.25)
-    return plan._replace(replaced=apart.random() < 0.25, ahead=20.0 if apart.random() < 0.2 else 0.0)
+    plan = plan._replace(replaced=apart.random() < 0.25, ahead=20.0 if apart.random() < 0.2 else 0.0)
+    if apart.random() < 0.6:
+        return plan
+    return plan._replace(periods=_periods(apart), tables=2, reads=READS)
+
+
+def _periods(apart: random.Random) -> dict[str, dict[str, float | None]]:
+    # One table keeps epochs for longer than the other for the most part, so that snapshots come too late for that one.
+    return {
+        f"kv{number}": {"retention": apart.choice(retentions), "ttl": apart.choice([None, 2.0, 8.0, 40.0])}
+        for number, retentions in enumerate([[60.0, 60.0, 5.0, None], [0.0, 0.0, 5.0, None]])
+    }
 
 
 def _draw(choose: random.Random) -> Plan:
@@ -143,6 +156,7 @@ def _draw(choose: random.Random) -> Plan:
         damaged=False,
         replaced=False,
         ahead=0.0,
+        periods={},
     )
     kind = choose.random()
     if kind < 0.25:

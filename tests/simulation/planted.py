@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from tussock.compactor import executor, kept_rows
 from tussock.meta.client import backend, follower
-from tussock.meta.compaction import claims
+from tussock.meta.compaction import claims, watermark
 from tussock.meta.log import bucket_clock as clock
 from tussock.meta.log import log, recovery, truncation
 from tussock.meta.log.appends import drafts
-from tussock.meta.retention import pins, vacuum
+from tussock.meta.retention import kept_epochs, pins, vacuum
 from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
 from tussock.meta.version import history as meta_history
 from tussock.meta.version.deltas import commits, losses, tasks, terms
 from tussock.statestore import snapshot
-from tussock.statestore.read import table_views
+from tussock.statestore.read import key_reader, table_views
 from tussock.statestore.sst import history
 from tussock.statestore.write import shared_buffer
 
@@ -263,8 +263,8 @@ BUGS = [
         "history expires beside pins",
         "a pin that was written while vacuum raised the safe epoch is not obeyed",
         vacuum.Vacuum._expire,
-        "epoch = wanted if pinned is None else min(wanted, pinned)",
-        "epoch = wanted",
+        "epoch if pinned is None else min(epoch, pinned)",
+        "epoch",
     ),
     Bug(
         "history expires by its epochs",
@@ -273,6 +273,38 @@ BUGS = [
         "if sst.until <= epoch and",
         "if sst.max_epoch <= epoch and",
         seed=1,
+    ),
+    Bug(
+        "claim of a table raises the store's safe epoch",
+        "a table with its own retention is compacted past the pins that its safe epoch allows",
+        watermark.claimed_watermark,
+        "table=table.spec.id if table.own_epochs else 0",
+        "table=0",
+        seed=2,
+    ),
+    Bug(
+        "pins hold tables that they came too late for",
+        "a snapshot shows a table whose rows at its epoch may be gone, since another table keeps that epoch",
+        kept_epochs.check_kept,
+        "return tuple(state.spec.id for state in expired if state is not None)",
+        "return ()",
+        seed=19,
+    ),
+    Bug(
+        "rows expire before the time of the watermark",
+        "compaction drops what a reader at a kept epoch still sees",
+        executor._expired,
+        "epoch_ms(task.watermark)",
+        "epoch_ms(task.watermark) + 5000",
+        seed=2,
+    ),
+    Bug(
+        "readers go by the newest time",
+        "a snapshot loses rows while it is held",
+        key_reader._time,
+        "epoch_ms(newest if view.epoch is None else min(view.epoch, newest))",
+        "epoch_ms(newest)",
+        seed=14,
     ),
     Bug(
         "oldest version kept instead of the newest",
@@ -323,7 +355,7 @@ BUGS = [
         "read checked on one version, done on another",
         "an unpinned epoch is read on a version whose compaction has passed it",
         table_views.TableViews.take,
-        "check_unpinned(view.version, epoch)",
+        "check_unpinned(view.version, view.state, epoch)",
         "pass",
     ),
     Bug(
@@ -338,7 +370,7 @@ BUGS = [
     Bug(
         "older run of an epoch wins",
         "a key written twice in one epoch gets its first value",
-        shared_buffer.SharedBuffer.add,
+        shared_buffer.SharedBuffer._add_run,
         "(run, *buffer.runs.get(table, ()))",
         "(*buffer.runs.get(table, ()), run)",
         seed=2,

@@ -132,7 +132,8 @@ class World:
         """The process holds this pin, unless its lease may lapse without its knowing; returns a token for it."""
         self._pins_taken += 1
         if not self.may_lose_pins():
-            self.oracle.hold(self._pins_taken, snapshot.epoch, repr(process.node))
+            unkept = inside.pin_info(snapshot).unkept
+            self.oracle.hold(self._pins_taken, snapshot.epoch, repr(process.node), unkept)
             self._pinned[self._pins_taken] = process
         return self._pins_taken
 
@@ -174,7 +175,7 @@ class World:
 
         def work(process: Process) -> None:
             for table in self.tables:
-                process.store.create_table(table, block_bytes=256)
+                process.store.create_table(table, block_bytes=256, **self.plan.periods.get(table, {}))
             if self.plan.with_bank:
                 accounts = {
                     bank: {b"a%02d" % one: b"%d" % OPENING_BALANCE for one in range(ACCOUNTS)} for bank in BANKS

@@ -36,6 +36,7 @@ __all__ = [
     "number",
     "plural",
     "progress",
+    "seconds_text",
     "show",
     "spinner",
 ]
@@ -144,6 +145,11 @@ def bytes_text(size: int) -> str:
             break
         value /= 1024
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def seconds_text(ms: int) -> str:
+    """Milliseconds as seconds, for people."""
+    return f"{ms / 1000:,.10g} s"
 
 
 def iso_ms(ms: int) -> str:

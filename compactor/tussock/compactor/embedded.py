@@ -49,11 +49,9 @@ log = get_logger("tussock.compactor")
 _CACHE_BYTES = 32 << 20
 """Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
-_INLINE_TASKS_MAX = 8
-"""Tasks that one commit runs at most before it returns, however long L0 is."""
+_INLINE_TASKS_MAX = 8  # Tasks that one commit runs at most before it returns, however long L0 is.
 
 _MERGES_MAX = 4  # Small tasks that are done at once.
-
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
 
@@ -272,9 +270,9 @@ class EmbeddedBackend:
 
     def _try_all(self, tasks: Sequence[CompactionTask]) -> list[Sequence[SstInfo] | None]:
         """What `_try` says of each; several are done at once, since small ones wait for the bucket most of the time."""
-        if len(tasks) < 2:
-            return [self._try(task) for task in tasks]
         begun: list[Pending[Sequence[SstInfo] | None]] = []
+        if len(tasks) == 1:
+            return [self._try(tasks[0])]
         try:
             begun += (self._merges.submit(self._try, task) for task in tasks)
             return [one.result() for one in begun]

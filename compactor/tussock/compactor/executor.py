@@ -10,10 +10,15 @@ of all parts one after the other are the outputs of the task.
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from tussock.compactor.kept_rows import part_rows, unexpired
 from tussock.compactor.retention import retained_rows
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableSpec
+from tussock.statestore.epochs import epoch_ms
+from tussock.statestore.format.expiry import expiry_of
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.history import EpochMerge, history_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange
@@ -76,8 +81,8 @@ def execute(
     merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs], limits=sstables.limits)
     steps = _steps(merged, task, cancelled, progress)
     if task.parted:
-        return uploader.upload(_part(steps, task, writer(history=False), writer(history=True)))
-    return uploader.upload(writer(history=False).write(_retain(steps, task)))
+        return uploader.upload(_part(steps, task, spec, writer(history=False), writer(history=True)))
+    return uploader.upload(writer(history=False).write(_retain(steps, task, spec)))
 
 
 Step = tuple[Rows, tuple[bytes, int] | None]
@@ -99,21 +104,31 @@ def _steps(
         progress(read)
 
 
-def _retain(steps: Iterator[Step], task: CompactionTask) -> Iterator[Rows]:
+def _retain(steps: Iterator[Step], task: CompactionTask, spec: TableSpec) -> Iterator[Rows]:
     for rows, before in steps:
-        kept = retained_rows(rows, task.watermark, bottom=task.bottom, before=before)
+        expired = _expired(rows, task, spec)
+        kept = retained_rows(rows, task.watermark, bottom=task.bottom, before=before, expired=expired)
         if len(kept):
             yield kept
 
 
-def _part(steps: Iterator[Step], task: CompactionTask, live: SstWriter, history: SstWriter) -> Iterator[EncodedSst]:
+def _part(
+    steps: Iterator[Step], task: CompactionTask, spec: TableSpec, live: SstWriter, history: SstWriter
+) -> Iterator[EncodedSst]:
     """The SSTs of both sorted runs, as they get full."""
     for rows, before in steps:
-        parted = part_rows(rows, task.watermark, bottom=task.bottom, before=before)
+        expired = _expired(rows, task, spec)
+        parted = part_rows(rows, task.watermark, bottom=task.bottom, before=before, expired=expired)
         yield from live.add(parted.live)
         yield from history.add(parted.history)
     yield from live.end()
     yield from history.end()
+
+
+def _expired(rows: Rows, task: CompactionTask, spec: TableSpec) -> npt.NDArray[np.bool_] | None:
+    """Which rows no reader sees any more, as their time to live is over at the watermark; `None`: it may be none."""
+    expiry = expiry_of(spec) if task.bottom else None
+    return None if expiry is None else expiry.marks(rows, epoch_ms(task.watermark), expiry.column)
 
 
 def _unexpired(steps: Iterator[Step], task: CompactionTask) -> Iterator[Rows]:

@@ -6,6 +6,7 @@ The versions of a key come newest first, and w is the task's low watermark: no r
    its key can lie below, it goes to history *until* its own epoch: only the changes of that epoch still need it.
 2. Another version goes to history *until* the epoch of the version before it, which took its place: a reader at that
    epoch or a later one never sees it.
+   So does a row whose time to live was over at w: nobody sees it any more, but it hides what is older of its key.
 3. What is needed only until w, or an epoch before it, goes for good.
 
 A key written twice in one epoch (its batch was spilled in between) has two rows of one epoch; the first, which is from
@@ -17,6 +18,7 @@ Runs of history are merged by the same third rule. `docs/decisions/0030-supersed
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tussock.statestore.rows.rows import Rows, repeats
 from tussock.statestore.sst.history import until_array, with_untils
@@ -32,10 +34,18 @@ class Parted(NamedTuple):
     """With `UNTIL` as its first column."""
 
 
-def part_rows(rows: Rows, watermark: int, *, bottom: bool, before: tuple[bytes, int] | None = None) -> Parted:
+def part_rows(
+    rows: Rows,
+    watermark: int,
+    *,
+    bottom: bool,
+    before: tuple[bytes, int] | None = None,
+    expired: npt.NDArray[np.bool_] | None = None,
+) -> Parted:
     """Divide a merged batch of at least one row.
 
-    `before` is the key and the epoch of the row right before the batch: its key may go on in this one.
+    `before` is the key and the epoch of the row right before the batch: its key may go on in this one. `expired` are
+    the rows whose time to live is over for every reader at the watermark or later.
     """
     epochs = rows.epoch_array()
     again = repeats(rows.keys)
@@ -43,7 +53,8 @@ def part_rows(rows: Rows, watermark: int, *, bottom: bool, before: tuple[bytes, 
     newer[1:] = epochs[:-1]
     if before is not None and rows.key(0) == before[0]:
         again[0], newer[0] = True, before[1]
-    vanishing = ~again & rows.delete_array() if bottom else np.zeros(len(rows), np.bool_)
+    hiding = rows.delete_array() if expired is None else rows.delete_array() | expired
+    vanishing = ~again & hiding if bottom else np.zeros(len(rows), np.bool_)
     untils = np.where(again, newer, epochs)
     past = (again | vanishing) & ~(again & (newer == epochs)) & (untils > np.uint64(watermark))
     live = rows.filter(~again & ~vanishing)

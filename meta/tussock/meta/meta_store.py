@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import msgspec
-import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
@@ -40,7 +39,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import TableSpec, TableState
+from tussock.statestore.contract.records import TableChange, TableSpec, TableState
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
 
 __all__ = ["MetaStore"]
@@ -125,7 +124,7 @@ class MetaStore:
             open_source=open_source,
             watermark=self._watermark,
         )
-        self.claims = Claims(self.log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_ms)
+        self.claims = Claims(self.log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_of)
         self.own_tasks = OwnTasks(self.claims, self.log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self.unknown_commits = UnknownCommits()
@@ -183,11 +182,11 @@ class MetaStore:
 
         return self.log.append(decide)
 
-    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
-        """Add columns to a typed table and widen others, whatever others altered meanwhile; see `altering.alter`."""
+    def alter_table(self, name: str, change: TableChange) -> TableState:
+        """Change a table, whatever others altered meanwhile; see `deltas.tables.alter`."""
 
         def decide(version: Version) -> tuple[list[Delta], TableState]:
-            deltas, state = alter(version, name, add, widen)
+            deltas, state = alter(version, name, change)
             if deltas:
                 check_altered_table(version, state.spec)
             return [*deltas], state
@@ -285,11 +284,10 @@ class MetaStore:
 
     # --- Reading: retention and pins ----------------------------------------------------------------------------
 
-    def oldest_readable(self) -> int:
-        """Smallest epoch that may be read now without a pin."""
+    def oldest_readable(self, state: TableState | None = None) -> int:
+        """Smallest epoch that may be read now without a pin, of that table."""
         version = self.log.version
-        retention_ms = self._periods.retention_ms(version)
-        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), retention_ms))
+        return version.oldest_readable(state, self._system.now_ms(), self._periods.retention_ms(version))
 
     def live_pins(self, most: int | None = None) -> list[PinInfo]:
         """The live pins on the store, of all processes, by epoch ascending; `most` of them, the oldest, if given."""
@@ -342,8 +340,8 @@ class MetaStore:
         """Make these the store's periods; `None` leaves one as it is. Raises what `Periods.asked` does."""
         self.log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
 
-    def _watermark(self, version: Version, smallest_pin: int | None) -> int:
-        return low_watermark(version, self._system.now_ms(), self._periods.retention_ms(version), smallest_pin)
+    def _watermark(self, version: Version, table: TableState, smallest_pin: int | None) -> int:
+        return low_watermark(version, self._system.now_ms(), self._periods.retention_of(version, table), smallest_pin)
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self.pins.lease_ms)

@@ -20,13 +20,13 @@ from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uplo
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.known_tables import no_table
-from tussock.statestore.contract.records import Run, TableState, pack
+from tussock.statestore.contract.records import Run, pack
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
-from tussock.statestore.format.schema_changes import Columns, columns_of
+from tussock.statestore.format.schema_changes import Columns
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.tables.table_options import table_spec
+from tussock.statestore.tables.table_options import Retention, TablePeriods, table_change, table_spec
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.shared_commits import SharedCommits
@@ -58,15 +58,21 @@ class StateStore:
         vnodes: int = 256,
         block_bytes: int = 64 << 10,
         compression: str = "lz4",
+        retention: float | None = None,
+        ttl: float | None = None,
+        ttl_column: str | None = None,
     ) -> Any:
         """Create a table; raw without a `schema`, typed with a `schema` and its `primary_key`.
 
         `distribution_key` (the primary key by default; a subset of it) decides which of `vnodes` virtual nodes a row
         belongs to. `block_bytes` is the size of a block before compression, `compression` one of none, lz4, zstd.
+        `retention`: seconds for which its epochs stay readable without a pin, those of the store if not given. `ttl`:
+        seconds after which a row expires, from when it was written or from the time in `ttl_column` (`docs/ttl.md`).
         Raises `TableExists`, `SchemaMismatch`, `InvalidOption`.
         """
         self._parts.lifetime.check_usable()
-        spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
+        periods = TablePeriods(retention, ttl, ttl_column)
+        spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression, periods)
         created = self._parts.backend.create_table(spec).spec
         self._parts.known.note_created(created)
         return open_table(self._parts, created)
@@ -76,22 +82,24 @@ class StateStore:
 
         With runs that `upload` returned, newest first, it is read-only, and shows their rows over the store's.
         """
-        return open_table(self._parts, self._state(name).spec, uploaded=uploaded)
+        return open_table(self._parts, self._parts.views.named(name).spec, uploaded=uploaded)
 
     def tables(self) -> list[str]:
         """Names of the tables, sorted."""
         return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
-    def alter_table(self, name: str, *, add: Columns | None = None, widen: Columns | None = None) -> Any:
+    def alter_table(
+        self, name: str, *, add: Columns | None = None, widen: Columns | None = None, retention: Retention | None = None
+    ) -> Any:
         """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); returns it.
 
         Both map names to Arrow types. No row is written anew, and what is so already is no change. Open tables follow,
-        at any epoch (`docs/evolution.md`). Raises `SchemaMismatch` naming column, old and new type, `InvalidOption` or
-        `TableNotFound`; then nothing was altered.
+        at any epoch (`docs/evolution.md`). `retention`: as of `create_table`, or "store" for that of the store. Raises
+        `SchemaMismatch` naming column, old and new type, `InvalidOption` or `TableNotFound`; nothing was altered then.
         """
         self._parts.lifetime.check_usable()
         check_table(name)
-        state = self._parts.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
+        state = self._parts.backend.alter_table(name, table_change(add, widen, retention))
         return open_table(self._parts, state.spec)
 
     def drop_table(self, name: str) -> None:
@@ -165,7 +173,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         check_uploaded(uploads)
         check_writer(writer, batch_id, generation, source)
-        specs = {name: self._state(name).spec for name in uploads}
+        specs = {name: self._parts.views.named(name).spec for name in uploads}
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
             tables={specs[name].id: pack(runs) for name, runs in uploads.items()},
@@ -367,14 +375,6 @@ class StateStore:
     ) -> None:
         self.close()
 
-    def _state(self, name: str) -> TableState:
-        self._parts.lifetime.check_usable()
-        check_table(name)
-        state = self._parts.backend.recent().find_table(name) or self._parts.views.refresh().find_table(name)
-        if state is None:
-            raise no_table(self.url, name, self.tables())
-        return state
-
     def _commit_and_note(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
         """Commit, and take note of the epoch that holds; returns it."""
         try:
@@ -394,4 +394,7 @@ class StateStore:
 
     def _expected_epochs(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)
-        return {self._parts.known.id_read_at(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}
+        return {
+            self._parts.known.id_read_at(self._parts.views.named(name), epoch): epoch
+            for name, epoch in (expect or {}).items()
+        }

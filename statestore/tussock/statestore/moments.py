@@ -32,7 +32,7 @@ def check_begun(store: StateStore, table: AnyTable, epoch: int, asked: str) -> N
         raise InvalidOption(f"{asked}: nothing was committed in the store at {store.url} yet; read without it")
     state = version.tables.get(table.spec.id)
     mine = [sst.min_epoch for sst in state.levels.ssts()] if state is not None else []
-    if mine and not version.compacted_epoch:
+    if state is not None and mine and not version.compacted_epoch_of(state):
         first, whose = min(mine), f"table {table.name!r}"
     else:
         all_known = [sst.min_epoch for state in version.tables.values() for sst in state.levels.ssts()]

@@ -50,7 +50,7 @@ class Leader:
         return self.schedule.heartbeat(worker, slots, rows_read, self.version, self.now)
 
     def choose(self) -> Chosen | None:
-        return self.schedule.choose(self.version, 0, (), self.now)
+        return self.schedule.choose(self.version, lambda _: 0, (), self.now)
 
     def claim(self, *, answered: bool = True) -> CompactionTask | None:
         """Claim the chosen task; without `answered` the leader does not learn that it succeeded."""
@@ -146,7 +146,7 @@ def test_a_task_that_is_chosen_for_the_same_entry_counts() -> None:
         watermark=0, owner=first.owner, claimed_ms=1, expires_ms=2,
     )  # fmt: skip
     version = advance(leader.version, [ClaimCompaction(task=task)])
-    second = leader.schedule.choose(version, 0, [task], leader.now)
+    second = leader.schedule.choose(version, lambda _: 0, [task], leader.now)
     assert second is not None
     assert (first.owner, second.owner) == (owner_of("a"), owner_of("b"))
     assert {first.table_id, second.table_id} == {1, 2}
@@ -414,9 +414,9 @@ def test_a_tree_without_work_is_searched_again_after_a_change_or_some_time() -> 
     state = TableState(spec=TableSpec(id=1, name="t1"), levels=TableLevels(levels=((deletes,),)))
     leader = Leader(state)
     leader.beat("a")
-    assert leader.schedule.choose(leader.version, 4, (), leader.now) is None
-    assert leader.schedule.choose(leader.version, 5, (), leader.now) is None
-    found = leader.schedule.choose(leader.version, 5, (), leader.now + IDLE_SECONDS_MAX)
+    assert leader.schedule.choose(leader.version, lambda _: 4, (), leader.now) is None
+    assert leader.schedule.choose(leader.version, lambda _: 5, (), leader.now) is None
+    found = leader.schedule.choose(leader.version, lambda _: 5, (), leader.now + IDLE_SECONDS_MAX)
     assert found is not None
     assert found.pick.kind == "tombstone"
 

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -41,7 +42,7 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "log"
 NEWEST = 7
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 30}
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 24, 6: 30, 7: 33}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -175,6 +176,20 @@ def test_version_six_has_history() -> None:
     assert last.dropped[-1].id == _before(30).tables[1].levels.history_ssts()[0].id
 
 
+def test_version_seven_has_periods_of_tables() -> None:
+    """A table with a retention has its own epochs, which it keeps when it goes by the store's again."""
+    last = decode_base("x", 33, golden(f"{33:020d}.snapshot"))
+    spec = last.tables[5].spec
+    assert (spec.retention_ms, spec.ttl_ms, spec.ttl_column) == (86_400_000, 60_000, "at")
+    assert last.tables[5].levels.live_ssts()[0].expires_ms > 0
+    assert last.tables[1].spec.retention_ms is None
+    assert [last.tables[key].own_epochs for key in (1, 5)] == [(11, 11), (10, 10)]
+    assert (last.safe_epoch, last.compacted_epoch) == (10, 10)
+    older = decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).tables[1]
+    assert (older.spec.retention_ms, older.spec.ttl_ms, older.own_epochs) == (None, None, msgspec.UNSET)
+    assert decode_pin("pins/00000000000000000002-00000000000000fe", golden("pin.unkept")).unkept == (1, 5)
+
+
 def test_version_seven_has_losses() -> None:
     """Damaged SSTs leave their tables, with a record of each; older logs have none."""
     assert decode_base("x", 30, golden(f"{30:020d}.snapshot", 6)).losses == ()
@@ -223,8 +238,6 @@ def test_the_documents_worked_example_is_entry_nine() -> None:
 
 def test_every_field_on_disk_is_in_the_document() -> None:
     """A second implementation could not write a field that the document does not name."""
-    import msgspec
-
     text = (ROOT / "docs" / "version-log.md").read_text(encoding="utf-8")
     names: set[str] = set()
 
@@ -268,7 +281,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 30, golden(f"{30:020d}.snapshot"))
+        decode_entry("x", 30, golden(f"{30:020d}.snapshot", 6))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

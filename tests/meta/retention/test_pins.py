@@ -21,6 +21,7 @@ from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
 from tussock.meta.retention.pins import PinKeeper
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.readable import check_exact
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed
 
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
@@ -332,9 +333,10 @@ def test_a_compaction_that_ignored_a_pin_stops_its_holder(
     assert task.watermark == 4
     other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])
     pin.check()
-    store.refresh()
+    check_exact(store.version(), store.version().tables[1], pin.info.epoch)
+    version = store.refresh()
     with pytest.raises(SnapshotExpired, match="clock"):
-        pin.check()
+        check_exact(version, version.tables[1], pin.info.epoch)
 
 
 def test_the_watermark_of_any_pins_is_the_smallest_live_one(bucket: ModelBucket, system: FakeSystem) -> None:

@@ -342,6 +342,17 @@ def test_only_an_admin_changes_the_settings_of_the_store(service: GuardedService
     service.connect("admin", retention=3600, gc_grace=900).close()
 
 
+def test_only_an_admin_changes_the_retention_of_a_table(service: GuardedService) -> None:
+    """A writer gives its new table any, and of none that is there: it would end the history that others read."""
+    with service.connect("writer") as writer, service.connect("admin") as admin:
+        writer.create_table("mine", retention=60)
+        for retention in (0, "store"):
+            with pytest.raises(AccessDenied, match="'the-writer' may not change the retention of table 'mine'"):
+                writer.alter_table("mine", retention=retention)
+        assert admin.alter_table("mine", retention=0).spec.retention_ms == 0
+        admin.drop_table("mine")
+
+
 def test_a_failed_connection_says_which_option_to_set(service: GuardedService, tmp_path: Path) -> None:
     """Without TLS to a service that has it, without the certificate that it needs, with the wrong CA, or reversed."""
     (tmp_path / "other").mkdir()

@@ -58,6 +58,8 @@ class HeldPin:
     epoch: int
     node: str
     states: dict[str, State]
+    unkept: tuple[int, ...]
+    """Ids of the tables that it came too late for."""
 
 
 class Oracle:
@@ -101,15 +103,26 @@ class Oracle:
 
     def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
         """All states that a reader that has seen `floor` may see now: epochs from `floor` on, ascending."""
-        return self._tables[self._names.get(table, -1)].since(floor)
+        history = self._tables[self._names.get(table, -1)]
+        if history.ttl_ms is None:
+            return history.since(floor)
+        # Any commit, to whichever table, may be the one by which rows expire.
+        return ((epoch, history.at(epoch)) for epoch in (floor, *(one for one in self.commits if one > floor)))
 
     def changes(self, table: str, after: int, until: int) -> list[tuple[int, bytes, bytes | None]]:
         """All operations of (after, until], by epoch, then key."""
         return self._tables[self._names.get(table, -1)].changes(after, until)
 
-    def hold(self, token: int, epoch: int, node: str) -> None:
+    def hold(self, token: int, epoch: int, node: str, unkept: tuple[int, ...]) -> None:
         """A process was told that it holds a pin."""
-        self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names})
+        for state in self.version.tables.values():
+            compacted = self.version.compacted_epoch_of(state)
+            if epoch < compacted and state.spec.id not in unkept:
+                raise Violation(
+                    f"guarantee 3: {node} is said to hold epoch {epoch} of {state.spec.name}, of which rows below "
+                    f"{compacted} are gone"
+                )
+        self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names}, unkept)
 
     # --- What happens to the objects -----------------------------------------------------------------------------
 
@@ -166,6 +179,7 @@ class Oracle:
         for delta in entry.deltas:
             if isinstance(delta, CreateTable):
                 self._names[delta.spec.name] = delta.spec.id
+                self._tables[delta.spec.id].ttl_ms = delta.spec.ttl_ms
             if isinstance(delta, CommitEpoch):
                 self._check_commit(before, delta)
             if isinstance(delta, ReportCompaction):
@@ -253,7 +267,7 @@ class Oracle:
         for sst in (*delta.outputs, *delta.history):
             self._check_objects(sst)
         for pin in self.pins.values():
-            if pin.epoch < self.version.compacted_epoch and pin.epoch < delta.watermark:
+            if pin.epoch < delta.watermark and table_id not in pin.unkept:
                 raise Violation(
                     f"guarantee 3: {pin.node} holds a pin on epoch {pin.epoch}, and a compaction has used the "
                     f"watermark {delta.watermark}"
@@ -282,17 +296,23 @@ class Oracle:
     def _check_expiry(self, delta: ExpireHistory) -> None:
         """Check that all tables hold the same rows as before at every readable epoch."""
         self.counts["expiries"] += 1
-        for pin in self.pins.values():
-            if pin.epoch < delta.epoch:
-                raise Violation(f"guarantee 3: {pin.node} pins epoch {pin.epoch}, and history expires to {delta.epoch}")
-        for table_id in self.version.tables:
-            self._check_table(table_id, f"history expired up to {delta.epoch}")
+        for table_id, state in self.version.tables.items():
+            until = delta.tables.get(table_id, 0) if state.own_epochs else delta.epoch
+            for pin in self.pins.values():
+                if pin.epoch < until and table_id not in pin.unkept:
+                    raise Violation(
+                        f"guarantee 3: {pin.node} pins epoch {pin.epoch}, and history of {state.spec.name} expires to "
+                        f"{until}"
+                    )
+            self._check_table(table_id, f"history expired up to {until}")
 
     def _check_table(self, table_id: int, after: str) -> None:
         """Check what SSTs hold at readable epochs, by the rule by which the live tree and history are read."""
         state = self.version.tables[table_id]
-        readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch]
-        epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *(pin.epoch for pin in self.pins.values())}
+        readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch_of(state)]
+        pinned = (pin.epoch for pin in self.pins.values() if table_id not in pin.unkept)
+        epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *pinned}
+        ttl_ms = state.spec.ttl_ms
         live = [(row, MAX_EPOCH + 1) for run in state.levels.runs() for sst in run for row in self._contents.rows(sst)]
         past = [
             (row, until)
@@ -309,7 +329,11 @@ class Oracle:
             for (key, at, value), until in (*past, *live):
                 if at <= epoch < until and (key not in found or found[key][0] < at):
                     found[key] = at, value
-            seen = {key: value for key, (_, value) in found.items() if value is not None}
+            seen = {
+                key: value
+                for key, (at, value) in found.items()
+                if value is not None and (ttl_ms is None or epoch_ms(at) + ttl_ms > epoch_ms(epoch))
+            }
             if seen != self.state_of(table_id, epoch):
                 raise Violation(
                     f"guarantee 6: after {after}, table {state.spec.name} at epoch {epoch} is "

@@ -289,9 +289,10 @@ def _read_pinned(process: Process, table: str) -> None:
     process.floor = max(process.floor, snapshot.epoch)
     token = process.world.note_pin(process, snapshot)
     want = {name: oracle.state(name, snapshot.epoch) for name in process.world.tables}
+    kept = _kept_tables(process, snapshot, newest=epoch is None)
     try:
         for _ in range(random.choice([1, 2, 5])):
-            name = random.choice(process.world.tables)
+            name = random.choice(kept)
             _read_at(process, snapshot.table(name), name, want[name], f"pinned epoch {snapshot.epoch}", {})
             process.system.sleep(random.random() * process.world.plan.hold_seconds)
             if process.world.closing:
@@ -303,6 +304,23 @@ def _read_pinned(process: Process, table: str) -> None:
     finally:
         oracle.pins.pop(token, None)
         snapshot.close()
+
+
+def _kept_tables(process: Process, snapshot: Any, *, newest: bool) -> list[str]:
+    """The tables that the snapshot keeps; the others it refuses to read."""
+    unkept = inside.pin_info(snapshot).unkept
+    tables = process.oracle.version.tables
+    lost = {tables[one].spec.name for one in unkept if one in tables}
+    if lost and newest:
+        raise Violation(f"guarantee 3: {process.node} pinned the newest epoch, and it lacks {lost}")
+    for name in sorted(lost.intersection(process.world.tables)):
+        try:
+            read_table(snapshot.table(name))
+        except SnapshotExpired:
+            continue
+        raise Violation(f"guarantee 3: {process.node} reads {name} in a snapshot that came too late for it")
+    kept = [name for name in process.world.tables if name not in lost]
+    return kept or process.world.tables
 
 
 def _read_at(process: Process, face: Any, name: str, want: State, what: str, options: dict[str, int]) -> None:

@@ -23,9 +23,15 @@ def apply_batch(rows: Mapping[K, V], batch: Mapping[K, V | None]) -> dict[K, V]:
 class TableHistory(Generic[K, V]):
     """One table: every commit to it, oldest first, and its rows after each."""
 
-    def __init__(self, kept: int | None = None) -> None:
-        """Keeps the newest `kept` commits, all of them for `None`."""
+    def __init__(self, kept: int | None = None, ttl_ms: int | None = None) -> None:
+        """Keeps the newest `kept` commits, all of them for `None`.
+
+        With `ttl_ms` a row expires that long after the time in its epoch, by the time in a reader's.
+        """
         self._kept = kept
+        self.ttl_ms = ttl_ms
+        self._written: list[dict[K, int]] = []
+        """For each state the epoch of each of its rows."""
         self._epochs: list[int] = []
         self._batches: list[dict[K, V | None]] = []
         self._states: list[dict[K, V]] = []
@@ -50,11 +56,13 @@ class TableHistory(Generic[K, V]):
         if not batch:
             return
         assert epoch > self.last_epoch, "a commit has to be newer than all before it"
+        written = {**(self._written[-1] if self._written else {}), **dict.fromkeys(batch, epoch)}
+        self._written.append(written)
         self._states.append(apply_batch(self.newest, batch))
         self._batches.append(dict(batch))
         self._epochs.append(epoch)
         if self._kept is not None and len(self._epochs) > self._kept:
-            for remembered in (self._epochs, self._batches, self._states):
+            for remembered in (self._epochs, self._batches, self._states, self._written):
                 del remembered[0]
 
     def lose(self, lost: Collection[tuple[int, K]]) -> None:
@@ -69,7 +77,11 @@ class TableHistory(Generic[K, V]):
     def at(self, epoch: int) -> dict[K, V]:
         """The rows that a reader at `epoch` has to see."""
         index = bisect_right(self._epochs, epoch)
-        return self._states[index - 1] if index else {}
+        state = self._states[index - 1] if index else {}
+        if self.ttl_ms is None or not index:
+            return state
+        written = self._written[index - 1]
+        return {key: value for key, value in state.items() if (written[key] >> 16) + self.ttl_ms > epoch >> 16}
 
     def since(self, floor: int) -> Iterator[tuple[int, dict[K, V]]]:
         """`floor` with the rows at it, then each later commit's epoch with the rows after it."""

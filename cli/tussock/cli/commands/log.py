@@ -8,7 +8,7 @@ import pyarrow as pa
 import typer
 
 from tussock.cli.options import Json, Store
-from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, show
+from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, seconds_text, show
 from tussock.cli.places import bucket_at
 from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
 from tussock.meta.log.log import VersionLog
@@ -33,12 +33,13 @@ from tussock.meta.version.deltas.retention import (
     ForgetDropped,
     ForgetWriters,
 )
-from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable, SetRetention
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 
 __all__ = ["describe", "log"]
@@ -94,10 +95,13 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
         case CreateTable(spec=spec):
             names[spec.id] = spec.name
             key = f" with key ({', '.join(spec.primary_key)})" if spec.primary_key else ", raw"
-            return f"create table {spec.name} (id {spec.id}){key}"
+            return f"create table {spec.name} (id {spec.id}){key}{_periods(spec)}"
         case AlterTable(table_id=table_id, schema=schema):
             columns = ", ".join(f"{field.name}: {field.type}" for field in pa.ipc.read_schema(pa.py_buffer(schema)))
             return f"alter table {_table(table_id, names)} to ({columns})"
+        case SetRetention(table_id=table_id, retention_ms=retention_ms):
+            wanted = "that of the store" if retention_ms is None else seconds_text(retention_ms)
+            return f"set retention of table {_table(table_id, names)} to {wanted}"
         case DropTable(table_id=table_id):
             return f"drop table {_table(table_id, names)}"
         case ClaimCompaction(task=task) if delta.is_renewal:
@@ -111,14 +115,16 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"report task {delta.task_id[:8]}: {plural(len(outputs), 'SST')}, {size}{parted}"
         case ReleaseCompaction():
             return f"release task {delta.task_id[:8]}"
-        case AdvanceSafeEpoch(epoch=epoch):
-            return f"advance safe epoch to {epoch_text(epoch)}"
-        case ExpireHistory(epoch=epoch):
-            return f"expire history up to {epoch_text(epoch)}"
+        case AdvanceSafeEpoch(epoch=epoch, table=table):
+            whose = f" of table {_table(table, names)}" if table else ""
+            return f"advance safe epoch{whose} to {epoch_text(epoch)}"
+        case ExpireHistory(epoch=epoch, tables=tables):
+            of_tables = [f"of table {_table(one, names)} up to {epoch_text(own)}" for one, own in tables.items()]
+            return "expire history " + ", ".join([f"up to {epoch_text(epoch)}"] * (epoch > 0) + of_tables)
         case AdvanceHorizon(horizon=horizon):
             return f"advance garbage horizon to {horizon}"
         case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
-            return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
+            return f"set retention to {seconds_text(retention_ms)} and grace to {seconds_text(gc_grace_ms)}"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
         case ForgetWriters(writers=writers):
@@ -141,6 +147,13 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return _describe_backup(delta)
         case _:
             assert_never(delta)
+
+
+def _periods(spec: TableSpec) -> str:
+    retention = "" if spec.retention_ms is None else f", retention {seconds_text(spec.retention_ms)}"
+    if spec.ttl_ms is None:
+        return retention
+    return f"{retention}, rows live {seconds_text(spec.ttl_ms)} from {spec.ttl_column or 'when they are written'}"
 
 
 def _describe_commit(delta: CommitEpoch, names: dict[int, str]) -> str:

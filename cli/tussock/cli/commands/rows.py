@@ -18,6 +18,7 @@ from tussock.cli.output import (
     note,
     number,
     plural,
+    seconds_text,
     show,
 )
 from tussock.cli.places import store_at, version_at
@@ -43,7 +44,8 @@ def tables(store: Store, as_json: Json = False) -> None:
     """List the tables: kind, key, size and newest epoch.
 
     With --json one document: {"tables": [{name, id, kind, columns, primary_key, distribution_key, vnodes,
-    block_bytes, compression, rows, deletes, ssts, bytes, last_epoch}]}.
+    block_bytes, compression, retention_seconds, ttl_seconds, ttl_column, rows, deletes, ssts, bytes, last_epoch}]};
+    `retention_seconds` is null for that of the store, `ttl_seconds` for rows that do not expire.
     """
     with version_at(store) as version:
         states = sorted(version.tables.values(), key=lambda state: state.spec.name)
@@ -58,6 +60,8 @@ def tables(store: Store, as_json: Json = False) -> None:
             state.spec.name,
             _kind(state),
             ", ".join(state.spec.primary_key) or "key",
+            "store's" if state.spec.retention_ms is None else seconds_text(state.spec.retention_ms),
+            _ttl(state),
             number(sum(sst.rows for sst in state.levels.ssts())),
             number(len(state.levels.ssts())),
             bytes_text(total_bytes(state.levels.ssts())),
@@ -66,7 +70,18 @@ def tables(store: Store, as_json: Json = False) -> None:
         )
         for state in states
     ]
-    columns = ("table", "kind", "key", "row versions", "SSTs", "size", "newest epoch", "committed")
+    columns = (
+        "table",
+        "kind",
+        "key",
+        "retention",
+        "time to live",
+        "row versions",
+        "SSTs",
+        "size",
+        "newest epoch",
+        "committed",
+    )
     show(grid(*columns, right=("row versions", "SSTs", "size"), whole=["newest epoch", "committed"], rows=rows))
 
 
@@ -77,6 +92,12 @@ def _second(moment: str | None) -> str:
 
 def _kind(state: TableState) -> str:
     return "raw" if state.spec.schema is None else "typed"
+
+
+def _ttl(state: TableState) -> str:
+    if state.spec.ttl_ms is None:
+        return ""
+    return seconds_text(state.spec.ttl_ms) + (f" from {state.spec.ttl_column}" if state.spec.ttl_column else "")
 
 
 def _table_document(state: TableState) -> dict[str, Any]:
@@ -91,6 +112,9 @@ def _table_document(state: TableState) -> dict[str, Any]:
         "vnodes": spec.vnodes,
         "block_bytes": spec.block_bytes,
         "compression": spec.compression,
+        "retention_seconds": None if spec.retention_ms is None else spec.retention_ms / 1000,
+        "ttl_seconds": None if spec.ttl_ms is None else spec.ttl_ms / 1000,
+        "ttl_column": spec.ttl_column,
         "rows": sum(sst.rows for sst in ssts),
         "deletes": sum(sst.deletes for sst in ssts),
         "ssts": len(ssts),

@@ -5,7 +5,18 @@ from typing import Any
 
 from tussock.cli.losses import loss_document
 from tussock.cli.options import Json, Store, TableName
-from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
+from tussock.cli.output import (
+    bytes_text,
+    emit_json,
+    epoch_text,
+    epoch_time,
+    grid,
+    iso_ms,
+    number,
+    plural,
+    seconds_text,
+    show,
+)
 from tussock.cli.places import bucket_at, place_at, table_state, version_at
 from tussock.cli.values import as_text
 from tussock.meta.retention.pin_objects import pin_objects
@@ -26,8 +37,9 @@ def version(store: Store, as_json: Json = False) -> None:
     """Show the newest version: epochs, levels of each table, writers, compaction tasks, pins.
 
     With --json one document: {"seq", "max_committed_epoch", "committed_at", "safe_epoch", "compacted_epoch",
-    "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, runs, levels: [{level,
-    ssts, rows, bytes}], history: {runs, ssts, rows, bytes}}], "ledger", "tasks", "dropped", "losses", "pins"}.
+    "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, safe_epoch, compacted_epoch,
+    runs, levels: [{level, ssts, rows, bytes}], history: {runs, ssts, rows, bytes}}], "ledger", "tasks", "dropped",
+    "losses", "pins"}.
     """
     with place_at(store) as place:
         found = place.version
@@ -43,7 +55,7 @@ def version(store: Store, as_json: Json = False) -> None:
         ("safe epoch", _known_epoch(found.safe_epoch, "older ones are not to be read any more")),
         ("compacted epoch", _known_epoch(found.compacted_epoch, "of older ones, rows are gone")),
         ("garbage horizon", found.gc_horizon or "none yet"),
-        ("retention", f"{found.retention_ms / 1000:,.10g} s, and {found.gc_grace_ms / 1000:,.10g} s for garbage"),
+        ("retention", f"{seconds_text(found.retention_ms)}, and {seconds_text(found.gc_grace_ms)} for garbage"),
         ("tables", number(len(tables))),
         ("dropped SSTs", f"{number(len(found.dropped))} waiting for vacuum"),
         ("losses", f"{number(len(found.losses))}, as `tussock check` lists them" if found.losses else "none"),
@@ -128,6 +140,8 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
             {
                 "name": state.spec.name,
                 "last_epoch": state.last_epoch,
+                "safe_epoch": found.safe_epoch_of(state),
+                "compacted_epoch": found.compacted_epoch_of(state),
                 "runs": len(state.levels.l0),
                 "levels": [
                     {"level": level, "ssts": len(run), "rows": sum(sst.rows for sst in run), "bytes": total_bytes(run)}

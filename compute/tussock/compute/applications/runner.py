@@ -52,14 +52,11 @@ class Runner:
         limits: ApplicationLimits = DEFAULT_APPLICATION_LIMITS,
     ) -> None:
         """`place` is the URL of the bucket that the input log is in; `None`: the store's."""
-        self._store = store
-        self._name = name
-        self._program = program
-        self._group_commit = group_commit
-        self._checkpoint = checkpoint
+        self._store, self._name, self._program = store, name, program
+        self._group_commit, self._checkpoint = group_commit, checkpoint
         self._place = place
         self._limits, self._requests = limits, RequestQueue(limits)
-        self._is_stopping = False
+        self._is_stopping, self._is_dirty = False, False
         self._failure: Exception | None = None
         self._task: Task | None = None
         self._group = OpenGroup()
@@ -67,7 +64,6 @@ class Runner:
         """The reply of what runs."""
         self.nesting = Nesting(name, store.url, asked_within)
         self._commit: BackgroundCommit | None = None
-        self._is_dirty = False
         self._checkpoint_at = 0.0
 
     def start(self) -> None:

@@ -64,9 +64,8 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         record alone. State is committed every `checkpoint` seconds. `conflicts` says between what transactions of an
         epoch: "serializable", "reorder" or "snapshot"; with `lock_phase=False` losers wait for the next epoch. A
         transaction that runs for `timeout` seconds is aborted. Replies to requests with an id are kept for
-        `keep_replies` seconds. `cache_bytes`: of entities in memory, about. `input`: the URL of another place for the
-        input log than the store's bucket. `workers`: processes that share the entities and run their functions; 0: this
-        one does. Raises `InvalidOption`.
+        `keep_replies` seconds. `cache_bytes`: of entities in memory, about. `input`: the URL of another bucket for the
+        input log. `workers`: processes that share the entities and run functions; 0: this one. Raises `InvalidOption`.
         """
         check_options(
             name,

@@ -8,8 +8,6 @@ import os
 import socket
 from collections.abc import Callable, Collection, Sequence
 
-import pyarrow as pa
-
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.buckets import open_session_bucket
@@ -22,7 +20,7 @@ from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
-    columns_to_message,
+    change_to_message,
     commit_to_message,
     pin_from_message,
     report_from_message,
@@ -37,7 +35,7 @@ from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.contract.records import TableSpec, TableState
+from tussock.statestore.contract.records import TableChange, TableSpec, TableState
 from tussock.statestore.errors import (
     BackupNotFound,
     Conflict,
@@ -144,10 +142,9 @@ class PlatformBackend:
         self._catch_up(answer.seq)
         return TableState(spec=spec_from_message(answer.spec))
 
-    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
-        """Add columns to a table and widen others; an attempt whose answer was lost is found done."""
-        added, widened = columns_to_message(add), columns_to_message(widen)
-        answer = self._connection.call("AlterTable", pb.AlterTableRequest(name=name, add=added, widen=widened))
+    def alter_table(self, name: str, change: TableChange) -> TableState:
+        """Change a table; an attempt whose answer was lost is found done."""
+        answer = self._connection.call("AlterTable", change_to_message(name, change))
         assert isinstance(answer, pb.AlterTableResponse)
         self._catch_up(answer.seq)
         return TableState(spec=spec_from_message(answer.spec))
@@ -225,10 +222,10 @@ class PlatformBackend:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
         return self._pushed.version.committed_epoch_of(writer, batch_id, source, tables)
 
-    def oldest_readable(self) -> int:
-        """Smallest epoch that may be read now without a pin."""
+    def oldest_readable(self, state: TableState | None = None) -> int:
+        """Smallest epoch that may be read now without a pin, of that table."""
         version = self._pushed.version
-        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), version.retention_ms))
+        return version.oldest_readable(state, self._system.now_ms(), version.retention_ms)
 
     def pin(self, epoch: int | None) -> PlatformPin:
         """Pin that epoch, or the newest committed one."""

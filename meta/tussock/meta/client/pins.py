@@ -87,14 +87,6 @@ class PlatformPins:
         version = self._pushed.version
         if version.renumbered and version.renumbered.ends_pin(epoch, pin.seen):
             raise renumbering_error(epoch, version.max_committed_epoch)
-        compacted = version.compacted_epoch
-        if compacted > epoch:
-            raise SnapshotExpired(
-                f"epoch {epoch} is pinned, but compaction has dropped rows below epoch {compacted}: the pin was lost "
-                "and this client does not know yet; pin again",
-                epoch,
-                compacted,
-            )
 
     def release(self, pin: PlatformPin) -> None:
         """Let go of a pin; if the leader cannot be told, it goes with the session."""

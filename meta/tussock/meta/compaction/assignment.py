@@ -29,6 +29,7 @@ import msgspec
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
 from tussock.meta.compaction.suspects import FAILURE_SECONDS, FAILURE_SECONDS_MAX, Suspects
+from tussock.meta.compaction.watermark import Watermark
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import TableState
 
@@ -238,12 +239,14 @@ class Assignments:
         if running is not None and running.worker in self._workers and not running.reporting:
             self._workers[running.worker].stopping.add(task.id)
 
-    def choose(self, version: Version, watermark: int, chosen: Sequence[CompactionTask], now: float) -> Chosen | None:
+    def choose(
+        self, version: Version, watermark: Watermark, chosen: Sequence[CompactionTask], now: float
+    ) -> Chosen | None:
         """The next task to claim; `None` if no slot is free, or no table has work that could begin now.
 
         Args:
             version: has the tasks `chosen` in it.
-            watermark: the largest that a compaction could use.
+            watermark: the largest that a compaction of a table could use.
             chosen: claimed in the same log entry, and not assigned yet.
             now: monotonic seconds.
         """
@@ -261,7 +264,7 @@ class Assignments:
             elif self._is_idle(state, tasks, now):
                 continue
             else:
-                picked = pick(state, [*tasks, *suspects], self._picker, watermark)
+                picked = pick(state, [*tasks, *suspects], self._picker, watermark(state))
                 if picked is None:
                     self._idle[table_id] = (state.levels, _ids(tasks, table_id), self._look_again(table_id, now))
             if picked is not None:

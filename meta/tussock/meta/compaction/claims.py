@@ -10,13 +10,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tussock.meta.compaction.picker_config import Pick
-from tussock.meta.compaction.watermark import claimed_watermark, low_watermark
+from tussock.meta.compaction.watermark import Watermark, claimed_watermark, low_watermark
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.tasks import TASK_LEASE_MS, ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
-from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.errors import Fenced, TussockError
 
 __all__ = ["RENEW_MS", "Chosen", "Claims", "Done"]
@@ -46,8 +46,8 @@ class Done(NamedTuple):
     outputs: Sequence[SstInfo]
 
 
-Choose = Callable[[Version, int, Sequence[CompactionTask]], Chosen | None]
-"""(version, the largest watermark that could be used, tasks chosen before for the same entry) -> the next choice.
+Choose = Callable[[Version, Watermark, Sequence[CompactionTask]], Chosen | None]
+"""(version, the largest watermarks that could be used, tasks chosen before for the same entry) -> the next choice.
 
 The version has those tasks in it. It is asked again, from the beginning, when another log entry was faster."""
 
@@ -61,9 +61,9 @@ class Claims:
         system: System,
         *,
         smallest_pin: Callable[[], int | None],
-        retention_ms: Callable[[Version], int],
+        retention_ms: Callable[[Version, TableState], int],
     ) -> None:
-        """`smallest_pin` lists the live pins, a request; `retention_ms` is what counts in a version."""
+        """`smallest_pin` lists the live pins, a request; `retention_ms` is what counts of a table in a version."""
         self._log = log
         self._system = system
         self._smallest_pin = smallest_pin
@@ -187,7 +187,7 @@ class Claims:
         return [ClaimCompaction(task=replace(task, expires_ms=now_ms + TASK_LEASE_MS)) for task in due]
 
     def _decide(
-        self, version: Version, choose: Choose, watermark: int, tried: list[str]
+        self, version: Version, choose: Choose, watermark: Watermark, tried: list[str]
     ) -> tuple[list[Delta], list[CompactionTask]]:
         """The deltas of one entry, decided one after the other on the version that the ones before it leave."""
         deltas: list[Delta] = []
@@ -203,7 +203,8 @@ class Claims:
                 )
                 fresh: list[Delta] = [ClaimCompaction(task=task), report]
             else:
-                before, lowered = claimed_watermark(version, task.ssts(), watermark)
+                table = version.tables[task.table_id]
+                before, lowered = claimed_watermark(version, table, task.ssts(), watermark(table))
                 task = replace(task, watermark=lowered)
                 fresh = [*before, ClaimCompaction(task=task)]
                 # Before the append: from then on others may see the task.
@@ -233,5 +234,6 @@ class Claims:
             parted=picked.kind not in ("trivial-move", "history"),
         )
 
-    def _watermark(self, version: Version, pinned: int | None) -> int:
-        return low_watermark(version, self._system.now_ms(), self._retention_ms(version), pinned)
+    def _watermark(self, version: Version, pinned: int | None) -> Watermark:
+        now_ms = self._system.now_ms()
+        return lambda table: low_watermark(version, now_ms, self._retention_ms(version, table), pinned)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from tussock.meta.compaction.claims import Choose, Chosen, Claims, Done
 from tussock.meta.compaction.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.compaction.suspects import Suspects
+from tussock.meta.compaction.watermark import Watermark
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.tasks import ReleaseCompaction, expired_tasks
@@ -63,7 +64,7 @@ class OwnTasks:
             # faster with is decided again, and where nothing is to do nothing is asked.
             self._log.refresh()
 
-        def choose(version: Version, watermark: int, tasks: Sequence[CompactionTask]) -> Chosen | None:
+        def choose(version: Version, watermark: Watermark, tasks: Sequence[CompactionTask]) -> Chosen | None:
             found = None if tasks else self._pick(version, table, manual, watermark)
             return Chosen(self._owner, *found) if found else None
 
@@ -76,7 +77,7 @@ class OwnTasks:
         """
         ranking: list[TableState] = []
 
-        def choose(version: Version, watermark: int, tasks: Sequence[CompactionTask]) -> Chosen | None:
+        def choose(version: Version, watermark: Watermark, tasks: Sequence[CompactionTask]) -> Chosen | None:
             nonlocal ranking
             if not tasks:
                 ranking = self._ranked(version, watermark)
@@ -137,7 +138,7 @@ class OwnTasks:
             with self._lock:
                 self._reserved[table] -= 1
 
-    def _pick(self, version: Version, table: str | None, manual: bool, watermark: int) -> tuple[int, Pick] | None:
+    def _pick(self, version: Version, table: str | None, manual: bool, watermark: Watermark) -> tuple[int, Pick] | None:
         """The most urgent pick of `version`, with its table's id."""
         tasks = list(version.tasks.values())
         if table is not None:
@@ -147,7 +148,7 @@ class OwnTasks:
             if manual:
                 picked = pick_manual(state, tasks, self._config())
             else:
-                picked = None if version.pause is not None else pick(state, tasks, self._config(), watermark)
+                picked = None if version.pause is not None else pick(state, tasks, self._config(), watermark(state))
             return (state.spec.id, picked) if picked else None
         ranking = self._ranked(version, watermark)
         while ranking:
@@ -156,7 +157,7 @@ class OwnTasks:
                 return found
         return None
 
-    def _ranked(self, version: Version, watermark: int) -> list[TableState]:
+    def _ranked(self, version: Version, watermark: Watermark) -> list[TableState]:
         """The tables that want a compaction, the most urgent one last."""
         if version.pause is not None:
             return []
@@ -169,7 +170,7 @@ class OwnTasks:
         ranked = []
         for state in states:
             if not self._is_quiet(state, config):
-                scored = candidates(state, tasks, config, watermark)
+                scored = candidates(state, tasks, config, watermark(state))
                 if scored and scored[0].score >= 1:
                     ranked.append((scored[0].score, state))
         if len(self._quiet) > 2 * len(version.tables):
@@ -191,11 +192,11 @@ class OwnTasks:
         self._quiet[state.spec.id] = state, config
         return True
 
-    def _pick_from(self, version: Version, state: TableState, watermark: int) -> tuple[int, Pick] | None:
+    def _pick_from(self, version: Version, state: TableState, watermark: Watermark) -> tuple[int, Pick] | None:
         """The best compaction of a table beside what is claimed in `version` and what is left alone."""
         with self._lock:
             tasks = [*version.tasks.values(), *self._suspects.tasks(self._system.monotonic())]
-        picked = pick(version.tables[state.spec.id], tasks, self._config(), watermark)
+        picked = pick(version.tables[state.spec.id], tasks, self._config(), watermark(state))
         return (state.spec.id, picked) if picked else None
 
     def _take_back(self) -> None:

@@ -6,8 +6,8 @@ Six kinds, each with a score (1 or more: worth doing) and a reason for people:
   a row is rewritten about once per factor of four in size, which bounds the work (RocksDB's and SlateDB's tiering).
 * `l0`: the oldest runs go into L1, with what they overlap there, when L0 has the bytes of L1 or too many runs.
 * `level`: a level over its size gives the file with the least overlap to the next (LevelDB's leveling, ratio ten).
-* `tombstone`: a file of which two fifths are deletes is merged down, or alone at the bottom, where they vanish; only
-  once they are at or below the watermark, since before that they could not vanish and it would be picked for ever.
+* `tombstone`: a file of which two fifths are deletes, or all rows expired, is merged down, or alone at the bottom, so
+  that they vanish (`picker_tombstones.py`).
 * `history`: eight to sixteen neighbouring runs of history become one; they need not be few for reads of the present.
 * `trivial-move`: any of those whose inputs are one run that meets nothing in its target costs no I/O at all.
 
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from tussock.meta.compaction.picker_config import Candidate, Pick, PickerConfig, Table, pick_of
 from tussock.meta.compaction.picker_history import history_candidates, pick_history
 from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
+from tussock.meta.compaction.picker_tombstones import pick_vanishing, vanishing_candidates
 from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
 from tussock.meta.version.version import CompactionTask
@@ -52,14 +53,7 @@ def candidates(
     """All kinds of compaction with their scores, highest first; of files that no task has claimed."""
     table = Table(state, tasks)
     found = [*_l0_candidates(table, config), *_level_candidates(table, config), *history_candidates(table, config)]
-    for level, sst in _tombstone_files(table, config, watermark):
-        share = sst.deletes / sst.rows
-        found.append(
-            Candidate(
-                share * 100 / config.tombstone_percent, "tombstone", level, f"{share:.0%} of {sst.id} are deletes"
-            )
-        )
-        break
+    found += vanishing_candidates(table, config, watermark)
     return sorted(found, key=lambda candidate: -candidate.score)
 
 
@@ -69,7 +63,7 @@ def pick_manual(state: TableState, tasks: Sequence[CompactionTask], config: Pick
     if not runs or Table(state, tasks).busy:
         return None
     alone = len(runs) == 1 and not state.levels.l0
-    if alone and all(sst.epoch and not sst.deletes for sst in runs[0]):
+    if alone and state.spec.ttl_ms is None and all(sst.epoch and not sst.deletes for sst in runs[0]):
         return None
     target = max(len(state.levels.levels), 1)
     size = total_bytes(state.levels.live_ssts())
@@ -89,7 +83,7 @@ def _pick_one(table: Table, candidate: Candidate, config: PickerConfig, watermar
         case "level":
             picked = _pick_level(table, candidate.level, config)
         case _:
-            picked = _pick_tombstone(table, config, watermark)
+            picked = pick_vanishing(table, config, watermark)
     return picked._replace(score=candidate.score, reason=candidate.reason) if picked else None
 
 
@@ -168,24 +162,3 @@ def _with_neighbours(
             break
         files.append(neighbour)
     return files
-
-
-def _tombstone_files(table: Table, config: PickerConfig, watermark: int) -> Iterator[tuple[int, SstInfo]]:
-    """(level, file) that hold enough deletes, idle, and old enough that all their deletes could vanish."""
-    for level, files in enumerate(table.state.levels.levels, start=1):
-        for sst in files:
-            many = sst.deletes * 100 >= sst.rows * config.tombstone_percent and sst.deletes > 0
-            if many and sst.max_epoch <= watermark and sst.id not in table.busy:
-                yield level, sst
-
-
-def _pick_tombstone(table: Table, config: PickerConfig, watermark: int) -> Pick | None:
-    for level, sst in _tombstone_files(table, config, watermark):
-        if table.is_bottom([sst]):
-            if not table.is_contested([sst], level):
-                return pick_of(table, "tombstone", [[sst]], level)
-            continue
-        overlap = table.free_overlap([sst], level + 1)
-        if overlap is not None and level < LEVELS_MAX:
-            return pick_of(table, "tombstone", [[sst], overlap], level + 1)
-    return None

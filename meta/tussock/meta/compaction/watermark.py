@@ -14,16 +14,22 @@ of the task are one log entry, since all that the proof needs is that C3 comes a
 sees that pin in its own C3, or the pin has been released.
 
 Epochs without a pin are covered by the retention: `w` is at most the newest epoch that was committed before it.
+
+A table with its own retention has its own `w` and its own safe epoch, and the proof is made for each table by
+itself: P3 notes for which tables the pin came too late (`PinInfo.unkept`), and no read of these goes through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import AdvanceSafeEpoch
 from tussock.meta.version.version import Version
-from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.contract.records import SstInfo, TableState
 
-__all__ = ["claimed_watermark", "low_watermark"]
+__all__ = ["Watermark", "claimed_watermark", "low_watermark"]
+
+Watermark = Callable[[TableState], int]
+"""The low watermark of a table."""
 
 
 def low_watermark(version: Version, now_ms: int, retention_ms: int, smallest_pin: int | None) -> int:
@@ -32,11 +38,14 @@ def low_watermark(version: Version, now_ms: int, retention_ms: int, smallest_pin
     return edge if smallest_pin is None else min(edge, smallest_pin)
 
 
-def claimed_watermark(version: Version, inputs: Sequence[SstInfo], wanted: int) -> tuple[list[Delta], int]:
+def claimed_watermark(
+    version: Version, table: TableState, inputs: Sequence[SstInfo], wanted: int
+) -> tuple[list[Delta], int]:
     """What a claim appends beside itself (C2) to compact `inputs` at watermark `wanted`, and the watermark it gets.
 
     If all rows are newer than `wanted`, no row can be dropped at it, and the safe epoch is left alone.
     """
-    if wanted <= version.safe_epoch or all(sst.min_epoch > wanted for sst in inputs):
-        return [], min(wanted, version.safe_epoch)
-    return [AdvanceSafeEpoch(epoch=wanted)], wanted
+    safe = version.safe_epoch_of(table)
+    if wanted <= safe or all(sst.min_epoch > wanted for sst in inputs):
+        return [], min(wanted, safe)
+    return [AdvanceSafeEpoch(epoch=wanted, table=table.spec.id if table.own_epochs else 0)], wanted

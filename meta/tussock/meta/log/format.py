@@ -70,7 +70,7 @@ OBJECT_BYTES_MAX = 1 << 30
 """Of one object; nothing larger is written or read. A version of five million SSTs is about as large."""
 FORMAT_VERSION = 7
 """2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables, 5 records of writers, 6
-history, 7 losses; what older ones wrote is read for ever."""
+history, 7 losses and periods of tables; what older ones wrote is read for ever."""
 OLDEST_VERSION = 1
 SSTS_VERSION = 3
 """The first in which an entry may bring SSTs along."""

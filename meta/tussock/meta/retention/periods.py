@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.retention import Configure
 from tussock.meta.version.version import Version
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["Periods"]
@@ -33,6 +34,11 @@ class Periods:
     def retention_ms(self, version: Version) -> int:
         """For how long epochs stay readable without a pin after a newer one was committed."""
         return version.retention_ms if self.own_retention_ms is None else self.own_retention_ms
+
+    def retention_of(self, version: Version, table: TableState) -> int:
+        """The same of one table, which may have its own retention."""
+        own_ms = table.spec.retention_ms
+        return self.retention_ms(version) if own_ms is None else own_ms
 
     def grace_ms(self, version: Version) -> int:
         """For how long vacuum leaves alone what was dropped, or uploaded and not committed."""

@@ -7,7 +7,7 @@ them with a put every third of the lease; a store without pins has no thread and
 
 Clocks: the holder measures its lease on its own monotonic clock and stops reading when it lapsed; a process that judges
 a pin by the wall clock gives it one more lease, so clocks may differ by that much. If they differ by more, the holder
-still notices: the version says which watermark compaction has used (`compacted_epoch`), and `check` compares.
+still notices: the version says which watermark compaction has used, and reads compare (`readable.check_exact`).
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tussock.meta.log.format import decode_holder, decode_pin, encode_pin, pin_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.objects import read_object
+from tussock.meta.retention.kept_epochs import check_adopted, check_kept, check_not_dropped
 from tussock.meta.retention.pin_objects import PIN_ID, smallest_live_pin
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
@@ -63,7 +64,7 @@ class Pin:
         """The last log entry when the pin was found to hold."""
 
     def check(self) -> None:
-        """Raise `SnapshotExpired` if the lease was lost or compaction has passed the epoch in spite of it."""
+        """Raise `SnapshotExpired` if the lease was lost."""
         self._keeper.check(self)
 
     def release(self) -> None:
@@ -136,7 +137,7 @@ class PinKeeper:
                     "commit it or wait for it first"
                 )
             # What was the newest a moment ago is no question of retention: it will do if nothing of it was dropped.
-            check = _check_not_dropped if epoch is None else self._check_kept
+            check = _check_newest if epoch is None else self._check_kept
             try:
                 fresh = self._fresh(wanted, owner or self._owner, token)
                 return self._write(fresh, check, self.release, holder=holder, newest=epoch is None)
@@ -149,7 +150,8 @@ class PinKeeper:
     def adopt(self, info: PinInfo, holder: str) -> Pin:
         """Hold a pin that another process took, under its id, for its holder there.
 
-        Nothing of `info` is believed but its id, and `seq` where the object has none: it can only make it hold less.
+        Nothing of `info` is believed but its id, and what can only make it hold less: `unkept`, and `seq` where the
+        object has none.
 
         Raises:
             SnapshotExpired: its object is gone or damaged, or its epoch is no longer kept.
@@ -162,23 +164,15 @@ class PinKeeper:
         """
         stored = self._prove(info.id, holder)
         was_kept = stored.expires_ms >= self._system.now_ms()  # clocks taken as they are
-        renewed = replace(stored, seq=stored.seq or info.seq, expires_ms=self._system.now_ms() + self.lease_ms)
+        renewed = replace(
+            stored,
+            seq=stored.seq or info.seq,
+            unkept=tuple({*stored.unkept, *info.unkept}),
+            expires_ms=self._system.now_ms() + self.lease_ms,
+        )
 
-        def check(version: Version, info: PinInfo) -> None:
-            repair = version.renumbered
-            if repair and (
-                repair.means_nothing(info.epoch, version.max_committed_epoch)
-                or (info.seq and repair.ends_pin(info.epoch, info.seq))
-            ):
-                raise renumbering_error(info.epoch, version.max_committed_epoch)
-            passed = version.compacted_epoch if was_kept else version.safe_epoch
-            if info.epoch < passed:
-                raise SnapshotExpired(
-                    f"the pin {info.id} on epoch {info.epoch} cannot be taken over: compaction may have passed it, up "
-                    f"to epoch {passed}; pin again",
-                    info.epoch,
-                    passed,
-                )
+        def check(version: Version, info: PinInfo) -> tuple[int, ...]:
+            return check_adopted(version, info, was_kept=was_kept)
 
         # Refused, the object is left to expire: another process may be adopting it too, and succeed.
         return self._write(renewed, check, self.abandon, holder=holder)
@@ -195,7 +189,7 @@ class PinKeeper:
             self.abandon(pin)
 
     def check(self, pin: Pin) -> None:
-        """Raise `SnapshotExpired` unless reads at the pin's epoch are still exact."""
+        """Raise `SnapshotExpired` if the lease was lost."""
         if pin.deadline == float("-inf"):
             raise StoreClosed(f"the pin on epoch {pin.info.epoch} was released; pin again")
         late = self._system.monotonic() - pin.deadline
@@ -207,12 +201,6 @@ class PinKeeper:
         version = self._log.version
         if version.renumbered and pin.seen is not None and version.renumbered.ends_pin(pin.info.epoch, pin.seen):
             raise renumbering_error(pin.info.epoch, version.max_committed_epoch)
-        compacted = version.compacted_epoch
-        if compacted > pin.info.epoch:
-            raise SnapshotExpired(
-                f"epoch {pin.info.epoch} is pinned, but compaction has dropped rows below epoch {compacted}: a clock "
-                "in the cluster is wrong by more than a lease; pin again"
-            )
 
     def release(self, pin: Pin) -> None:
         """Let go of a pin; if its object cannot be deleted, it expires."""
@@ -295,13 +283,13 @@ class PinKeeper:
     def _write(
         self,
         info: PinInfo,
-        check: Callable[[Version, PinInfo], None],
+        check: Callable[[Version, PinInfo], tuple[int, ...]],
         give_up: Callable[[Pin], None],
         *,
         holder: str,
         newest: bool = False,
     ) -> Pin:
-        """Write the pin, then read the log and `check` whether its epoch is still kept; else `give_up` the pin.
+        """Write the pin, then read the log and `check` which tables keep its epoch no more; if it raises, `give_up`.
 
         One on the newest epoch (`newest`) sees the tables that were there at that reading.
         """
@@ -314,29 +302,26 @@ class PinKeeper:
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
             version = self._log.refresh()
-            check(version, info)
+            unkept = check(version, info)
             pin.seen = version.seq
-            if newest:
-                pin.info = replace(pin.info, seq=version.seq)
+            with pin.writing:
+                pin.info = replace(pin.info, unkept=unkept, seq=version.seq if newest else pin.info.seq)
         except BaseException:
             give_up(pin)
             raise
         return pin
 
-    def _check_kept(self, version: Version, info: PinInfo) -> None:
-        """Raise unless the epoch of the pin, which is in the bucket already, is kept."""
+    def _check_kept(self, version: Version, info: PinInfo) -> tuple[int, ...]:
+        """Of a pin that is in the bucket already."""
         now_ms = self._system.now_ms()
         retention_ms = version.retention_ms if self._retention_ms is None else self._retention_ms
-        oldest = max(version.safe_epoch, version.retention_epoch(now_ms, retention_ms))
-        if info.epoch >= oldest:
-            return
-        if info.epoch >= version.safe_epoch:
-            # Past its retention, but nothing was dropped yet: fine if an older pin holds it, as where a job hands its
-            # snapshot to its workers.
-            smallest = smallest_live_pin(self._bucket, now_ms, self.lease_ms, but=info.id)
-            if smallest is not None and smallest <= info.epoch:
-                return
-        raise _no_longer_kept(info.epoch, oldest)
+        return check_kept(
+            version,
+            info.epoch,
+            now_ms,
+            retention_ms,
+            lambda: smallest_live_pin(self._bucket, now_ms, self.lease_ms, but=info.id),
+        )
 
     def _remove(self, pin_id: str) -> None:
         with contextlib.suppress(ObjectStoreUnavailable):
@@ -353,13 +338,5 @@ class PinKeeper:
             self.renew()
 
 
-def _check_not_dropped(version: Version, info: PinInfo) -> None:
-    if info.epoch < version.safe_epoch:
-        raise _no_longer_kept(info.epoch, version.safe_epoch)
-
-
-def _no_longer_kept(epoch: int, oldest: int) -> SnapshotExpired:
-    return SnapshotExpired(
-        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}, and no older pin keeps it; read at "
-        "that one or later, pin epochs before they expire, or open the store with a longer retention"
-    )
+def _check_newest(version: Version, info: PinInfo) -> tuple[int, ...]:
+    return check_not_dropped(version, info.epoch)

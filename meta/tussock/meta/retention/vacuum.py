@@ -37,7 +37,7 @@ by one version, so of entries up to that version's only: a later one may bring S
 SST that is in no tree of it, and lies in an entry up to it, comes into no tree again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -64,6 +64,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import VacuumReport
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import ObjectStoreUnavailable
 from tussock.statestore.write.sst_ids import id_floor
 
@@ -99,11 +100,11 @@ class Vacuum:
         pin_skew_ms: int,
         backups: Backups,
         open_source: Callable[[str], ObjectStore],
-        watermark: Callable[[Version, int | None], int],
+        watermark: Callable[[Version, TableState, int | None], int],
     ) -> None:
         """`open_source` opens the bucket of another store, by its URL, for a clone to let go of its hold there.
 
-        `watermark` returns the largest low watermark of a version, beside a smallest pin if there is one.
+        `watermark` returns the largest low watermark of a table in a version, beside a smallest pin if there is one.
         """
         self._log = log
         self._bucket = bucket
@@ -164,14 +165,19 @@ class Vacuum:
 
     def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
-        expiring = 0
-        if self._expirable_epoch(self._log.version, None):
-            expiring = self._expirable_epoch(self._log.version, self._smallest_pin())
+        expiring: dict[int, int] = {}
+        if self._expirable(self._log.version, None):
+            expiring = self._expirable(self._log.version, self._smallest_pin())
 
         def decide(now: Version) -> tuple[list[Delta], None]:
             deltas = self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded)
-            if now.safe_epoch < expiring <= now.max_committed_epoch:
-                deltas.append(AdvanceSafeEpoch(epoch=expiring))
+            for table, epoch in expiring.items():
+                state = now.tables.get(table)
+                if table and (state is None or not state.own_epochs):
+                    continue
+                safe = now.safe_epoch if state is None else now.safe_epoch_of(state)
+                if safe < epoch <= now.max_committed_epoch:
+                    deltas.append(AdvanceSafeEpoch(epoch=epoch, table=table))
             return deltas, None
 
         self._log.append(decide)
@@ -181,22 +187,38 @@ class Vacuum:
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self._pin_skew_ms)
 
-    def _expirable_epoch(self, version: Version, pinned: int | None) -> int:
-        """The epoch up to which history may expire beside that pin; 0 if there is none that would."""
-        epoch = self._watermark(version, pinned)
-        return epoch if _has_expired(version, epoch) else 0
+    def _expirable(self, version: Version, pinned: int | None) -> dict[int, int]:
+        """The epochs up to which history may expire beside that pin, where there is some that would.
 
-    def _expire(self, wanted: int) -> None:
-        """Drop what of history nobody needs at `wanted` or later; the safe epoch is there, and the pins come after.
+        By the id of a table with its own epochs, and by 0 for all others, which have the store's retention.
+        """
+        found: dict[int, int] = {}
+        for table_id, state in version.tables.items():
+            epoch = self._watermark(version, state, pinned)
+            if _has_expired(state, epoch):
+                found[table_id if state.own_epochs else 0] = epoch
+        return found
+
+    def _expire(self, wanted: Mapping[int, int]) -> None:
+        """Drop what of history nobody needs at `wanted` or later; the safe epochs are there, and the pins come after.
 
         The order is that of a compaction, and so is the proof (`watermark.py`).
         """
         pinned = self._smallest_pin()
-        epoch = wanted if pinned is None else min(wanted, pinned)
+        epochs = {table: epoch if pinned is None else min(epoch, pinned) for table, epoch in wanted.items()}
 
         def decide(now: Version) -> tuple[list[Delta], None]:
-            expire = ExpireHistory(epoch=epoch, at_ms=self._system.now_ms())
-            return [expire] if epoch <= now.safe_epoch and _has_expired(now, epoch) else [], None
+            own, others = {}, 0
+            for table_id, state in now.tables.items():
+                epoch = epochs.get(table_id if state.own_epochs else 0, 0)
+                if epoch > now.safe_epoch_of(state) or not _has_expired(state, epoch):
+                    continue
+                if state.own_epochs:
+                    own[table_id] = epoch
+                else:
+                    others = epoch
+            expire = ExpireHistory(epoch=others, at_ms=self._system.now_ms(), tables=own)
+            return [expire] if own or others else [], None
 
         self._log.append(decide)
 
@@ -329,9 +351,9 @@ class Vacuum:
         return [(info, "interrupted write") for info in (*ours, *clocks)]
 
 
-def _has_expired(version: Version, epoch: int) -> bool:
-    """Whether history has an SST that nobody needs at that epoch or later."""
-    return any(sst.until <= epoch for state in version.tables.values() for sst in state.levels.history_ssts())
+def _has_expired(state: TableState, epoch: int) -> bool:
+    """Whether history of the table has an SST that nobody needs at that epoch or later."""
+    return any(sst.until <= epoch for sst in state.levels.history_ssts())
 
 
 def _dead_backups(version: Version, listed: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, str]]:

@@ -10,12 +10,14 @@ from google.protobuf.message import Message
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.contract.records import Run, SstInfo, TableSpec
+from tussock.statestore.contract.records import Run, SstInfo, TableChange, TableSpec
 from tussock.statestore.errors import SchemaMismatch
 
 __all__ = [
     "backup_from_message",
     "backup_to_message",
+    "change_from_message",
+    "change_to_message",
     "columns_from_message",
     "columns_to_message",
     "commit_from_message",
@@ -61,6 +63,22 @@ def columns_from_message(message: bytes) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(message)) if message else pa.schema([])
     except (pa.ArrowException, OSError) as error:
         raise SchemaMismatch(f"columns that are no Arrow IPC schema message: {error}; nothing was changed") from error
+
+
+def change_to_message(name: str, change: TableChange) -> pb.AlterTableRequest:
+    """A change of a table."""
+    added, widened = columns_to_message(change.add), columns_to_message(change.widen)
+    return pb.AlterTableRequest(**_fields(change, add=added, widen=widened), name=name)
+
+
+def change_from_message(message: pb.AlterTableRequest) -> TableChange:
+    """A change of a table; `SchemaMismatch` if columns are no Arrow schema."""
+    return TableChange(
+        add=columns_from_message(message.add),
+        widen=columns_from_message(message.widen),
+        retention_ms=message.retention_ms if message.HasField("retention_ms") else None,
+        store_retention=message.store_retention,
+    )
 
 
 def sst_to_message(sst: SstInfo) -> pb.SstInfo:
@@ -135,6 +153,9 @@ def spec_from_message(message: pb.TableSpec) -> TableSpec:
         schema=message.schema if message.HasField("schema") else None,
         primary_key=tuple(message.primary_key),
         distribution_key=tuple(message.distribution_key),
+        retention_ms=message.retention_ms if message.HasField("retention_ms") else None,
+        ttl_ms=message.ttl_ms if message.HasField("ttl_ms") else None,
+        ttl_column=message.ttl_column if message.HasField("ttl_column") else None,
     )
 
 
@@ -145,7 +166,7 @@ def pin_to_message(pin: PinInfo) -> pb.PinInfo:
 
 def pin_from_message(message: pb.PinInfo) -> PinInfo:
     """A pin."""
-    return _record(PinInfo, message)
+    return _record(PinInfo, message, unkept=tuple(message.unkept))
 
 
 def task_to_message(task: CompactionTask, spec: TableSpec, gc_horizon: str) -> pb.CompactionTask:

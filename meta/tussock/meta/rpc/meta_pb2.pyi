@@ -207,7 +207,7 @@ class GetVersionResponse(_message.Message):
     def __init__(self, update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression")
+    __slots__ = ("id", "name", "schema", "primary_key", "distribution_key", "vnodes", "block_bytes", "compression", "retention_ms", "ttl_ms", "ttl_column")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,9 @@ class TableSpec(_message.Message):
     VNODES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_COLUMN_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     schema: bytes
@@ -224,7 +227,10 @@ class TableSpec(_message.Message):
     vnodes: int
     block_bytes: int
     compression: str
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
+    retention_ms: int
+    ttl_ms: int
+    ttl_column: str
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., schema: _Optional[bytes] = ..., primary_key: _Optional[_Iterable[str]] = ..., distribution_key: _Optional[_Iterable[str]] = ..., vnodes: _Optional[int] = ..., block_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., retention_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., ttl_column: _Optional[str] = ...) -> None: ...
 
 class CreateTableRequest(_message.Message):
     __slots__ = ("spec",)
@@ -241,14 +247,18 @@ class CreateTableResponse(_message.Message):
     def __init__(self, spec: _Optional[_Union[TableSpec, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("name", "add", "widen")
+    __slots__ = ("name", "add", "widen", "retention_ms", "store_retention")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADD_FIELD_NUMBER: _ClassVar[int]
     WIDEN_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_RETENTION_FIELD_NUMBER: _ClassVar[int]
     name: str
     add: bytes
     widen: bytes
-    def __init__(self, name: _Optional[str] = ..., add: _Optional[bytes] = ..., widen: _Optional[bytes] = ...) -> None: ...
+    retention_ms: int
+    store_retention: bool
+    def __init__(self, name: _Optional[str] = ..., add: _Optional[bytes] = ..., widen: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., store_retention: _Optional[bool] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ("spec", "seq")
@@ -271,7 +281,7 @@ class DropTableResponse(_message.Message):
     def __init__(self, seq: _Optional[int] = ...) -> None: ...
 
 class SstInfo(_message.Message):
-    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until")
+    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until", "expires_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     SMALLEST_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FIELD_NUMBER: _ClassVar[int]
@@ -287,6 +297,7 @@ class SstInfo(_message.Message):
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     smallest: bytes
     largest: bytes
@@ -302,7 +313,8 @@ class SstInfo(_message.Message):
     entry: int
     offset: int
     until: int
-    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("ssts",)
@@ -409,20 +421,22 @@ class CommitResponse(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class PinInfo(_message.Message):
-    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq")
+    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq", "unkept")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    UNKEPT_FIELD_NUMBER: _ClassVar[int]
     id: str
     epoch: int
     owner: str
     created_ms: int
     expires_ms: int
     seq: int
-    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+    unkept: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., seq: _Optional[int] = ..., unkept: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PinRequest(_message.Message):
     __slots__ = ("session_id", "epoch", "token")

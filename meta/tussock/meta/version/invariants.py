@@ -75,6 +75,8 @@ def _about_epochs(version: Version) -> Iterator[str]:
         elif ends != sorted(ends) or ends[-1] != batches[-1][0] or len(known.ranges) > RANGES_MAX:
             yield f"the ranges of writer {writer!r} do not ascend to its newest batch: one could be committed twice"
     for state in version.tables.values():
+        if state.own_epochs and not state.own_epochs[1] <= state.own_epochs[0] <= newest:
+            yield f"epochs of table {state.spec.name!r} out of order: safe, compacted {state.own_epochs}, of {newest}"
         if state.last_epoch > newest:
             yield f"table {state.spec.name!r} has epoch {state.last_epoch}, newer than the newest committed, {newest}"
         for sst in state.levels.ssts():
@@ -101,8 +103,9 @@ def _about_tasks(version: Version) -> Iterator[str]:
             if sst.id in claimed:
                 yield f"SST {sst.id} is claimed by two tasks"
             claimed.add(sst.id)
-        if task.watermark > version.safe_epoch:
-            yield f"task {task_id} may use watermark {task.watermark}, above the safe epoch {version.safe_epoch}"
+        safe = version.safe_epoch_of(state) if state else version.safe_epoch
+        if task.watermark > safe:
+            yield f"task {task_id} may use watermark {task.watermark}, above the safe epoch {safe}"
         for other_id, other in version.tasks.items():
             if task_id < other_id and task.kind != "trivial-move" and targets_collide(task, other):
                 yield f"tasks {task_id} and {other_id} write into the same range of level {task.target_level}"

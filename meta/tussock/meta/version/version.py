@@ -96,9 +96,11 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """The last log entry in it; 0 for an empty store."""
     max_committed_epoch: int = 0
     safe_epoch: int = 0
-    """No new pin below this: compaction may be dropping what is only visible below it."""
+    """No new pin below this: compaction may be dropping what is only visible below it.
+
+    Of the tables without their own epochs (`TableState.own_epochs`)."""
     compacted_epoch: int = 0
-    """The largest watermark that a finished compaction used: reads at this epoch or a later one are exact."""
+    """The largest watermark that a finished compaction of theirs used: reads from this epoch on are exact."""
     gc_horizon: str = ""
     """A commit that names an SST id below this is refused; what is below and unnamed is garbage."""
     next_table_id: int = 1
@@ -205,6 +207,35 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
             _ids_by_name[name] = found.spec.id
         return found
 
+    def safe_epoch_of(self, state: TableState) -> int:
+        """No new pin keeps anything of the table below this: compaction may be dropping it."""
+        return state.own_epochs[0] if state.own_epochs else self.safe_epoch
+
+    def compacted_epoch_of(self, state: TableState) -> int:
+        """The largest watermark that a compaction of the table may have used: reads of it from there on are exact."""
+        return state.own_epochs[1] if state.own_epochs else self.compacted_epoch
+
+    def with_safe_epoch(self, table: int, epoch: int) -> "Version":
+        """The version with that safe epoch, of a table with its own epochs, or for 0 of all others."""
+        if not table:
+            return msgspec.structs.replace(self, safe_epoch=epoch)
+        return self._with_own_epochs(table, epoch, self.compacted_epoch_of(self.tables[table]))
+
+    def with_compacted(self, table: int, epoch: int) -> "Version":
+        """The version that notes a watermark that was used: of that table or, where it has no own epochs, of all such.
+
+        0: of all tables that have none.
+        """
+        state = self.tables.get(table)
+        if state is None or not state.own_epochs:
+            return msgspec.structs.replace(self, compacted_epoch=max(self.compacted_epoch, epoch))
+        safe, compacted = state.own_epochs
+        return self._with_own_epochs(table, safe, max(compacted, epoch))
+
+    def _with_own_epochs(self, table: int, safe: int, compacted: int) -> "Version":
+        state = msgspec.structs.replace(self.tables[table], own_epochs=(safe, compacted))
+        return msgspec.structs.replace(self, tables={**self.tables, table: state})
+
     def retention_epoch(self, now_ms: int, retention_ms: int) -> int:
         """The newest epoch committed at or before `now_ms - retention_ms`; 0 if none is that old.
 
@@ -213,6 +244,16 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         """
         count = bisect_right(self.timeline, now_ms - retention_ms, key=lambda sample: sample[0])
         return self.timeline[count - 1][1] if count else 0
+
+    def oldest_readable(self, state: TableState | None, now_ms: int, retention_ms: int) -> int:
+        """The smallest epoch of a table that may be read without a pin; `None`: of one with the store's retention.
+
+        `retention_ms` is that of such tables.
+        """
+        if state is None:
+            return max(self.safe_epoch, self.retention_epoch(now_ms, retention_ms))
+        own_ms = state.spec.retention_ms
+        return max(self.safe_epoch_of(state), self.retention_epoch(now_ms, retention_ms if own_ms is None else own_ms))
 
     def committed_epoch_of(
         self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
-import pyarrow as pa
 
 from tussock.statestore.contract.barriers import BarrierChannel, BarrierEvent, JobOptions
 from tussock.statestore.contract.losses import AcceptedLoss
-from tussock.statestore.contract.records import GoneTable, Run, TableSpec, TableState
+from tussock.statestore.contract.records import GoneTable, Run, TableChange, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = [
@@ -45,7 +44,13 @@ class VersionView(Protocol):
 
     @property
     def safe_epoch(self) -> int:
-        """Compaction may have dropped what is only visible below this epoch."""
+        """The same for all tables that have the retention of the store."""
+
+    def safe_epoch_of(self, state: TableState) -> int:
+        """Compaction may have dropped what of the table is only visible below this epoch."""
+
+    def compacted_epoch_of(self, state: TableState) -> int:
+        """Reads of the table at this epoch or a later one are exact."""
 
     @property
     def gc_horizon(self) -> str:
@@ -102,6 +107,8 @@ class PinInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_ms: int
     seq: int = 0
     """The last log entry when the newest epoch was pinned; 0: an epoch was asked for by its number."""
+    unkept: tuple[int, ...] = ()
+    """Ids of the tables whose rows at the epoch were not all kept any more when it was pinned."""
 
 
 class PinHandle(Protocol):
@@ -206,8 +213,8 @@ class Backend(Protocol):
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table (its `id` is assigned here); `TableExists` if the name is taken."""
 
-    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
-        """Add columns to a typed table and widen others; see `evolution.altered_schema` for what it refuses."""
+    def alter_table(self, name: str, change: TableChange) -> TableState:
+        """Change a table, all or nothing; see `schema_changes.altered_schema` for what it refuses."""
 
     def drop_table(self, name: str) -> None:
         """Remove a table, but for pins that are there; `TableNotFound` if there is none."""
@@ -240,8 +247,11 @@ class Backend(Protocol):
         `Fenced` as a commit from that source, with rows in the tables of these ids, would raise it.
         """
 
-    def oldest_readable(self) -> int:
-        """Smallest epoch that may be read now without a pin: the retention's edge or `safe_epoch`, the larger."""
+    def oldest_readable(self, state: TableState | None = None) -> int:
+        """Smallest epoch that may be read now without a pin: the retention's edge or the safe epoch, the larger.
+
+        Of that table; of one that has the store's retention if none is given.
+        """
 
     def pin(self, epoch: int | None) -> PinHandle:
         """Pin that epoch, or the newest committed one; `SnapshotExpired` if it is no longer kept."""

@@ -16,6 +16,7 @@ __all__ = [
     "GoneTable",
     "Run",
     "SstInfo",
+    "TableChange",
     "TableLevels",
     "TableSpec",
     "TableState",
@@ -66,6 +67,8 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it begins in the object of that entry."""
     until: int = 0
     """Of an SST of history: no reader at this epoch or a later one sees a row of it. 0: it is in the live tree."""
+    expires_ms: int = 0
+    """Of an SST of a table whose rows expire by a column: from when on all of its rows are. 0: not known, or never."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,12 +101,31 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Size of a block before compression, approximately."""
     compression: str = "lz4"
     """`none`, `lz4` or `zstd`."""
+    retention_ms: int | None = None
+    """How long its epochs stay readable without a pin; `None`: as long as the store's."""
+    ttl_ms: int | None = None
+    """How long its rows live; `None`: until they are deleted."""
+    ttl_column: str | None = None
+    """The value column, of a timestamp type, from whose time that counts; `None`: from the time in a row's epoch."""
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the rows that users see; `{key: binary, value: binary}` for a raw table."""
         if self.schema is None:
             return pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
         return shown_schema(pa.ipc.read_schema(pa.py_buffer(self.schema)))
+
+
+class TableChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What `alter_table` is to change of a table."""
+
+    add: pa.Schema = pa.schema([])
+    """Columns that a typed table gets."""
+    widen: pa.Schema = pa.schema([])
+    """Value columns of a typed table with their new types."""
+    retention_ms: int | None = None
+    """Its retention from now on; `None` leaves it as it is."""
+    store_retention: bool = False
+    """From now on it has the store's retention."""
 
 
 def shown_schema(schema: pa.Schema) -> pa.Schema:
@@ -168,6 +190,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     created: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
     """When it was: the newest committed epoch, and the log entry that created it. Older snapshots have no such table.
     Unset: before this was noted, or before the store began, by a restore or a clone."""
+    own_epochs: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+    """Its own safe epoch and compacted epoch, which it has once it was given a retention. Unset: the store's."""
 
     @property
     def created_epoch(self) -> int:

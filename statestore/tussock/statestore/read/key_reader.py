@@ -3,18 +3,21 @@
 Each takes one `ReadView` and stays on it; `TableViews` says what that shows, and what follows when vacuum was faster.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.contract.readable import expiry_error
-from tussock.statestore.epochs import MAX_EPOCH
+from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
+from tussock.statestore.format.expiry import TimeToLive, expiry_of
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.unexpired_hits import unexpired_hits
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.row_codec import Absent
 from tussock.statestore.rows.rows import Rows
@@ -76,6 +79,24 @@ def _pick_columns(rows: Rows, want: ReadRange) -> Rows:
     return with_types(rows.with_columns(stored), want.types)
 
 
+def _time(view: ReadView, newest: int | None = None) -> int:
+    """The time of the view in milliseconds, by which rows expire: that of its epoch, or of the newest one.
+
+    `newest`: the newest epoch, if it is not that of the version.
+    """
+    newest = view.version.max_committed_epoch if newest is None else newest
+    return epoch_ms(newest if view.epoch is None else min(view.epoch, newest))
+
+
+def _expiring(view: ReadView, ms: int) -> TimeToLive | None:
+    """The time to live of the table's committed rows; `None` if that of none is over at `ms`."""
+    expiry = expiry_of(view.state.spec)
+    if expiry is None or expiry.column is not None:
+        return expiry
+    oldest = min((run.min_epoch for run in (*view.runs, *view.history)), default=MAX_EPOCH)
+    return expiry if epoch_ms(oldest) + expiry.ttl_ms <= ms else None
+
+
 class KeyReader:
     """Point, range and change reads of one table, at the latest epoch or at a pinned one."""
 
@@ -107,8 +128,12 @@ class KeyReader:
             if found is not None:
                 return found
         if view.epoch is None:
-            return find(self._sstables, view.runs, key, MAX_EPOCH)
-        return find_at(self._sstables, view.runs, view.history, key, view.epoch)
+            found = find(self._sstables, view.runs, key, MAX_EPOCH)
+        else:
+            found = find_at(self._sstables, view.runs, view.history, key, view.epoch)
+        if found is not None and (expiry := expiry_of(view.state.spec)) is not None:
+            return None if expiry.is_expired(found.block.rows, found.at, _time(view)) else found
+        return found
 
     def _find_buffered(self, run: BufferedRun, key: bytes) -> FoundRow | None:
         if run.index is not None:
@@ -124,7 +149,7 @@ class KeyReader:
     def _find_many(self, keys: Keys, view: ReadView) -> Hits:
         until = MAX_EPOCH if view.epoch is None else view.epoch
         if not view.own:
-            return find_many_at(self._sstables, view.runs, view.history, keys, until)
+            return self._find_committed(keys, view, until)
         return self._find_many_also_in_own(as_array(keys), view, until)
 
     def _find_many_also_in_own(self, keys: pa.BinaryArray, view: ReadView, until: int) -> Hits:
@@ -143,10 +168,16 @@ class KeyReader:
                 hits.pieces.append((rows, places, left[into]))
                 missing[into] = False
             left = left[missing]
-        rest = find_many_at(self._sstables, view.runs, view.history, keys.take(pa.array(left)), until)
+        rest = self._find_committed(keys.take(pa.array(left)), view, until)
         hits.points.extend((block, at, int(left[slot])) for block, at, slot in rest.points)
         hits.pieces.extend((rows, places, left[into]) for rows, places, into in rest.pieces)
         return hits
+
+    def _find_committed(self, keys: Keys, view: ReadView, until: int) -> Hits:
+        hits = find_many_at(self._sstables, view.runs, view.history, keys, until)
+        ms = _time(view)
+        expiry = _expiring(view, ms)
+        return hits if expiry is None else unexpired_hits(hits, expiry, ms)
 
     def _search_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
         if run.index is not None:
@@ -190,16 +221,27 @@ class KeyReader:
     def _visible(self, scan: "_Scan", view: ReadView) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
         newest_at = MAX_EPOCH if view.epoch is None else view.epoch
+        # What is not committed yet has no time: it gets one with its epoch.
+        ms = _time(view, scan.newest)
+        columns, expiry = scan.columns, _expiring(view, ms)
+        place = None if expiry is None else expiry.column
+        if place is not None and columns is not None:
+            # Behind the others, unless it is one of them.
+            columns = columns if place in columns else [*columns, place]
+            place = columns.index(place)
         want = ReadRange(
             *scan.ranges.bounds,
             scan.reverse,
-            scan.columns,
+            columns,
             few,
             newest_at=newest_at,
-            types=_types(view, scan.columns),
+            types=_types(view, columns),
             within=scan.ranges if len(scan.ranges) > 1 else None,
         )
-        return UserIterator(self._merge(want, view), view.epoch, limit=scan.limit, reverse=scan.reverse)
+        keep = None if expiry is None else partial(expiry.unexpired, ms=ms, column=place)
+        merged = self._merge(want, view, keep if view.own else None)
+        alone = None if view.own else keep
+        return UserIterator(merged, view.epoch, limit=scan.limit, reverse=scan.reverse, keep=alone)
 
     def _rows(self, scan: "_Scan", view: ReadView, visible: UserIterator) -> Iterator[Rows]:
         self._check_process()  # in a forked process the blocks to come would be fetched by threads of the parent
@@ -228,6 +270,8 @@ class KeyReader:
 
     def _with_first_columns(self, rows: Rows, scan: "_Scan") -> Rows:
         """The rows with the columns that the scan began with, if it has moved on to a version with others."""
+        if scan.columns is not None and len(rows.columns) > len(scan.columns):
+            rows = rows.with_columns(range(len(scan.columns)))
         try:
             return with_types(rows, scan.types)
         except pa.ArrowInvalid as error:
@@ -237,8 +281,11 @@ class KeyReader:
                 f"cannot hold: {error}; read it again"
             ) from error
 
-    def _merge(self, want: ReadRange, view: ReadView) -> Iterable[Rows]:
-        """All versions in the range that the view may show, from the own rows, the committed runs and history."""
+    def _merge(self, want: ReadRange, view: ReadView, keep: Callable[[Rows], Rows] | None) -> Iterable[Rows]:
+        """All versions in the range that the view may show, from the own rows, the committed runs and history.
+
+        `keep` returns of the newest committed versions those that are not expired.
+        """
         indexes = [index for index in view.runs if view.epoch is None or index.min_epoch <= view.epoch]
         opened = [] if view.epoch is None else open_at(view.history, view.epoch)
         want = want.shared_by(len(view.own) + len(indexes) + len(opened))
@@ -252,11 +299,14 @@ class KeyReader:
                 if len(rows):
                     sources.append([_pick_columns(rows, want)])
         live = [source for index in indexes if (source := ConcatIterator(self._sstables, index.ssts, want)).ssts]
-        if not opened or view.epoch is None:
+        if keep is None and (not opened or view.epoch is None):
             return MergeIterator([*sources, *live], reverse=want.reverse, newest_at=want.newest_at, limits=limits)
         merged = MergeIterator(live, reverse=want.reverse, newest_at=want.newest_at, limits=limits)
         seen = newest_versions(merged, view.epoch, reverse=want.reverse)
-        past = [rows_at(self._sstables, run, want, view.epoch) for run in opened]
-        sources.append(newest_versions(EpochMerge(seen, past, reverse=want.reverse), view.epoch, reverse=want.reverse))
+        if opened and view.epoch is not None:
+            past = [rows_at(self._sstables, run, want, view.epoch) for run in opened]
+            both = EpochMerge(seen, past, reverse=want.reverse)
+            seen = newest_versions(both, view.epoch, reverse=want.reverse)
+        sources.append(seen if keep is None else (kept for rows in seen if len(kept := keep(rows))))
         # Own rows are above all that is committed, whatever their epoch.
         return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=limits)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tussock.statestore.contract.backend import PinHandle
-from tussock.statestore.contract.readable import check_unpinned
+from tussock.statestore.contract.readable import check_exact, check_unpinned
 from tussock.statestore.epochs import check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
@@ -50,7 +50,7 @@ class TableViews:
                 raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
             return self._pin.info.epoch
         if epoch is not None:
-            self._views.check_readable(check_epoch(epoch), pinned=False)
+            self._views.check_readable(self._table, check_epoch(epoch), pinned=False)
         return epoch
 
     def find_loose(self, key: bytes) -> Rows | Absent | None:  # noqa: ARG002 - of those that have some
@@ -74,7 +74,7 @@ class TableViews:
         view = self._views.committed(self._table, self.name)
         if epoch is None:
             return view._replace(own=own) if own else view
-        check_unpinned(view.version, epoch)
+        check_unpinned(view.version, view.state, epoch)
         if own and epoch <= view.version.max_committed_epoch:
             own = ()
         at = self._at
@@ -86,24 +86,25 @@ class TableViews:
         """The committed rows, for changes after `epoch`, which was checked; if `unpinned`, no pin keeps them."""
         view = self._pinned_view(self._pin) if self._pin is not None else self._views.committed(self._table, self.name)
         if self._pin is None or unpinned:
-            check_unpinned(view.version, epoch)
+            check_unpinned(view.version, view.state, epoch)
         return view
 
     def _pinned_view(self, pin: PinHandle) -> ReadView:
         view = self._views.committed(self._table, self.name, gone=True)
         # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
         pin.check()
+        check_exact(view.version, view.state, pin.info.epoch, pin.info.unkept)
         return view
 
     def resilient(self, read: Callable[[ReadView], T], epoch: int | None) -> T:
         """Run a read at an epoch that was checked, on newer versions until vacuum leaves its SSTs alone."""
-        return self._views.resilient(lambda: read(self.take(epoch)), epoch, pinned=self._pin is not None)
+        return self._views.resilient(lambda: read(self.take(epoch)), self._table, epoch, pinned=self._pin is not None)
 
     def after(self, error: ObjectNotFound, view: ReadView) -> ReadView:
         """What a read sees on the newest version, at the epoch that it has, when an SST of its view is gone."""
         self._views.refresh_after(error, view.version)
         if view.epoch:
-            self._views.check_readable(view.epoch, pinned=self._pin is not None)
+            self._views.check_readable(self._table, view.epoch, pinned=self._pin is not None)
         return self.take(view.epoch)
 
     def since_after(self, error: ObjectNotFound, view: ReadView, epoch: int, *, unpinned: bool = False) -> ReadView:
@@ -120,8 +121,8 @@ class TableViews:
         self._views.check_committed(self.name, until)
         # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
         # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
-        self._views.check_readable(until, pinned=False)
-        self._views.check_readable(from_epoch, pinned=False)
+        self._views.check_readable(self._table, until, pinned=False)
+        self._views.check_readable(self._table, from_epoch, pinned=False)
         return until
 
     def check_feed(self, from_epoch: int, to_epoch: int | None) -> int:
@@ -132,7 +133,7 @@ class TableViews:
         if not check_position(from_epoch, "from_epoch") <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         if self._pin is None:
-            self._views.check_readable(from_epoch, pinned=False)
+            self._views.check_readable(self._table, from_epoch, pinned=False)
         elif max(from_epoch, 1) < self._pin.info.epoch:
             raise InvalidOption(
                 f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"

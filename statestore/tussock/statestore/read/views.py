@@ -6,10 +6,12 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.process.lifetime import Lifetime
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend, VersionView
+from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.contract.records import TableState, data_object
 from tussock.statestore.errors import (
@@ -72,6 +74,16 @@ class Views:
         self.lifetime.check_usable()
         return self.backend.refresh()
 
+    def named(self, name: str) -> TableState:
+        """The table of that name; `TableNotFound` if there is none."""
+        self.lifetime.check_usable()
+        check_table(name)
+        state = self.backend.recent().find_table(name) or self.refresh().find_table(name)
+        if state is None:
+            there = sorted(one.spec.name for one in self.backend.version().tables.values())
+            raise no_table(self._url, name, there)
+        return state
+
     def committed(self, table: int, name: str, *, gone: bool = False) -> ReadView:
         """The table in a recent version, without own rows, at no epoch yet.
 
@@ -98,12 +110,12 @@ class Views:
             self._by_table[table] = view
         return view
 
-    def check_readable(self, epoch: int, *, pinned: bool) -> None:
-        """Make sure that `epoch` can be read: known here, and still kept unless a pin keeps it."""
+    def check_readable(self, table: int, epoch: int, *, pinned: bool) -> None:
+        """Make sure that `epoch` of the table can be read: known here, and still kept unless a pin keeps it."""
         if epoch > self.backend.version().max_committed_epoch:
             self.refresh()
         if not pinned:
-            oldest = self.backend.oldest_readable()
+            oldest = self.backend.oldest_readable(self.backend.version().tables.get(table))
             if epoch < oldest:
                 raise expiry_error(epoch, oldest)
 
@@ -146,7 +158,7 @@ class Views:
             self._system.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS)
 
-    def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
+    def resilient(self, read: Callable[[], T], table: int, epoch: int | None, *, pinned: bool) -> T:
         """Run a read; if an SST has gone since its version, do it again on the newest version.
 
         Compaction and vacuum may have replaced what an old version names. If the newest version still names a
@@ -164,7 +176,7 @@ class Views:
                         "raise gc_grace, or pin a snapshot and read there"
                     ) from error
                 if epoch is not None:
-                    self.check_readable(epoch, pinned=pinned)
+                    self.check_readable(table, epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:

@@ -9,13 +9,13 @@
 Each yields non-empty batches. Forward, batches come by ascending key; in reverse, they come by descending key, while
 the rows *inside* a batch stay ascending: so one set of kernels serves both directions, and only the last step, the
 batch that a user sees, is turned around. A key may have more versions than fit into memory. Forward they may go on in
-the next batch, older ones; in reverse, where the oldest would come first, a key is in one batch. The upper two are in
-`merging`.
+the next batch, older ones; in reverse, where the oldest would come first, a key is in one batch. `MergeIterator` is in
+`merge`.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
-from tussock.statestore.sst.merge import MergeIterator, MergeSource, UserIterator
+from tussock.statestore.sst.merge import MergeIterator, MergeSource, newest_versions
 from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
@@ -316,3 +316,39 @@ class ConcatIterator(MergeSource):
     def at_end(self) -> bool:
         """Whether no batch comes after the one that was given last; where it is false, one may come."""
         return self._inner is not None and self._is_last and self._inner.at_end
+
+
+class UserIterator:
+    """What a reader at `epoch` sees of merged rows: each key's newest version not after it, deletes left out.
+
+    `epoch=None` sees everything. `limit` counts visible rows. In reverse the batches are cut from their high end.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Rows],
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        keep: Callable[[Rows], Rows] | None = None,
+    ) -> None:
+        """`keep` returns of each key's newest versions those that are to be seen."""
+        self._source, self._epoch, self._limit, self._reverse, self._keep = source, epoch, limit, reverse, keep
+
+    def __iter__(self) -> Iterator[Rows]:
+        left = self._limit
+        if left == 0:
+            return
+        for rows in newest_versions(self._source, self._epoch, reverse=self._reverse):
+            visible = rows.without_deletes()
+            if self._keep is not None:
+                visible = self._keep(visible)
+            if left is not None:
+                size = len(visible)
+                visible = visible.slice(size - left, size) if self._reverse and size > left else visible.slice(0, left)
+                left -= len(visible)
+            if len(visible):
+                yield visible
+            if left == 0:
+                return

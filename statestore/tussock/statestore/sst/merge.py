@@ -24,7 +24,6 @@ from tussock.statestore.rows.rows import Rows, key_order, repeats
 __all__ = [
     "MergeIterator",
     "MergeSource",
-    "UserIterator",
     "distinct_versions",
     "newest_versions",
     "whole_keys",
@@ -313,33 +312,6 @@ def _middle(parts: Sequence[Rows]) -> bytes:
     keys = sorted((part.key(len(part) // 2), part.nbytes) for part in parts)
     ends = list(accumulate(size for _, size in keys))
     return keys[bisect_left(ends, ends[-1] / 2)][0]
-
-
-class UserIterator:
-    """What a reader at `epoch` sees of merged rows: each key's newest version not after it, deletes left out.
-
-    `epoch=None` sees everything. `limit` counts visible rows. In reverse the batches are cut from their high end.
-    """
-
-    def __init__(
-        self, source: Iterable[Rows], epoch: int | None, *, limit: int | None = None, reverse: bool = False
-    ) -> None:
-        self._source, self._epoch, self._limit, self._reverse = source, epoch, limit, reverse
-
-    def __iter__(self) -> Iterator[Rows]:
-        left = self._limit
-        if left == 0:
-            return
-        for rows in newest_versions(self._source, self._epoch, reverse=self._reverse):
-            visible = rows.without_deletes()
-            if left is not None:
-                size = len(visible)
-                visible = visible.slice(size - left, size) if self._reverse and size > left else visible.slice(0, left)
-                left -= len(visible)
-            if len(visible):
-                yield visible
-            if left == 0:
-                return
 
 
 def newest_versions(source: Iterable[Rows], epoch: int | None, *, reverse: bool = False) -> Iterator[Rows]:

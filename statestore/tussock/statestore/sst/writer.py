@@ -17,6 +17,7 @@ from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, m
 from tussock.statestore.format import bloom
 from tussock.statestore.format.block import CODECS, encode_block
 from tussock.statestore.format.columns import storage_type
+from tussock.statestore.format.expiry import NEVER, expiry_of
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
 from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
@@ -79,6 +80,7 @@ class _Accumulator:
         self.hashes: list[npt.NDArray[np.uint64]] = []
         self.largest = b""
         self.until = 0
+        self.expires_ms = 0
 
 
 def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
@@ -123,6 +125,9 @@ class SstWriter:
         self._one_object_bytes = one_object_bytes
         self._vnodes = spec.vnodes
         self._history = history
+        expiry = expiry_of(spec)
+        # Of history nobody asks. By epochs it follows from those, which are not known yet where they are inherited.
+        self._expiry = expiry if expiry is not None and expiry.column is not None and not history else None
         self._schema = history_schema(spec) if history else value_schema(spec)
         self._open = _Accumulator()
 
@@ -204,6 +209,8 @@ class SstWriter:
                 block = block.with_epochs(low)
         if self._history:
             sst.until = max(sst.until, pc.max(block.columns[0]).as_py())
+        if self._expiry is not None:
+            sst.expires_ms = max(sst.expires_ms, self._expiry.expires_ms(block))
         data, raw_length, crc = encode_block(block, self._codec)
         sst.parts.append(data)
         sst.offset.append(sst.size)
@@ -270,6 +277,7 @@ class SstWriter:
                 max_epoch=high,
                 meta_in_data=in_data,
                 until=sst.until,
+                expires_ms=0 if sst.expires_ms == NEVER else sst.expires_ms,
             )
             return info, encoded
 

@@ -8,6 +8,9 @@ epoch.
 The feed is exact while the epoch where it begins is kept: compaction keeps every version above the low watermark, and
 the newest one at or below it, which is the image before the first change, in the live tree or in history. So a pin at
 that epoch keeps the feed, too.
+Rows that expire are no changes, as nothing is committed then. A change is told by what was there when it was committed:
+where the row before had expired by then it is an insert, and a put of a row that was expired already is a delete, or
+nothing.
 (Its four operations and their names are those of the change data feeds of Delta Lake and Spark.)
 
 Without the comparison with what was before, the same walk gives each version as it was put or deleted. That needs every
@@ -21,14 +24,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.epochs import SERIAL_BITS
 from tussock.statestore.errors import ObjectNotFound, SchemaMismatch
+from tussock.statestore.format.expiry import expiry_of
 from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.unexpired_hits import unexpired_hits
 from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, repeats
 from tussock.statestore.sst.history import changed_rows, find_many_at, in_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.merge import whole_keys
 from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.sorted_runs import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
@@ -81,7 +88,14 @@ class ChangeFeed:
         check = self._views.check_feed if want.compared else self._views.check_range
         until = check(from_epoch, to_epoch)
         view = self._views.since(from_epoch, unpinned=not want.compared)
-        return self._walk(view, from_epoch, until, want)
+        expiry = expiry_of(view.state.spec) if want.compared else None
+        if expiry is None or expiry.column is None or expiry.column in want.columns:
+            return self._walk(view, from_epoch, until, want)
+        kind = value_schema(view.state.spec).field(expiry.column).type
+        more = want._replace(columns=[*want.columns, expiry.column], types=[*want.types, kind])
+        shown = len(want.columns)
+        walk = self._walk(view, from_epoch, until, more)
+        return (part._replace(columns=part.columns[:shown]) for part in walk)
 
     def epochs(self, from_epoch: int, to_epoch: int | None) -> list[int]:
         """Epochs in the same range that wrote to the table, ascending.
@@ -192,14 +206,24 @@ class ChangeFeed:
             return None
         count = len(known)
         deletes, epochs = known.delete_array(), known.epoch_array()
+        expiry, times = expiry_of(view.state.spec), (epochs >> np.uint64(SERIAL_BITS)).astype(np.int64)
+        place = None if expiry is None or expiry.column is None else want.columns.index(expiry.column)
+        if expiry is not None:
+            # Expired when it was committed, so that nobody has seen it.
+            deletes = deletes | expiry.marks(known, times, place)
         has_before = np.append(again[1:], False)
         before = np.where(has_before, np.arange(1, count + 1), -1)
         existed = np.append(~deletes[1:], False) & has_before
+        if expiry is not None:
+            # What was expired when it was replaced was there for nobody any more.
+            existed[:-1] &= ~expiry.marks(known.slice(1, count), times[:-1], place)
         columns = list(known.columns)
         first = np.flatnonzero(fresh & ~has_before)
         if len(first) and from_epoch:
             asked = known.keys.take(pa.array(first))
             hits = find_many_at(self._sstables, view.runs, view.history, asked, from_epoch)
+            if expiry is not None:
+                hits = unexpired_hits(hits, expiry, times[first])
             image_columns = len(want.columns) if want.before_images else 0
             existed[first], values = take_hits(
                 hits, len(first), want.columns[:image_columns], want.types[:image_columns], self._views.name

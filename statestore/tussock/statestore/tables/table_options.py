@@ -1,19 +1,38 @@
-"""The arguments of `create_table`, checked and turned into the record that the catalog keeps."""
+"""The arguments of `create_table` and `alter_table`, checked and turned into records."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from tussock.statestore.base.arguments import check_name
+from tussock.statestore.base.arguments import check_name, check_seconds
 from tussock.statestore.base.names import repeated, shown
-from tussock.statestore.contract.records import TableSpec, shown_schema
+from tussock.statestore.contract.records import TableChange, TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.format.block import CODECS
 from tussock.statestore.format.columns import check_storable
+from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.shown import show_value
 
-__all__ = ["table_spec"]
+__all__ = ["Retention", "TablePeriods", "milliseconds", "table_change", "table_spec"]
+
+Retention: TypeAlias = float | str
+"""Of a table: seconds, or `STORE`."""
+
+STORE = "store"
+"""As the retention of a table: that of the store."""
+
+
+class TablePeriods(NamedTuple):
+    """How long a table keeps what, in seconds."""
+
+    retention: float | None = None
+    ttl: float | None = None
+    ttl_column: str | None = None
+
+
+NO_PERIODS = TablePeriods()
 
 
 def table_spec(
@@ -24,6 +43,7 @@ def table_spec(
     vnodes: int,
     block_bytes: int,
     compression: str,
+    periods: TablePeriods = NO_PERIODS,
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
     check_name(name, "table name", 255)
@@ -36,7 +56,18 @@ def table_spec(
     if schema is None:
         if primary_key or distribution_key:
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
-        return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
+        if periods.ttl_column is not None:
+            raise InvalidOption(
+                f"table {name!r}: ttl_column is {periods.ttl_column!r:.100}; a raw table has no such column"
+            )
+        return TableSpec(
+            id=0,
+            name=name,
+            block_bytes=block_bytes,
+            compression=compression,
+            retention_ms=milliseconds(periods.retention, "retention"),
+            ttl_ms=_ttl_ms(periods.ttl, None),
+        )
     schema = _check_schema(schema, name)
     if not primary_key:
         raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {shown(schema.names)}")
@@ -51,11 +82,60 @@ def table_spec(
         vnodes=vnodes,
         block_bytes=block_bytes,
         compression=compression,
+        retention_ms=milliseconds(periods.retention, "retention"),
+        ttl_ms=_ttl_ms(periods.ttl, periods.ttl_column),
+        ttl_column=periods.ttl_column,
     )
     KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
     for field in schema:
         check_storable(field.type, field.name)
+    if periods.ttl_column is not None:
+        _check_ttl_column(schema, spec)
     return spec
+
+
+def table_change(add: Columns | None, widen: Columns | None, retention: Retention | None) -> TableChange:
+    """The arguments of `alter_table`, checked; `InvalidOption` for one that cannot work."""
+    of_store = isinstance(retention, str) and retention == STORE
+    if isinstance(retention, str) and not of_store:
+        raise InvalidOption(f"retention is {retention!r:.100}; expected seconds, or {STORE!r} for the store's")
+    return TableChange(
+        add=columns_of(add, "add"),
+        widen=columns_of(widen, "widen"),
+        retention_ms=None if isinstance(retention, str) else milliseconds(retention, "retention"),
+        store_retention=of_store,
+    )
+
+
+def milliseconds(seconds: float | None, option: str) -> int | None:
+    """A period of a table as it is kept; `InvalidOption` if it is not seconds."""
+    if seconds is None:
+        return None
+    check_seconds(seconds, option)
+    return int(seconds * 1000)
+
+
+def _ttl_ms(ttl: float | None, column: object) -> int | None:
+    if ttl is None and column is not None:
+        raise InvalidOption(f"ttl_column is {column!r:.100} without ttl; expected seconds, 0 to expire at that time")
+    ttl_ms = milliseconds(ttl, "ttl")
+    if ttl_ms == 0 and column is None:
+        raise InvalidOption(f"ttl is {ttl!r}; expected at least a millisecond, as rows live from when they are written")
+    return ttl_ms
+
+
+def _check_ttl_column(schema: pa.Schema, spec: TableSpec) -> None:
+    """`InvalidOption` unless there is such a value column, of a type that tells the time."""
+    name = spec.ttl_column
+    found = schema.field(name) if isinstance(name, str) and name in schema.names else None
+    if found is None or not pa.types.is_timestamp(found.type) or name in spec.primary_key:
+        times = [one.name for one in schema if pa.types.is_timestamp(one.type) and one.name not in spec.primary_key]
+        is_key = " of the key" if name in spec.primary_key else ""
+        kind = "which is not there" if found is None else f"a column{is_key} of type {found.type}"
+        raise InvalidOption(
+            f"table {spec.name!r}: ttl_column is {name!r:.100}, {kind}; expected a column of a timestamp type that is "
+            f"not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
+        )
 
 
 def _names(names: object, option: str) -> tuple[str, ...]:

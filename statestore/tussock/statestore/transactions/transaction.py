@@ -19,7 +19,7 @@ from tussock.statestore.base.arguments import check_table
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
-from tussock.statestore.contract.readable import check_unpinned, expiry_error
+from tussock.statestore.contract.readable import check_exact, check_unpinned
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
@@ -302,8 +302,7 @@ class Transaction:
             )
         if state.last_epoch <= since:
             return
-        if version.safe_epoch > since and not self._snapshot.is_pinned:
-            raise expiry_error(since, version.safe_epoch)
+        self._snapshot.check_kept(version, state)
         found = overlap(self._parts.sstables, state, since, noted, self._shared.recent)
         if found is not None:
             alone = "read" if self._isolation == "serializable" else "wrote"
@@ -339,15 +338,14 @@ class _SnapshotEpoch:
         """The log entry up to which tables have come and gone, which they do without an epoch."""
         self.read_epoch = max(self.epoch, 1)
         """The same for reads, which take no epoch 0: in an empty store all are."""
-        self._pin_at = self._system.monotonic()
+        self._pin_at = float("inf")
         if self.epoch:
-            kept_ms = (self.epoch - parts.backend.oldest_readable()) / 65536
-            self._pin_at += max(kept_ms, 0.0) / 1000 / PIN_SHARE
+            self.hasten(None)
 
-    @property
-    def is_pinned(self) -> bool:
-        """Whether nothing of the epoch can go, however long the transaction lasts."""
-        return self._pin is not None
+    def hasten(self, state: TableState | None) -> None:
+        """Pin it in time for the retention of that table, `None`: of those that have the store's."""
+        kept_ms = (self.epoch - self._parts.backend.oldest_readable(state)) / 65536
+        self._pin_at = min(self._pin_at, self._system.monotonic() + max(kept_ms, 0.0) / 1000 / PIN_SHARE)
 
     def check(self) -> int:
         """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""
@@ -356,6 +354,13 @@ class _SnapshotEpoch:
         elif self._system.monotonic() >= self._pin_at:
             self.pin()
         return self.read_epoch
+
+    def check_kept(self, version: VersionView, state: TableState) -> None:
+        """Raise `SnapshotExpired` if the table in that version may have lost rows of the epoch."""
+        if self._pin is not None:
+            check_exact(version, state, self.epoch, self._pin.info.unkept)
+        elif self.epoch:
+            check_unpinned(version, state, self.epoch)
 
     def pin(self) -> None:
         """Keep it from now on; the epoch of an empty store needs no pin."""
@@ -377,6 +382,8 @@ class _TransactionViews(TableViews):
         self._spec = spec
         self._buffer = writes.buffer
         self._snapshot = snapshot
+        if spec.retention_ms is not None and snapshot.epoch:
+            snapshot.hasten(parts.backend.version().tables.get(spec.id))
 
     def epoch_to_read(self, epoch: int | None) -> int | None:
         """The transaction's epoch; another one cannot be asked for."""
@@ -389,6 +396,5 @@ class _TransactionViews(TableViews):
     def take(self, epoch: int | None) -> ReadView:
         """The table in a recent version, which has all of the snapshot, and the own rows over it."""
         view = self._store_views.committed(self._spec.id, self._spec.name, gone=True)
-        if not self._snapshot.is_pinned and self._snapshot.epoch:
-            check_unpinned(view.version, self._snapshot.epoch)
+        self._snapshot.check_kept(view.version, view.state)
         return view._replace(own=self._buffer.runs(self._spec.id), epoch=epoch)

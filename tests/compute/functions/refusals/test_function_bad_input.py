@@ -235,8 +235,8 @@ def test_what_callers_ask_wrongly_is_refused_at_once(store: StateStore) -> None:
             (("acount", "A", "begin", 1), "no operator"),
             (("account", "A", "open", 1), "no function"),
             (("account", 7, "begin", 1), "is no key"),
-            (("account", "A", "begin"), "takes 1 arguments"),
-            (("account", "A", "begin", 1, 2), "takes 1 arguments"),
+            (("account", "A", "begin"), "takes 1 argument behind"),
+            (("account", "A", "begin", 1, 2), "takes 1 argument behind"),
             (("account", "A", "begin", "1"), "expected int"),
         ):
             with pytest.raises(fn.FunctionFault, match=told):

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.functions.accounts import cells
 from tussock.compute import functions as fn
 from tussock.compute.applications.replies import WithdrawableFuture
-from tussock.compute.functions.batches.reply_table import together
 from tussock.compute.functions.remote.held_replies import HELD_BYTES_MAX, HeldReplies
 from tussock.compute.functions.remote.held_replies import WAIT_SECONDS_MAX as HELD_SECONDS
 from tussock.compute.functions.remote.shared_replies import SharedReplies
@@ -145,19 +145,14 @@ def test_what_is_put_back_may_be_withdrawn() -> None:
 
 def test_replies_that_fit_into_no_message_are_not_gathered() -> None:
     """Of a `send_many` over a network: its error says what has happened, and what to do."""
-    replies: list[Future[Any]] = [Future() for _ in range(3)]
-    table: Future[Any] = Future()
-    together(replies, table, bytes_max=25)
-    replies[1].set_result("x" * 10)
-    replies[0].set_result("x" * 10)
-    assert not table.done()
-    replies[2].set_result("x" * 10)
-    told = table.exception(SECONDS)
+    keys = ["a", "b", "c"]
+    with connect("memory://gathered") as store, fn.Runtime(store, "p", [cells()]) as runtime:
+        runtime.send_many("cell", "write", keys, {"value": ["x" * 10] * 3})
+        told = runtime.send_many_async("cell", "value", keys, bytes_max=25).exception(SECONDS)
+        fitting = runtime.send_many_async("cell", "value", keys, bytes_max=30).result(SECONDS)
     assert isinstance(told, MessageTooLarge)
     assert "the replies to 3 requests take 30 bytes, and 25 are kept at most; the requests have run" in str(told)
-    fitting: Future[Any] = Future()
-    together(replies, fitting, bytes_max=30)
-    assert fitting.result(SECONDS)["reply"].to_pylist() == ["x" * 10] * 3
+    assert fitting["reply"].to_pylist() == ["x" * 10] * 3
 
 
 def test_a_reply_goes_as_soon_as_the_node_has_no_use_for_it() -> None:

@@ -5,6 +5,7 @@ receiver gets a copy, so that none changes what another one holds.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -97,7 +98,8 @@ def sized_copy(value: Any, what: str) -> tuple[Any, int]:
         raise FunctionFault(f"{what} {_BEYOND}") from error
     except (TypeError, ValueError, RecursionError) as error:
         # The encoder names a class at most: it is said which value it is.
-        _check_plain(value, what)
+        with suppress(RecursionError):
+            _check_plain(value, what)
         raise FunctionFault(f"{what} cannot be kept: {error}; expected plain values") from error
     if len(data) > VALUE_BYTES_MAX:
         raise FunctionFault(f"{what} takes {len(data):,} bytes; at most 1 MiB fit")

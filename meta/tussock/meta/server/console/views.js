@@ -114,7 +114,12 @@ export function tables({ now_ms: now, tables: all }, filter) {
   const shown = found.toSorted((a, b) => Number(Boolean(b.stall)) - Number(Boolean(a.stall))).slice(0, ROWS_MAX);
   const rows = shown.map((one) => [
     [h("span", { class: "name" }, one.name), one.stall ? h("span", { class: "pill bad", title: one.stall }, "stalled") : null],
-    [one.kind, one.vnodes ? h("span", { class: "dim" }, `, ${plural(one.vnodes, "vnode")}`) : null],
+    [
+      one.kind,
+      one.vnodes ? h("span", { class: "dim" }, `, ${plural(one.vnodes, "vnode")}`) : null,
+      one.retention_ms == null ? null : h("span", { class: "dim" }, `, retention ${span(one.retention_ms)}`),
+      one.ttl_ms == null ? null : h("span", { class: "dim" }, `, rows live ${span(one.ttl_ms)}`),
+    ],
     count(one.rows),
     bytes(one.bytes),
     [count(one.l0_runs), h("span", { class: "dim" }, ` of ${count(one.l0_stall_runs)}`)],

@@ -7,9 +7,18 @@ the SSTs that came with them lie in it.
 
 import re
 
+from msgspec.structs import replace
+
 from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
+from tussock.meta.rpc.convert import (
+    change_from_message,
+    columns_from_message,
+    commit_from_message,
+    spec_from_message,
+    spec_to_message,
+)
+from tussock.meta.rpc.methods import Role
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.part import Part
@@ -19,9 +28,9 @@ from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
-from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
+from tussock.statestore.errors import AccessDenied, CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
-from tussock.statestore.tables.table_options import table_spec
+from tussock.statestore.tables.table_options import TablePeriods, table_spec
 
 __all__ = ["Commits"]
 
@@ -113,10 +122,16 @@ class Commits(Part):
         state = self._context.meta.create_table(_check_spec(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
-    def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
-        state = self._context.meta.alter_table(
-            request.name, columns_from_message(request.add), columns_from_message(request.widen)
-        )
+    def _alter_table(self, request: pb.AlterTableRequest, caller: Caller) -> pb.AlterTableResponse:
+        change = change_from_message(request)
+        if (change.store_retention or change.retention_ms is not None) and not caller.roles & Role.ADMIN:
+            # A writer must not end the history that others read.
+            raise AccessDenied(
+                f"{caller.identity!r} may not change the retention of table {request.name!r}, which needs the role "
+                "admin; a table that it creates has the retention that it asks for",
+                caller.identity,
+            )
+        state = self._context.meta.alter_table(request.name, change)
         return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
@@ -156,6 +171,15 @@ class Commits(Part):
 def _check_spec(spec: TableSpec) -> TableSpec:
     """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
     schema = None if spec.schema is None else columns_from_message(spec.schema)
-    return table_spec(
-        spec.name, schema, spec.primary_key, spec.distribution_key, spec.vnodes, spec.block_bytes, spec.compression
+    checked = table_spec(
+        spec.name,
+        schema,
+        spec.primary_key,
+        spec.distribution_key,
+        spec.vnodes,
+        spec.block_bytes,
+        spec.compression,
+        TablePeriods(ttl=None if spec.ttl_ms is None else spec.ttl_ms / 1000, ttl_column=spec.ttl_column),
     )
+    # As they are, and not by way of seconds; `CreateTable` checks the retention.
+    return replace(checked, retention_ms=spec.retention_ms, ttl_ms=spec.ttl_ms)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tussock.meta.compaction.assignment import Assignments, SchedulerConfig, TakenBack, owner_of
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import pick_manual
+from tussock.meta.compaction.watermark import Watermark
 from tussock.meta.node.auth.caller import Caller, Handlers
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_from_message, task_to_message
@@ -105,7 +106,7 @@ class Scheduler(Part):
             due = bool(self._schedule.overdue_tasks(version, now, self._context.system.now_ms()))
             due = due or self._context.meta.claims.lapsing(self._schedule.live_task_ids())
             # The most that a watermark can be: whether there is work is found out without listing the pins.
-            due = due or self._choose(version, version.max_committed_epoch, ()) is not None
+            due = due or self._choose(version, lambda _: version.max_committed_epoch, ()) is not None
         if due:
             self._working, self._missed = True, False
             self._context.system.spawn("tussock-scheduler", self._round)
@@ -200,7 +201,7 @@ class Scheduler(Part):
         )
 
     def _hand_out(self) -> None:
-        def choose(version: Version, watermark: int, chosen: Sequence[CompactionTask]) -> Chosen | None:
+        def choose(version: Version, watermark: Watermark, chosen: Sequence[CompactionTask]) -> Chosen | None:
             with self._lock:
                 self._decided_seq = version.seq
                 return self._choose(version, watermark, chosen)
@@ -219,7 +220,7 @@ class Scheduler(Part):
             if task.owner in compactors:
                 self._send(compactors[task.owner], [task])
 
-    def _choose(self, version: Version, watermark: int, chosen: Sequence[CompactionTask]) -> Chosen | None:
+    def _choose(self, version: Version, watermark: Watermark, chosen: Sequence[CompactionTask]) -> Chosen | None:
         if version.pause is not None:
             return None
         return self._schedule.choose(version, watermark, chosen, self._now())

@@ -128,6 +128,12 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     history_ssts: int = 0
     history_rows: int = 0
     history_bytes: int = 0
+    retention_ms: int | None = None
+    """Of its own; `None` for that of the store."""
+    ttl_ms: int | None = None
+    """How long its rows live; `None`: until they are deleted."""
+    ttl_column: str | None = None
+    """From whose time that counts; `None`: from when they are written."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

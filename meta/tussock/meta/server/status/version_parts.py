@@ -167,6 +167,9 @@ def _table_status(state: TableState, config: PickerConfig, stall: str, sums: Lev
         history_ssts=len(past),
         history_rows=sum(sst.rows for sst in past),
         history_bytes=total_bytes(past),
+        retention_ms=spec.retention_ms,
+        ttl_ms=spec.ttl_ms,
+        ttl_column=spec.ttl_column,
     )
 
 

@@ -29,7 +29,7 @@ from tussock.meta.version.deltas.retention import (
     ForgetDropped,
     ForgetWriters,
 )
-from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable, SetRetention
 from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.deltas.terms import StartTerm, check_begun, check_term
 from tussock.meta.version.version import Version
@@ -59,6 +59,7 @@ Delta: TypeAlias = (
     | RepairClock
     | ForgetWriters
     | ExpireHistory
+    | SetRetention
     | QuarantineSst
     | DiscardQuarantined
 )

@@ -167,6 +167,7 @@ def named_epochs(version: Version) -> Iterator[int]:
     yield from (epoch for batches in version.ledger.values() for _, epoch in batches)
     for state in version.tables.values():
         yield from (state.last_epoch, state.created_epoch)
+        yield from state.own_epochs or ()
         for sst in state.levels.ssts():
             yield from (sst.min_epoch, sst.max_epoch)
             if sst.until:
@@ -195,6 +196,9 @@ def to_rewrite(version: Version, limit: int) -> list[tuple[TableState, SstInfo]]
 
 def _table_now(state: TableState, known: Mapping[int, int]) -> TableState:
     state = replace(state, last_epoch=known.get(state.last_epoch, state.last_epoch))
+    if state.own_epochs:
+        safe, compacted = (known.get(epoch, epoch) for epoch in state.own_epochs)
+        state = replace(state, own_epochs=(safe, compacted))
     if not state.created:
         return state
     epoch, seq = state.created

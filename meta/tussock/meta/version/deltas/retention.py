@@ -16,29 +16,42 @@ __all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ExpireHistory", "
 T = TypeVar("T")
 
 
-class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
+class AdvanceSafeEpoch(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="advance_safe_epoch", tag_field="type"
+):
     """From now on, nothing below `epoch` can be pinned. Only grows; never above the newest committed epoch."""
 
     epoch: int
+    table: int = 0
+    """Of which table with its own epochs; 0: of all others."""
 
     def validate(self, version: Version) -> None:
         """Raise `InvalidOption` unless it lies above the present one and is committed."""
-        if not version.safe_epoch < self.epoch <= version.max_committed_epoch:
+        state = version.tables.get(self.table)
+        if self.table and (state is None or not state.own_epochs):
+            raise InvalidOption(f"table with id {self.table} has no own safe epoch to be raised to {self.epoch}")
+        present = version.safe_epoch if state is None else version.safe_epoch_of(state)
+        if not present < self.epoch <= version.max_committed_epoch:
             raise InvalidOption(
-                f"safe epoch {self.epoch} must be above the present one, {version.safe_epoch}, and at most the newest "
+                f"safe epoch {self.epoch} must be above the present one, {present}, and at most the newest "
                 f"committed one, {version.max_committed_epoch}"
             )
 
     def apply(self, version: Version) -> Version:
         """The version with that safe epoch."""
-        return replace(version, safe_epoch=self.epoch)
+        return version.with_safe_epoch(self.table, self.epoch)
 
 
-class ExpireHistory(msgspec.Struct, frozen=True, kw_only=True, tag="expire_history", tag_field="type"):
+class ExpireHistory(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="expire_history", tag_field="type"
+):
     """SSTs of history that no reader at `epoch` or a later one needs become dropped, but those that a task claims."""
 
     epoch: int
+    """Of the tables without their own epochs."""
     at_ms: int
+    tables: dict[int, int] = {}
+    """The same for each of the others of which something expires, by its id; one that is gone is ignored."""
 
     def validate(self, version: Version) -> None:
         """Raise `InvalidOption` if a reader may still ask for an epoch below it."""
@@ -46,17 +59,28 @@ class ExpireHistory(msgspec.Struct, frozen=True, kw_only=True, tag="expire_histo
             raise InvalidOption(
                 f"history cannot expire up to epoch {self.epoch}, above the safe epoch {version.safe_epoch}"
             )
+        for table_id, epoch in self.tables.items():
+            state = version.tables.get(table_id)
+            if state is not None and not (state.own_epochs and epoch <= version.safe_epoch_of(state)):
+                raise InvalidOption(
+                    f"history of table {state.spec.name!r} cannot expire up to epoch {epoch}, above its safe epoch "
+                    f"{version.safe_epoch_of(state)}"
+                )
 
     def apply(self, version: Version) -> Version:
         """The version without those SSTs."""
         claimed = claimed_history(version.tasks.values())
         tables, expired = dict(version.tables), []
         for table_id, state in version.tables.items():
-            levels, gone = without_expired(state.levels, self.epoch, claimed)
+            epoch = self.tables.get(table_id, 0) if state.own_epochs else self.epoch
+            levels, gone = without_expired(state.levels, epoch, claimed)
             if gone:
                 tables[table_id] = replace(state, levels=levels)
                 expired += gone
-        after = replace(version, tables=tables, compacted_epoch=max(version.compacted_epoch, self.epoch))
+        after = replace(version, tables=tables).with_compacted(0, self.epoch)
+        for table_id, epoch in self.tables.items():
+            if table_id in after.tables:
+                after = after.with_compacted(table_id, epoch)
         return after.with_ssts_dropped(expired, self.at_ms)
 
 

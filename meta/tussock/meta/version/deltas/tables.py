@@ -4,15 +4,18 @@ What may change in a schema, and why no row is written anew, is in `tussock.stat
 """
 
 import msgspec
-import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.meta.version.version import Version
-from tussock.statestore.contract.records import GoneTable, TableSpec, TableState
-from tussock.statestore.errors import Conflict, TableExists, TableNotFound
+from tussock.statestore.contract.records import GoneTable, TableChange, TableSpec, TableState
+from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
 from tussock.statestore.format.schema_changes import altered_schema, check_evolved
 
-__all__ = ["AlterTable", "CreateTable", "DropTable", "alter"]
+__all__ = ["AlterTable", "CreateTable", "DropTable", "SetRetention", "alter"]
+
+
+RETENTION_MS_MAX = 10**12
+"""31 years, as of a store."""
 
 
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="create_table", tag_field="type"):
@@ -30,12 +33,15 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise Conflict(
                 f"table {self.spec.name!r} was to get id {self.spec.id}, but the next id is {version.next_table_id}"
             )
+        check_retention(self.spec.retention_ms)
 
     def apply(self, version: Version) -> Version:
         """The version with the table in it."""
         created = TableState(spec=self.spec)
         if self.dated:
             created = replace(created, created=(version.max_committed_epoch, version.seq + 1))
+        if self.spec.retention_ms is not None:
+            created = _with_own_epochs(version, created)
         return replace(version, tables={**version.tables, self.spec.id: created}, next_table_id=self.spec.id + 1)
 
 
@@ -56,6 +62,25 @@ class AlterTable(msgspec.Struct, frozen=True, kw_only=True, tag="alter_table", t
     def apply(self, version: Version) -> Version:
         """The version in which the table has the new schema."""
         altered = _with_schema(version.tables[self.table_id], self.schema)
+        return replace(version, tables={**version.tables, self.table_id: altered})
+
+
+class SetRetention(msgspec.Struct, frozen=True, kw_only=True, tag="set_retention", tag_field="type"):
+    """A table has another retention from now on. What is gone stays gone."""
+
+    table_id: int
+    retention_ms: int | None
+    """`None`: the store's."""
+
+    def validate(self, version: Version) -> None:
+        """Raise `TableNotFound` unless the table is there, `InvalidOption` for a negative retention."""
+        if self.table_id not in version.tables:
+            raise TableNotFound(f"table with id {self.table_id} is not in the store; nothing was altered")
+        check_retention(self.retention_ms)
+
+    def apply(self, version: Version) -> Version:
+        """The version in which the table has that retention."""
+        altered = _with_retention(version, version.tables[self.table_id], self.retention_ms)
         return replace(version, tables={**version.tables, self.table_id: altered})
 
 
@@ -91,19 +116,47 @@ class DropTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
         return without.with_ssts_dropped(gone.levels.ssts(), self.at_ms)
 
 
-def alter(version: Version, name: str, add: pa.Schema, widen: pa.Schema) -> tuple[list[AlterTable], TableState]:
-    """The delta that adds and widens these columns, none if they are so already, and the table after it.
+def alter(version: Version, name: str, change: TableChange) -> tuple[list[AlterTable | SetRetention], TableState]:
+    """The deltas that change a table so, none if it is so already, and the table after them.
 
-    Raises `TableNotFound`, `SchemaMismatch`.
+    Raises `TableNotFound`, `SchemaMismatch`, `InvalidOption`.
     """
     state = version.find_table(name)
     if state is None:
         raise TableNotFound(f"table {name!r} is not in the store; nothing was altered")
-    schema = altered_schema(state.spec, add, widen)
-    if schema == state.spec.arrow_schema():
-        return [], state
-    written = schema.serialize().to_pybytes()
-    return [AlterTable(table_id=state.spec.id, schema=written)], _with_schema(state, written)
+    deltas: list[AlterTable | SetRetention] = []
+    wants_retention = change.store_retention or change.retention_ms is not None
+    if change.add or change.widen or not wants_retention:
+        schema = altered_schema(state.spec, change.add, change.widen)
+        if schema != state.spec.arrow_schema():
+            written = schema.serialize().to_pybytes()
+            deltas.append(AlterTable(table_id=state.spec.id, schema=written))
+            state = _with_schema(state, written)
+    if wants_retention:
+        check_retention(change.retention_ms)
+        retention_ms = None if change.store_retention else change.retention_ms
+        if retention_ms != state.spec.retention_ms:
+            deltas.append(SetRetention(table_id=state.spec.id, retention_ms=retention_ms))
+            state = _with_retention(version, state, retention_ms)
+    return deltas, state
+
+
+def check_retention(retention_ms: int | None) -> None:
+    """`InvalidOption` unless it is one that a table may have."""
+    if retention_ms is not None and not 0 <= retention_ms <= RETENTION_MS_MAX:
+        raise InvalidOption(
+            f"a table's retention of {retention_ms} ms: expected 0 to {RETENTION_MS_MAX}; nothing was changed"
+        )
+
+
+def _with_retention(version: Version, state: TableState, retention_ms: int | None) -> TableState:
+    """Its own epochs go on from the store's; once it has them it keeps them, since no epoch may ever go back."""
+    kept = state if state.own_epochs else _with_own_epochs(version, state)
+    return replace(kept, spec=replace(state.spec, retention_ms=retention_ms))
+
+
+def _with_own_epochs(version: Version, state: TableState) -> TableState:
+    return replace(state, own_epochs=(version.safe_epoch, version.compacted_epoch))
 
 
 def _with_schema(state: TableState, schema: bytes) -> TableState:

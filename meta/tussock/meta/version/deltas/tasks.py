@@ -186,8 +186,7 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
             version,
             tables={**version.tables, task.table_id: replace(state, levels=levels)},
             tasks={key: other for key, other in version.tasks.items() if key != task.id},
-            compacted_epoch=max(version.compacted_epoch, self.watermark),
-        )
+        ).with_compacted(task.table_id, self.watermark)
         return after.with_ssts_dropped([*gone, *expired], self.at_ms)
 
     def _levels(self, levels: TableLevels, task: CompactionTask) -> TableLevels:

@@ -178,9 +178,9 @@ function show(status) {
   trouble([status.failure, ...waits].filter(Boolean).join("\n"));
   find("counts").replaceChildren(...counts(status));
   const failures = status.failures.map((one) => [
-    new Date(one.ms).toISOString(), one.kind, one.raised || one.error, one.text, one.at,
+    new Date(one.ms).toISOString(), one.kind, one.raised || one.error, one.at ? `${one.text} (${one.at})` : one.text,
   ]).reverse();
-  find("failures").replaceChildren(table(["time", "request", "error", "text", "at"], failures, "none"));
+  find("failures").replaceChildren(table(["time", "request", "error", "text"], failures, "none"));
 }
 
 function trouble(text) {
