@@ -262,6 +262,7 @@ def test_mistakes_of_batch_functions_are_named(store: StateStore, which: str) ->
         (["a0"], pa.table([["a1"], ["a1"], [1]], names=["to", "to", "amount"]), "one name twice"),
         (["a0"], pa.table([["a1"], [1], [1]], names=["to", "amount", "amount"]), "one name twice"),
         (["a0"] * 1_000_001, None, "1,000,001 requests"),
+        (["a0"], {"to": ["a1"], "amount": [1], "note": ["x" * (65 << 20)]}, "at most 1,000,000 of 64 MiB fit"),
         (["a0"], {"amount": [1]}, "column 'to'"),
         (["a0"], {"to": ["a1", "a2"], "amount": [1, 2]}, "1 keys, and columns of 2 rows"),
         ([b"\xff"], {"to": ["a1"], "amount": [1]}, "is no key of operator"),
