@@ -98,13 +98,20 @@ def test_the_status_says_that_the_input_log_cannot_be_written(outage: Outage, la
 
 
 def test_the_status_says_that_a_commit_waits(outage: Outage) -> None:
+    """Requests are answered meanwhile, as their log is durable (X26, X27)."""
     runtime, ask = program(outage.store)
     with runtime:
-        ask().result(SECONDS)
-        outage.down = "sst/"
+        assert ask().result(SECONDS) == 1
+        # Of few rows a commit is an entry of the log alone.
+        outage.down = "log/"
+        assert ask().result(SECONDS) == 2
         eventually(lambda: [one["what"] for one in runtime.status()["trouble"]] == ["commit"])
+        commits = runtime.stats()["commits"]
+        assert [ask().result(SECONDS) for _ in range(3)] == [3, 4, 5]
+        assert runtime.stats()["commits"] == commits
         outage.down = ""
         eventually(lambda: runtime.status()["trouble"] == [])
+    assert outage.store.table("cell").get("a") == {"key": "a", "state": '{"value":5}'}
 
 
 @pytest.mark.slow

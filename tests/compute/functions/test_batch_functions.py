@@ -155,13 +155,55 @@ def test_columns_are_named_after_parameters(store: StateStore) -> None:
                 replies("two", columns)
 
 
-@pytest.mark.parametrize("other", ["purse", "free"])
-def test_touched_operators_are_there_and_have_columns(store: StateStore, other: str) -> None:
+def test_touched_operators_are_there(store: StateStore) -> None:
     """Story: a name that is wrong was found by the first request."""
     payer = fn.Operator("payer", schema=BALANCE)
-    payer.register_batch(touches={"to": other})(lambda batch: None)
-    with pytest.raises(InvalidOption, match=rf"touches=.'to': '{other}'.*one of \['payer'\]"):
+    payer.register_batch(touches={"to": "purse"})(lambda batch: None)
+    with pytest.raises(InvalidOption, match=r"touches=.'to': 'purse'.*one of \['payer', 'free'\]"):
         fn.Runtime(store, "p", [payer, fn.Operator("free")])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_states_without_a_schema_have_columns_too(store: StateStore, workers: int) -> None:
+    """By the names in their dicts, of which others stay; what JSON cannot hold is named, and nothing is stored."""
+    account = fn.Operator("account", partitions=4)
+
+    @account.register_batch(touches={"to": "account"})
+    def transfer(batch: fn.FunctionBatch) -> Any:
+        amount, mine = batch["amount"], batch.state("balance")
+        batch.abort(pc.fill_null(pc.less(mine, amount), True), "not enough credit")
+        batch.put({"balance": pc.subtract(mine, amount)})
+        theirs = pc.fill_null(batch.state("balance", of="to").cast(pa.int64()), 0)
+        batch.put({"balance": pc.add(theirs, amount)}, of="to")
+        return pc.subtract(mine, amount)
+
+    @account.register_batch
+    def name(batch: fn.FunctionBatch) -> Any:
+        batch.put({"name": batch["name"]})
+        return batch.exists()
+
+    @account.register_batch
+    def names(batch: fn.FunctionBatch) -> Any:
+        return batch.state("name")
+
+    runtime = fn.Runtime(store, "bank", [account], workers=workers)
+    runtime.load("account", [{"key": "ann", "balance": 50, "note": "first"}])
+    with runtime:
+        asked = {"to": ["bob", "eve", "ann", "ann"], "amount": [30, 30, 10, 5]}
+        replies = runtime.send_many("account", "transfer", ["ann", "ann", "bob", "none"], asked)
+        refused = "not enough credit"
+        assert replies.to_pydict() == {"reply": [20, None, 20, None], "error": [None, refused, None, refused]}
+        assert runtime.query("account", "ann") == {"balance": 30, "note": "first"}
+        assert (runtime.query("account", "bob"), runtime.query("account", "eve")) == ({"balance": 20}, None)
+        named = runtime.send_many("account", "name", ["bob", "eve"], {"name": ["Bob", None]})
+        assert named["reply"].to_pylist() == [True, False]
+        with pytest.raises(fn.TransactionAborted, match="JSON"):
+            runtime.send_many("account", "name", ["bob"], {"name": [b"bytes"]})
+        runtime.send_many("account", "name", ["ann"], {"name": [5]})
+        with pytest.raises(fn.TransactionAborted, match=r"'name' of operator 'account' is .*; expected an array"):
+            runtime.send_many("account", "names", ["ann", "bob"])
+    assert store.table("account").get("bob") == {"key": "bob", "state": '{"balance":20,"name":"Bob"}'}
+    assert store.table("account").get("eve") == {"key": "eve", "state": '{"name":null}'}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -220,6 +262,7 @@ def test_mistakes_of_batch_functions_are_named(store: StateStore, which: str) ->
         (["a0"], pa.table([["a1"], ["a1"], [1]], names=["to", "to", "amount"]), "one name twice"),
         (["a0"], pa.table([["a1"], [1], [1]], names=["to", "amount", "amount"]), "one name twice"),
         (["a0"] * 1_000_001, None, "1,000,001 requests"),
+        (["a0"], {"to": ["a1"], "amount": [1], "note": ["x" * (65 << 20)]}, "at most 1,000,000 of 64 MiB fit"),
         (["a0"], {"amount": [1]}, "column 'to'"),
         (["a0"], {"to": ["a1", "a2"], "amount": [1, 2]}, "1 keys, and columns of 2 rows"),
         ([b"\xff"], {"to": ["a1"], "amount": [1]}, "is no key of operator"),
@@ -244,9 +287,6 @@ def test_of_no_keys_there_are_no_replies(store: StateStore, keys: Any, function:
 
 
 def test_declarations_that_cannot_be_are_refused() -> None:
-    free = fn.Operator("free")
-    with pytest.raises(InvalidOption, match="no schema"):
-        free.register_batch(lambda batch: None)
     typed = fn.Operator("typed", schema=BALANCE)
 
     async def slow(batch: Any) -> None: ...

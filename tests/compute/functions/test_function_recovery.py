@@ -25,6 +25,11 @@ def dies(folder: Path, story: str) -> str:
     return ran.stdout.strip()
 
 
+def logged(store: Path) -> bytes:
+    """All that the input logs of a store have."""
+    return b"".join(one.read_bytes() for one in store.glob("applications/*/input/*"))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StateStore]:
     with connect((tmp_path / "store").as_uri(), compaction=False) as opened:
@@ -51,9 +56,14 @@ def test_fx11_an_epoch_is_cut_as_it_was(tmp_path: Path) -> None:
 
 
 def test_fx12_what_was_drawn_is_drawn_again(tmp_path: Path) -> None:
-    """X35, X36: after the reply the answer is the recorded one, and nobody outside is asked again."""
+    """X35, X36: after the reply the answer is the recorded one, and nobody outside is asked again.
+
+    With the next commit the record is gone from the log.
+    """
     told = dies(tmp_path, "draws")
     outside = tmp_path / "outside"
+    key = outside.read_bytes().strip()
+    assert key in logged(tmp_path / "store")
     with connect((tmp_path / "store").as_uri(), compaction=False) as store:
         operator = draws(outside, dies=False)
         with fn.Runtime(store, "draws", [operator]) as runtime:
@@ -61,6 +71,7 @@ def test_fx12_what_was_drawn_is_drawn_again(tmp_path: Path) -> None:
             assert state is not None
             assert str([state["found"]]) == told
             assert len(outside.read_text().splitlines()) == 1
+    assert key not in logged(tmp_path / "store")
 
 
 def test_fx12_who_died_with_the_answer_asks_once_more_by_the_same_key(tmp_path: Path) -> None:

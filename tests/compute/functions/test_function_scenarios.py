@@ -96,6 +96,7 @@ def test_fx5_what_aborted_stands_in_nobodys_way(store: StateStore) -> None:
         run_together(runtime, ("cell", "B", "write", 5))
         sent = ("cell", "B", "write_and_fail", 1), ("cell", "B", "add", 1)
         assert run_together(runtime, *sent) == ["no", 6]
+        assert values(runtime, "B") == {"B": 6}
         assert phases(runtime, 2, 3) == [("aborted", 2), ("lock_free", 2)]
 
 

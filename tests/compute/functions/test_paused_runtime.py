@@ -43,6 +43,18 @@ def test_a_pause_holds_epochs_back_and_a_stop_ends_it(store: StateStore) -> None
             ask()
 
 
+def test_an_epoch_has_its_most_requests_and_no_more(store: StateStore) -> None:
+    """X14: by number, of those that wait; the last one ends by time."""
+    with bank(store, epoch_ms=1, epoch_max=3) as runtime:
+        runtime.pause()
+        asked = [runtime.send("cell", f"k{at}", "write", at, request_id=f"r{at}") for at in range(7)]
+        runtime.resume()
+        for one in asked:
+            one.result(SECONDS)
+        graphs = [runtime.call_graph(f"r{at}") for at in range(7)]
+        assert [(one["tid"], one["epoch"]) for one in graphs if one] == list(enumerate([1, 1, 1, 2, 2, 2, 3], 1))
+
+
 def test_what_is_withdrawn_before_its_epoch_does_not_run(store: StateStore) -> None:
     """The others of its epoch do, and its id is free for another request."""
     with bank(store) as runtime:

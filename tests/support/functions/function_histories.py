@@ -4,8 +4,11 @@ Threads decide which requests are of one epoch, so two runs of a seed are not th
 """
 
 import random
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from graphlib import TopologicalSorter
+from itertools import groupby
 from typing import Any
 
 from support.buckets.faulty_bucket import FaultyBucket
@@ -19,6 +22,8 @@ from tussock.statestore.buckets import open_bucket
 __all__ = ["History"]
 
 SECONDS = 30
+LOCK_FREE = 1
+"""The phase, of a place; before it are those that were aborted in their first run."""
 
 
 class Sent:
@@ -31,7 +36,11 @@ class Sent:
         self.answer: Any = None
         self.is_answered = False
         self.place: tuple[int, int, int] | None = None
-        """Epoch, phase and number: the serial order."""
+        """Epoch, phase and number: the serial order, but that `reorder` lets readers go before the writer."""
+
+    def check(self, expected: Any) -> None:
+        """That it was answered so."""
+        assert self.answer == expected, f"{self.request_id} at {self.place}: {self.key} {self.steps}"
 
 
 class History:
@@ -42,6 +51,9 @@ class History:
         self.chance = random.Random(seed)
         self.bucket = open_bucket("memory://")
         self.workers_max = workers_max
+        rules = random.Random(f"rules {seed}")
+        self.conflicts: Any = rules.choice(("serializable", "serializable", "reorder", "snapshot"))
+        self.lock_phase = rules.random() < 0.75
         self.sent: list[Sent] = []
 
     def run(self) -> None:
@@ -65,7 +77,8 @@ class History:
             epoch_max=self.chance.choice((1, 3, 1000)),
             checkpoint=self.chance.choice((0, 0.01, 3600)),
             group_commit=self.chance.choice((None, 0.0, 0.01)),
-            lock_phase=True,
+            conflicts=self.conflicts,
+            lock_phase=self.lock_phase,
             cache_bytes=1 << 20,
             workers=self.chance.randint(0, self.workers_max) if self.workers_max else 0,
         )
@@ -124,16 +137,41 @@ class History:
             with suppress(Dead):
                 graph = runtime.call_graph(one.request_id)
             if graph is not None:
-                is_first = graph["phase"] != "locked" if graph["phase"] != "aborted" else graph["runs"] % 2 == 1
-                order = 0 if is_first and graph["phase"] == "aborted" else 1 if is_first else 2
+                is_odd = graph["runs"] % 2 == 1 or not self.lock_phase
+                is_first = graph["phase"] != "locked" if graph["phase"] != "aborted" else is_odd
+                order = 0 if is_first and graph["phase"] == "aborted" else LOCK_FREE if is_first else 2
                 one.place = graph["epoch"], order, graph["tid"]
 
     def _check(self) -> None:
         model = Interpreter()
         assert all(one.is_answered and one.place is not None for one in self.sent)
-        for one in sorted(self.sent, key=lambda one: one.place or (0, 0, 0)):
-            if isinstance(one.answer, str) and ["draw"] in one.steps:
-                continue  # what it had drawn is not told, and it left nothing
-            expected = model.run(one.key, one.steps, one.answer)
-            assert one.answer == expected, f"{one.request_id} at {one.place}: {one.key} {one.steps}"
+        ordered = sorted(self.sent, key=lambda one: one.place or (0, 0, 0))
+        for (_, phase), ones in groupby(ordered, key=lambda one: (one.place or (0, 0, 0))[:2]):
+            # What had been drawn by one that was aborted is not told, and it left nothing.
+            known = [one for one in ones if not (isinstance(one.answer, str) and ["draw"] in one.steps)]
+            if phase == LOCK_FREE:
+                self._check_lock_free(model, known)
+                continue
+            for one in known:
+                one.check(model.run(one.key, one.steps, one.answer))
         assert self.state == {key: f'{{"v":{value}}}' for key, value in model.state.items()}
+
+    def _check_lock_free(self, model: Interpreter, ones: Sequence[Sent]) -> None:
+        """All ran on what the epoch began with; but in the mode `snapshot` that is as if one after the other had."""
+        looks = [model.look(one.key, one.steps, one.answer) for one in ones]
+        for one, (expected, _) in zip(ones, looks, strict=True):
+            one.check(expected)
+        states = [state for _, state in looks]
+        writes = [key for state in states for key in state.writes]
+        assert len(set(writes)) == len(writes), "two have written one entity"
+        if self.conflicts == "snapshot":
+            for state in states:
+                model.take(state)
+            return
+        readers = {
+            at: [other for other, it in enumerate(states) if other != at and it.reads & state.writes]
+            for at, state in enumerate(states)
+        }
+        order = TopologicalSorter(readers).static_order() if self.conflicts == "reorder" else range(len(ones))
+        for at in order:
+            ones[at].check(model.run(ones[at].key, ones[at].steps, ones[at].answer))

@@ -7,10 +7,12 @@ from typing import Any
 
 from tussock.compute import functions as fn
 
-__all__ = ["Interpreter", "make_request", "things"]
+__all__ = ["Interpreter", "Touched", "make_request", "things"]
 
 KEYS = tuple(f"e{number}" for number in range(8))
 Steps = list[list[Any]]
+READERS = ("get", "add", "follow", "fail above")
+"""Steps that look at the entity."""
 
 
 def things() -> fn.Operator:
@@ -21,7 +23,7 @@ def things() -> fn.Operator:
     async def act(ctx: fn.FunctionContext, steps: Steps) -> list[Any]:
         seen: list[Any] = []
         for what, *rest in steps:
-            state = ctx.get() if what in ("get", "add", "follow", "fail above") else None
+            state = ctx.get() if what in READERS else None
             value = None if state is None else state["v"]
             if what == "get":
                 seen.append(value)
@@ -72,11 +74,45 @@ def _steps(chance: random.Random, depth: int) -> Steps:
     return steps
 
 
+class Touched(dict[str, int]):
+    """States by key, which notes what was read and what was written."""
+
+    def __init__(self, states: dict[str, int]) -> None:
+        super().__init__(states)
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.reads.add(key)
+        return super().get(key, default)
+
+    def __setitem__(self, key: str, value: int) -> None:
+        self.writes.add(key)
+        super().__setitem__(key, value)
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        self.writes.add(key)
+        return super().pop(key, default)
+
+
 class Interpreter:
     """A dict, and one request after the other."""
 
     def __init__(self) -> None:
         self.state: dict[str, int] = {}
+
+    def look(self, key: str, steps: Steps, reply: Any) -> tuple[list[Any] | str, Touched]:
+        """What the request answers on the present state, which stays as it is, and what it leaves and has touched."""
+        other = Interpreter()
+        found = other.state = Touched(self.state)
+        return other.run(key, steps, reply), found
+
+    def take(self, found: Touched) -> None:
+        """What a look would have left is there from now on."""
+        for key in found.writes:
+            self.state.pop(key, None)
+            if key in found:
+                self.state[key] = found[key]
 
     def run(self, key: str, steps: Steps, reply: Any) -> list[Any] | str:
         """What the request answers, or the text of its failure; `reply` says what it had drawn."""
@@ -100,7 +136,7 @@ class Interpreter:
         seen: list[Any] = []
         sent: list[tuple[str, Steps]] = []
         for what, *rest in steps:
-            value = self.state.get(key)
+            value = self.state.get(key) if what in READERS else None
             if what == "get":
                 seen.append(value)
             elif what == "put":

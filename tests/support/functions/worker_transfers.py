@@ -1,6 +1,7 @@
 """Transfers between accounts in workers: a bank, its requests, and the ledger that it has to end with."""
 
 import random
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,6 +22,8 @@ class BankOfWorkers:
         self.ledger = dict.fromkeys(self.keys, balance)
         self.runtime = fn.Runtime(store, "bank", [accounts()], **{"workers": 2, **options})
         self.runtime.load("account", [{"key": key, "balance": balance} for key in self.keys])
+        self.waits: list[float] = []
+        """Seconds that replies took."""
         self._sent: list[tuple[str, str, int, Future[Any]]] = []
 
     def send(self, chance: random.Random, count: int) -> None:
@@ -29,6 +32,8 @@ class BankOfWorkers:
             debtor, creditor = chance.sample(self.keys, 2)
             amount = chance.randint(1, 15)
             future = self.runtime.send("account", debtor, "transfer", creditor, amount)
+            began = time.monotonic()
+            future.add_done_callback(lambda _, began=began: self.waits.append(time.monotonic() - began))
             self._sent.append((debtor, creditor, amount, future))
 
     def settle(self) -> int:

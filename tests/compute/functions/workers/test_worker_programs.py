@@ -223,3 +223,12 @@ def test_a_program_that_cannot_be_sent_is_refused(store: StateStore) -> None:
 
     with pytest.raises(InvalidOption, match="cannot be sent to workers"):
         fn.Runtime(store, "p", [holder], workers=1).start()
+    large = fn.Operator("large")
+    held = b"x" * (33 << 20)
+
+    @large.register
+    async def size(ctx: fn.FunctionContext) -> int:
+        return len(held)
+
+    with pytest.raises(InvalidOption, match="at most 32 MiB fit"):
+        fn.Runtime(store, "p", [large], workers=1).start()

@@ -104,8 +104,14 @@ class FunctionBatch:
         return pa.array([state is not None for state in self._stored(of)], pa.bool_())
 
     def state(self, column: str, *, of: str | None = None) -> pa.Array:
-        """A column of the entities' states, null where there is none; `of`: of those that a column names."""
+        """A column of the entities' states, null where there is none; `of`: of those that a column names.
+
+        Without a schema it is what the states have under that name, of the type that Arrow finds for it.
+        """
         form = self._form(of)
+        if form.schema is None:
+            states = [None if one is None else form.decode(one).get(column) for one in self._stored(of)]
+            return array_of(states, f"{column!r:.100} of operator {form.operator.name!r}")
         at = self._place(form, column)
         assert form.schema is not None
         return pa.array([None if one is None else one[at] for one in self._stored(of)], form.schema.field(column).type)
@@ -117,6 +123,9 @@ class FunctionBatch:
         `put` holds. Raises `FunctionFault` for columns or values that the schema lacks, and for larger ones than fit.
         """
         form, old = self._form(of), self._stored(of)
+        if form.schema is None:
+            self._end.puts.append((of, self._free_states(form, old, columns, self._entities[of])))
+            return
         places = [self._place(form, name) for name in columns]
         fresh = [self._values(form, name, values) for name, values in columns.items()]
         if len(places) == len(form.names):
@@ -156,6 +165,18 @@ class FunctionBatch:
             if is_aborted and self._end.errors[row] is None:
                 self._end.errors[row] = message
 
+    def _free_states(
+        self, form: StateForm, old: list[Any], columns: Mapping[str, Any], entities: Sequence[Entity]
+    ) -> list[Any]:
+        """The stored forms of dicts with these values; of rows that are aborted, which put nothing, `None`."""
+        fresh = {name: self._given(name, values).to_pylist() for name, values in columns.items()}
+        states: list[Any] = []
+        for row, (state, error) in enumerate(zip(old, self._end.errors, strict=True)):
+            values = {} if state is None else form.decode(state)
+            values.update({name: column[row] for name, column in fresh.items()})
+            states.append(form.encode(values, entities[row][1]) if error is None else None)
+        return states
+
     def _put(self, of: str | None, form: StateForm, states: list[Any]) -> None:
         if not form.is_even:
             for entity, state in zip(self._entities[of], states, strict=True):
@@ -188,9 +209,7 @@ class FunctionBatch:
 
     def _values(self, form: StateForm, name: str, values: Any) -> list[Any]:
         assert form.schema is not None
-        array = array_of(values, f"column {name!r}")
-        if len(array) != self.num_rows:
-            raise FunctionFault(f"column {name!r} has {len(array)} values for {self.num_rows} rows")
+        array = self._given(name, values)
         field = form.schema.field(name)
         if array.type != field.type or array.null_count:
             aborted = pa.array([error is not None for error in self._end.errors])
@@ -203,6 +222,12 @@ class FunctionBatch:
             except SchemaMismatch as error:
                 raise FunctionFault(str(error)) from error
         return array.to_pylist()
+
+    def _given(self, name: str, values: Any) -> pa.Array:
+        array = array_of(values, f"column {name!r}")
+        if len(array) != self.num_rows:
+            raise FunctionFault(f"column {name!r} has {len(array)} values for {self.num_rows} rows")
+        return array
 
 
 def array_of(values: Any, what: str) -> pa.Array:

@@ -59,14 +59,14 @@ class Operators:
         check_key(key, operator.name, operator.key_class)
 
     def _check_touched(self) -> None:
-        """`InvalidOption` unless batch functions touch entities of operators that there are, with columns."""
-        with_schema = [one.name for one in self.all if one.schema is not None]
+        """`InvalidOption` unless batch functions touch entities of operators that there are."""
+        names = [one.name for one in self.all]
         for function in [function for operator in self.all for function in operator.functions.values()]:
             for column, name in function.touches:
-                if name not in with_schema:
+                if name not in names:
                     raise InvalidOption(
                         f"{function.title}: touches={{{column!r:.100}: {name!r:.100}}}; expected an operator of the "
-                        f"program that has a schema, one of {with_schema!r:.200}"
+                        f"program, one of {names!r:.200}"
                     )
 
     def picture(self) -> list[dict[str, Any]]:

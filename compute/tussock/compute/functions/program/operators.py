@@ -147,13 +147,11 @@ class Operator:
     def register_batch(self, code: F | None = None, *, touches: dict[str, str] | None = None) -> Any:
         """Let callers call a function of many requests at a time: it gets a `FunctionBatch`, and `send_many` calls it.
 
-        `touches`: for each column that holds keys of further entities the name of their operator. The operators need
-        schemas. Used as a decorator with or without `touches`. Raises `InvalidOption`.
+        `touches`: for each column that holds keys of further entities the name of their operator. Used as a decorator
+        with or without `touches`. Raises `InvalidOption`.
         """
         if code is None:
             return lambda code: self.register_batch(code, touches=touches)
-        if self.schema is None:
-            raise InvalidOption(f"operator {self.name!r} has no schema, which batch functions need for their columns")
         least, most, _ = self._parameters(code)
         if (least, most) != (0, 0) or inspect.iscoroutinefunction(code):
             raise InvalidOption(

@@ -1,0 +1,57 @@
+"""Bounds of keys, and of how many functions there are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tussock.compute import functions as fn
+from tussock.statestore import InvalidOption, StateStore, connect
+
+SECONDS = 30
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    with connect((tmp_path / "store").as_uri(), compaction=False) as opened:
+        yield opened
+
+
+async def touch(ctx: fn.FunctionContext) -> None:
+    ctx.put({"touched": True})
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest", "wrong", "told"),
+    [
+        (pa.string(), "ä" * 1024, ["ä" * 1025, b"a", 1], "a string of at most 1,024 characters"),
+        (pa.binary(), b"x" * 4096, [b"x" * 4097, "a"], "at most 4,096 bytes"),
+        (pa.int64(), 2**63 - 1, [2**63, -(2**63) - 1, True, "1"], "an integer of 64 bits"),
+    ],
+)
+def test_keys_have_a_bound(store: StateStore, kind: pa.DataType, largest: Any, wrong: list[Any], told: str) -> None:
+    """The largest one is kept; from callers and in `query`, others are named."""
+    operator = fn.Operator("bounded", key=kind)
+    operator.register(touch)
+    with fn.Runtime(store, "p", [operator]) as runtime:
+        runtime.send("bounded", largest, "touch").result(SECONDS)
+        for key in wrong:
+            with pytest.raises(fn.FunctionFault, match=told):
+                runtime.send("bounded", key, "touch")
+            with pytest.raises(fn.FunctionFault, match=told):
+                runtime.query("bounded", key)
+    assert store.table("bounded").get(largest) == {"key": largest, "state": '{"touched":true}'}
+
+
+def test_an_operator_has_a_thousand_functions_at_most() -> None:
+    operator = fn.Operator("many")
+    for at in range(1000):
+
+        def code(ctx: Any) -> None: ...
+
+        code.__name__ = f"f{at}"
+        operator.register(code)
+    with pytest.raises(InvalidOption, match="1,000 functions, and may not have more"):
+        operator.register(touch)
