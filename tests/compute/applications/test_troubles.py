@@ -101,7 +101,7 @@ def test_the_status_says_that_a_commit_waits(outage: Outage) -> None:
     runtime, ask = program(outage.store)
     with runtime:
         ask().result(SECONDS)
-        outage.down = "sst/"
+        outage.down = "log/"
         eventually(lambda: [one["what"] for one in runtime.status()["trouble"]] == ["commit"])
         outage.down = ""
         eventually(lambda: runtime.status()["trouble"] == [])

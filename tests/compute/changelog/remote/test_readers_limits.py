@@ -7,29 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.applications.forward_system import ForwardSystem
 from support.store.stores import open_on
 from tussock.compute import changelog as cl
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.statestore import InvalidOption, connect
-from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 
 SCHEMA = pa.schema([("k", pa.int64())])
 ROWS = 10_001
 """Of two pages."""
-
-
-class ForwardSystem(RealSystem):
-    """Real time, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        self._added = 0.0
-
-    def forward(self, seconds: float) -> None:
-        self._added += seconds
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self._added
 
 
 class Node:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotDesk"]
 
 READS_MAX = 16
-"""At once. Each holds on to the rows as they were when it began, until its last page is told; as many of these pages are
+"""At once. Each holds on to the rows as they were when it began, until its last page is told; as many last pages are
 kept beside them."""
 PAGE_ROWS = 10_000
 PAGE_BYTES = 4 << 20
