@@ -1,6 +1,6 @@
 """How long the end of a `with` block of functions or procedures waits while its bucket is away.
 
-Flows have a file of their own, `test_flow_waits.py`.
+What holds of flows is in `test_flow_waits.py`.
 """
 
 import time

@@ -155,7 +155,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         self._stop(DEFAULT_APPLICATION_LIMITS.exit_ms / 1000)
 
     def _stop(self, trouble_seconds: float | None) -> None:
-        """`WaitTimeout` after so many seconds in which it waits for its bucket."""
+        """`WaitTimeout` after that many seconds in which it waits for its bucket."""
         runner, intake, pumps = self._runner, self._intake, self._pumps
         if runner is not None and intake is not None and pumps is not None:
             if runner.nesting.is_forked:

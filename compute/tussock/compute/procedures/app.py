@@ -171,7 +171,7 @@ class App(Declarations, Startable):
         self._stop(self._definitions.limits.exit_ms / 1000)
 
     def _stop(self, trouble_seconds: float | None) -> None:
-        """`WaitTimeout` after so many seconds in which it waits for its bucket."""
+        """`WaitTimeout` after that many seconds in which it waits for its bucket."""
         runner, nesting = self._runner, self._nesting
         if nesting is not None and not nesting.is_forked:
             nesting.check(waits=True)
