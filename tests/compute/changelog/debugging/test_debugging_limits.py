@@ -38,6 +38,17 @@ def test_a_stream_has_a_thousand_breakpoints_at_most(store: StateStore) -> None:
         assert one.break_on("output") in one.breakpoints
 
 
+def test_breakpoints_of_streams_that_are_in_no_flow_yet_get_numbers_of_the_flow() -> None:
+    """Story: two streams had a breakpoint 1 each, and a client removed the other one."""
+    with connect("memory://", compaction=False) as store:
+        streams = [cl.Stream(store, name, schema=SCHEMA, key=["k"]) for name in ("one", "other")]
+        before = [stream.break_on("input") for stream in streams]
+        flow = cl.Flow(store, streams)
+        after = streams[0].break_on("output")
+        assert [one.number for one in (*before, after)] == [1, 2, 3]
+        assert {one.number for one in flow.breakpoints} == {1, 2, 3}
+
+
 def test_a_try_has_so_many_records_published_since_at_most(store: StateStore) -> None:
     """With its own, as the rows before it follow from all of them."""
     stream = cl.Stream(store, "s", schema=SCHEMA, key=["k"])
