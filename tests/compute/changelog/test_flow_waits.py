@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
+from support.buckets.faulty_bucket import FaultyBucket
+from support.buckets.outage import Outage
 from support.procedures.histories import QuickSystem
 from support.store.stores import open_on
 from tussock.compute import changelog as cl
@@ -106,25 +107,6 @@ def test_a_function_that_pauses_its_flow_is_refused_before(store: StateStore) ->
         assert "is asked by a function that it runs" in bad.error
         assert flow.paused_at is None
         assert stream.get("b") == {"k": "b", "v": 2}
-
-
-class Outage:
-    """A script: from `begin` on nothing can be written to the bucket, until `end`."""
-
-    def __init__(self, *prefixes: str) -> None:
-        """Of these paths."""
-        self._prefixes = prefixes
-        self._is_on = False
-
-    def begin(self) -> None:
-        self._is_on = True
-
-    def end(self) -> None:
-        self._is_on = False
-
-    def __call__(self, call: Call) -> Fate:
-        is_write = call.operation in ("put", "create") and call.path.startswith(self._prefixes)
-        return Fate.LOSE_REQUEST if self._is_on and is_write else Fate.PASS
 
 
 def rows_of(store: StateStore) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
 from support.procedures.deaths import die_after, open_quick
 from support.procedures.histories import Dead, Fuse, QuickSystem
-from support.store.stores import open_on
+from support.store.stores import OBJECTS, open_on
 from tussock.compute import procedures as ps
 from tussock.compute.applications.limits import ApplicationLimits
 from tussock.statestore import ObjectStoreUnavailable, StateStore
@@ -77,7 +77,7 @@ def test_who_hears_of_a_takeover_finds_the_application_failed(bucket: ObjectStor
 
 def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: ObjectStore) -> None:
     """The replay reads a row and cannot: the start has to say so, and not that the program draws numbers."""
-    with open_quick(bucket) as store, adder(store) as app:
+    with open_on(bucket, QuickSystem(), limits=OBJECTS) as store, adder(store) as app:
         app.submit("add", [{"x": 1}]).result(10)
     die_after(bucket, lambda store: adder(store, checkpoint=3600), lambda app: app.submit("add", [{"x": 2}]).result(10))
     away = [False]
@@ -93,7 +93,7 @@ def test_a_bucket_that_is_away_during_the_replay_is_no_other_result(bucket: Obje
 
 def test_a_start_says_what_was_in_its_way(bucket: ObjectStore) -> None:
     """The bucket is away before the tables are read: `AttributeError` came instead."""
-    with open_quick(bucket) as store, adder(store) as app:
+    with open_on(bucket, QuickSystem(), limits=OBJECTS) as store, adder(store) as app:
         app.submit("add", [{"x": 1}]).result(10)
     away = [False]
 

@@ -26,7 +26,7 @@ class ApplicationLimits(msgspec.Struct, frozen=True, kw_only=True):
     rebuild_bytes: int = 64 << 20
     """From this many bytes on that a rebuild has written a commit begins."""
     exit_ms: int = 30_000
-    """Milliseconds for which the end of a `with` block of a flow waits while its bucket is away."""
+    """Milliseconds for which the end of a `with` block waits while the bucket is away."""
 
 
 DEFAULT_APPLICATION_LIMITS = ApplicationLimits()

@@ -35,12 +35,13 @@ class RequestQueue:
         """Those that wait for the end of a pause."""
         self.is_paused = False
         self._lock = threading.Lock()
-        self._bytes = 0
+        self._bytes = self._signals = 0
+        """Of the requests, and how many entries of the queue are none: nudges and ends."""
 
     @property
     def waiting(self) -> int:
         """Requests that have not begun, about."""
-        return self._requests.qsize() + len(self._held)
+        return max(self._requests.qsize() - self._signals, 0) + len(self._held)
 
     def make_room(self, size: int) -> bool:
         """Count a request of that many bytes, which is to follow; `False` if too much waits."""
@@ -57,11 +58,11 @@ class RequestQueue:
 
     def nudge(self) -> None:
         """Wake the thread that waits."""
-        self._requests.put(NUDGE)
+        self._signal(NUDGE)
 
     def end(self) -> None:
         """Nothing comes any more: what waits runs, in spite of a pause, and then `None` follows."""
-        self._requests.put(None)
+        self._signal(None)
 
     def resume(self) -> None:
         """End a pause."""
@@ -75,11 +76,11 @@ class RequestQueue:
         """
         if self._held and not self.is_paused:
             return self._taken(self._held.popleft())
-        request = self._requests.get_nowait() if timeout == 0 else self._requests.get(timeout=timeout)
+        request = self._heard(self._requests.get_nowait() if timeout == 0 else self._requests.get(timeout=timeout))
         if request is None:
             self.is_paused = False
             if self._held:
-                self._requests.put(None)
+                self._signal(None)
                 return NUDGE
         # Behind others that are held, also if the pause has ended this moment.
         elif request is not NUDGE and not request.is_look and (self.is_paused or self._held):
@@ -91,11 +92,23 @@ class RequestQueue:
         """Take out all that waits; a thread that has ended leaves them to this. In any thread."""
         while True:
             try:
-                request = self._held.popleft() if self._held else self._requests.get_nowait()
+                request = self._held.popleft() if self._held else self._heard(self._requests.get_nowait())
             except (queue.Empty, IndexError):
                 return
             if request is not None and request is not NUDGE:
                 yield self._taken(request)
+
+    def _signal(self, what: Request | None) -> None:
+        with self._lock:
+            self._signals += 1
+        self._requests.put(what)
+
+    def _heard(self, request: Request | None) -> Request | None:
+        """What has come out of the queue."""
+        if request is None or request is NUDGE:
+            with self._lock:
+                self._signals -= 1
+        return request
 
     def _taken(self, request: Request) -> Request:
         if request.size:

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from tussock.compute.applications.replies import failure_of
+from tussock.compute.applications.runner import Runner
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import InvalidOption, WaitTimeout
 
-__all__ = ["EndWatch", "Startable", "TimedEnd"]
+__all__ = ["Startable", "TimedEnd"]
 
 LOOK_SECONDS = 0.1
 """Between two looks whether something is wrong."""
@@ -26,6 +27,14 @@ class Startable(ABC):
     def stop(self) -> None:
         """Run what was asked for, commit, and end; raises what the application has failed with."""
 
+    @abstractmethod
+    def _leave(self) -> None:
+        """At the end of a `with` block: as `stop`, but `WaitTimeout` after 30 s in which something is wrong.
+
+        That is what `Troubles` says, such as that the bucket is away; while all is well it waits for as long as it
+        takes.
+        """
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -33,16 +42,7 @@ class Startable(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-
-
-class EndWatch(NamedTuple):
-    """What is told of an end that takes long."""
-
-    trouble: Callable[[], str]
-    """What it waits for; empty: all is well."""
-    unfinished: Callable[[], str]
-    """What is not done, and what becomes of that."""
+        self._leave()
 
 
 class TimedEnd:
@@ -54,14 +54,30 @@ class TimedEnd:
         self._task: Task | None = None
         self._failure: Exception | None = None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether an end goes on, or is over and nobody has waited for what came of it."""
+        return self._task is not None
+
     def check_over(self) -> None:
         """`InvalidOption` while an end goes on."""
-        if self._task is not None:
+        if self.is_begun:
             raise InvalidOption(f"{self._what} is ending still: call stop(), which waits for that")
 
-    def begin(self, system: System, end: Callable[[], None], watch: EndWatch, timeout: float | None) -> None:
-        """Let `end` run: in a thread if the caller waits no longer than some seconds."""
-        self._system, self._watch = system, watch
+    def begin(
+        self,
+        system: System,
+        end: Callable[[], None],
+        runner: Runner,
+        timeout: float | None,
+        waiting: Callable[[], int] | None = None,
+    ) -> None:
+        """Let `end` run: in a thread if the caller waits no longer than some seconds.
+
+        `waiting`: how many requests have not begun, where the runner does not know.
+        """
+        self._system, self._runner = system, runner
+        self._waiting = waiting or (lambda: runner.waiting)
         if timeout is None:
             end()
             return
@@ -82,6 +98,12 @@ class TimedEnd:
         """
         if self._task is None:
             return
+        if self._runner.nesting.is_forked:
+            # It goes on in the parent.
+            self._task = None
+            return
+        # What runs, and a callback of a reply, would wait for themselves.
+        self._runner.nesting.check(waits=True)
         if timeout is None:
             self._task.join()
         else:
@@ -97,12 +119,22 @@ class TimedEnd:
             task.join(max(min(left, LOOK_SECONDS) if in_trouble else left, 0))
             if not task.is_alive():
                 return
-            trouble = self._watch.trouble()
+            trouble = str(self._runner.troubles)
             if in_trouble and not trouble:
                 begun = self._system.monotonic()
             elif self._system.monotonic() >= begun + seconds:
                 raise WaitTimeout(
                     f"{self._what} has not ended within {seconds:g} s, and goes on ending: "
                     f"{trouble or 'its bucket may be away, or a function take long'}. What was acknowledged is durable."
-                    f" {self._watch.unfinished()} Wait on by stop(), or end the process"
+                    f" {self._unfinished()} Wait on by stop(), or end the process"
                 )
+
+    def _unfinished(self) -> str:
+        """What is not done, and what becomes of that."""
+        runner, lost = self._runner, self._runner.run_counts.unwritten
+        logged = max(runner.counts()["uncommitted"] - lost, 0)
+        return (
+            f"{logged:,} records are in its input log and in no committed epoch: the next start runs them again. "
+            f"{lost:,} are not known to be in the log, and {self._waiting():,} requests have not begun: nobody was "
+            "told of them, and they may be lost with the process, except that feeds bring theirs again."
+        )

@@ -1,7 +1,7 @@
 """`Flow`: runs streams on a store, and lets their work be paused, gone through step by step, and drained."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tussock.compute.applications.arguments import check_seconds, is_name
@@ -140,10 +140,7 @@ class Flow(FlowLooks):
         check_seconds(timeout, f"flow {self.name!r}: stop(timeout)", none=True)
         self._host.stop(timeout, self.stop_auto_step)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As `stop`, without a limit while all is well; `WaitTimeout` after 30 s in which it waits for its bucket."""
+    def _leave(self) -> None:
         self._host.leave(self.stop_auto_step)
 
     def drain(self, timeout: float | None = None) -> None:

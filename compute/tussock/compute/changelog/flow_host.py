@@ -15,7 +15,7 @@ from tussock.compute.applications.runner import Runner
 from tussock.compute.applications.startable import TimedEnd
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.transaction import changes_bytes
-from tussock.compute.changelog.debugging.host_looks import HostLooks, end_watch
+from tussock.compute.changelog.debugging.host_looks import HostLooks
 from tussock.compute.changelog.engine.flow_engine import FlowEngine
 from tussock.compute.changelog.engine.queue_room import QueueRoom
 from tussock.compute.changelog.engine.requests import FlowAct, FlowLook, Pump, Push, Tick
@@ -126,7 +126,7 @@ class FlowHost(HostLooks):
             # First, as a feed that meets a flow which runs no more takes that for a fault.
             self._end_feeds()
             engine, self._runner = self.started(), None
-            self._ending.begin(engine.system, lambda: self._end(runner, engine, first), end_watch(runner), timeout)
+            self._ending.begin(engine.system, lambda: self._end(runner, engine, first), runner, timeout)
         self._ending.wait(timeout, in_trouble=in_trouble)
 
     def leave(self, first: Callable[[], None]) -> None:

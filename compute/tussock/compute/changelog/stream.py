@@ -358,6 +358,9 @@ def join_flow(stream: Stream, flow: "Flow", host: "FlowHost") -> None:
     """It is part of this one."""
     stream._flow = flow  # noqa: SLF001 - of this module
     stream._host = host  # noqa: SLF001 - of this module
+    for one in stream._breakpoints:  # noqa: SLF001 - of this module
+        # Until now they had numbers of their stream, and others have the same.
+        one.number = host.next_breakpoint()
 
 
 def _checked(function: Any, stream: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tussock.compute.applications.errors import ApplicationStopped, Full
 from tussock.compute.applications.request_queue import Nesting
+from tussock.compute.applications.runner import Runner
 from tussock.compute.functions.feeds.fed_epochs import Waiting
 from tussock.statestore.base.system import System
 
@@ -146,11 +147,16 @@ class RequestIntake:
         with self._changed:
             self._is_held = False
 
-    def ended(self, *, has_deferred: bool) -> bool:
-        """An epoch has run: whether another one has to follow at once."""
+    def ended(self, has_deferred: bool) -> None:
+        """An epoch has run, and another one begins at once if one has to follow.
+
+        Replies leave when they are durable, and the next epoch does not wait for that; nor does a stop wait for the
+        epoch that runs, where the log has failed.
+        """
         with self._changed:
-            self._is_asked = bool(self._requests) or has_deferred
-            return self._is_asked
+            self._is_asked = is_next = bool(self._requests) or has_deferred
+        if is_next:
+            self._begin()
 
     def _has_room(self) -> bool:
         return self._is_closed or (len(self._requests) < WAITING_MAX and self._nbytes < WAITING_BYTES_MAX)
@@ -188,6 +194,14 @@ class RequestIntake:
         with self._changed:
             self._is_closed, self._is_held = True, False
             self._changed.notify_all()
+
+    def run_out(self, runner: Runner) -> None:
+        """Take no more requests, and return once those that wait have run, or the program has failed."""
+        self.close()
+        if runner.failure is None and runner.is_paused:
+            runner.resume()
+        while runner.failure is None and not self.is_idle:
+            self._system.sleep(0.001)
 
     @property
     def is_idle(self) -> bool:

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped, Full
+from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS
 from tussock.compute.applications.replies import ReplyFuture
 from tussock.compute.applications.runner import Runner
-from tussock.compute.applications.startable import Startable
+from tussock.compute.applications.startable import Startable, TimedEnd
 from tussock.compute.functions.batches.columns_request import columns_request
 from tussock.compute.functions.batches.reply_table import argument_rows, together
 from tussock.compute.functions.callers import ASKED_WITHIN, Callers, SharedReply
@@ -91,6 +93,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         self._keep_replies = keep_replies
         self._runner: Runner | None = None
         self._intake: RequestIntake | None = None
+        self._ending = TimedEnd(f"program {name!r}")
         self.before_epochs: Callable[[], None] = lambda: None
         """Called before requests are taken for an epoch; a node waits in it for the memory of replies."""
 
@@ -103,8 +106,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         opening the store's tables raises; without shutting anybody out `InvalidOption` for another application's name
         or table, `SchemaMismatch` for a table or feed, `TableNotFound`, and `NotDeterministic` for changed functions.
         """
-        if self._runner is not None:
-            raise InvalidOption(f"program {self.name!r} runs already")
+        self._check_not_running("stop it first")
         self._operators.fix()
         fed, site = FedEpochs(self.name, self._feeds, self._outputs), self._new_site()
         grow = create_tables(self._store, self.name, self._operators.all, fed, self._input)
@@ -147,33 +149,38 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         In a function, and in a callback of a reply, which it would wait for, `FunctionFault`. In a process that was
         forked off, nothing.
         """
+        self._stop(None)
+
+    def _leave(self) -> None:
+        self._stop(DEFAULT_APPLICATION_LIMITS.exit_ms / 1000)
+
+    def _stop(self, trouble_seconds: float | None) -> None:
+        """`WaitTimeout` after that many seconds in which it waits for its bucket."""
         runner, intake, pumps = self._runner, self._intake, self._pumps
-        if runner is None or intake is None or pumps is None:
-            return
-        if runner.nesting.is_forked:
-            # Its threads, and all that it is to end, are the parent's.
-            self._runner = self._intake = self._pumps = None
-            return
-        runner.nesting.check(waits=True)
-        pumps.end_feeds()
-        intake.close()
-        if runner.failure is None and runner.is_paused:
-            runner.resume()
-        while runner.failure is None and not intake.is_idle:
-            self._system.sleep(0.001)
+        if runner is not None and intake is not None and pumps is not None:
+            if runner.nesting.is_forked:
+                # Its threads, and all that it is to end, are the parent's.
+                self._runner = self._intake = self._pumps = None
+                return
+            runner.nesting.check(waits=True)
+            if not self._ending.is_begun:
+                pumps.end_feeds()
+                end = partial(self._end, runner, intake, pumps)
+                self._ending.begin(self._system, end, runner, trouble_seconds, lambda: intake.waiting)
+        self._ending.wait(trouble_seconds, in_trouble=True)
+
+    def _end(self, runner: Runner, intake: RequestIntake, pumps: Pumps) -> None:
+        intake.run_out(runner)
         if runner.failure is not None:
             self._callers.refuse(runner.failure)
         try:
             pumps.stop(self._options.timeout)
         finally:
             self._runner = self._intake = self._pumps = None
-            self._end(runner)
-
-    def _end(self, runner: Runner) -> None:
-        try:
-            runner.stop()
-        finally:
-            self._callers.refuse(runner.failure or self._stopped())
+            try:
+                runner.stop()
+            finally:
+                self._callers.refuse(runner.failure or self._stopped())
 
     # --- Callers -----------------------------------------------------------------------------------------------------
 
@@ -346,7 +353,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             taken = intake.take()
             return None if taken is None else callers.begun(taken)
 
-        runner.submit_next(NextEpoch(take, intake.put_back, self._follow), reply)
+        runner.submit_next(NextEpoch(take, intake.put_back, intake.ended), reply)
 
     def _put(self, *requests: Waiting) -> None:
         """Let them wait for their epochs, all or none; raises `Full` and `ApplicationStopped`."""
@@ -364,21 +371,14 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
         if runner.failure is not None:
             self._callers.refuse(runner.failure)
 
-    def _follow(self, has_deferred: bool) -> None:
-        """An epoch has run; its replies leave when they are durable, and the next epoch does not wait for that."""
-        intake = self._intake
-        # Where the log has failed, a stop does not wait for the epoch that runs.
-        if intake is not None and intake.ended(has_deferred=has_deferred):
-            self._begin_epoch()
-
     def _check_declaring(self) -> None:
-        if self._runner is not None:
-            raise InvalidOption(f"program {self.name!r} runs: load and declare before its start, or send requests")
+        self._check_not_running("load and declare before its start, or send requests")
 
     def _check_asking(self) -> None:
         self._running_runner(waits=True)
 
     def _check_not_running(self, instead: str) -> None:
+        self._ending.check_over()
         if self._runner is not None:
             raise InvalidOption(f"program {self.name!r} runs already: {instead}")
 

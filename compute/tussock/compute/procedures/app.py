@@ -11,9 +11,9 @@ from tussock.compute.applications.arguments import check_seconds, clean_text, is
 from tussock.compute.applications.borders.pumps import Pumps
 from tussock.compute.applications.errors import ApplicationStopped
 from tussock.compute.applications.limits import DEFAULT_APPLICATION_LIMITS, ApplicationLimits
-from tussock.compute.applications.request_queue import AskedWithin
+from tussock.compute.applications.request_queue import AskedWithin, Nesting
 from tussock.compute.applications.runner import Runner
-from tussock.compute.applications.startable import Startable
+from tussock.compute.applications.startable import Startable, TimedEnd
 from tussock.compute.procedures.borders.fed_inputs import FedInputs
 from tussock.compute.procedures.borders.pump_access import PumpAccess
 from tussock.compute.procedures.borders.requests import BATCH_ID_MAX, Ask, BatchRequest, CallRequest, pack_arguments
@@ -102,6 +102,9 @@ class App(Declarations, Startable):
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._pumps: Pumps | None = None
+        self._ending = TimedEnd(f"application {name!r}")
+        self._nesting: Nesting | None = None
+        """Of the newest run, which may be ending."""
 
     # --- Running -----------------------------------------------------------------------------------------------------
 
@@ -154,7 +157,7 @@ class App(Declarations, Startable):
             with suppress(Exception):
                 runner.stop()
             raise
-        self._engine, self._runner, self._pumps = engine, runner, pumps
+        self._engine, self._runner, self._pumps, self._nesting = engine, runner, pumps, runner.nesting
 
     def stop(self) -> None:
         """Run what was asked for, commit, and end; raises what the application has failed with. Again: nothing.
@@ -162,15 +165,26 @@ class App(Declarations, Startable):
         From within a procedure, which it would wait for, it raises `InvalidOption`; so do `drain`, requests and looks,
         and all but requests in a callback of a reply. In a process that was forked off: nothing.
         """
-        runner = self._runner
-        if runner is None:
-            return
-        if not runner.nesting.is_forked:
-            runner.nesting.check(waits=True)
-        self._runner = None
-        if runner.nesting.is_forked:
-            # Its threads, and all that it is to end, are the parent's.
-            return
+        self._stop(None)
+
+    def _leave(self) -> None:
+        self._stop(self._definitions.limits.exit_ms / 1000)
+
+    def _stop(self, trouble_seconds: float | None) -> None:
+        """`WaitTimeout` after that many seconds in which it waits for its bucket."""
+        runner, nesting = self._runner, self._nesting
+        if nesting is not None and not nesting.is_forked:
+            nesting.check(waits=True)
+        if runner is not None:
+            self._runner = None
+            if runner.nesting.is_forked:
+                # Its threads, and all that it is to end, are the parent's.
+                return
+            assert self._engine is not None
+            self._ending.begin(self._engine.system, lambda: self._end(runner), runner, trouble_seconds)
+        self._ending.wait(trouble_seconds, in_trouble=True)
+
+    def _end(self, runner: Runner) -> None:
         assert self._pumps is not None
         try:
             self._pumps.stop(self._timeout)
@@ -335,12 +349,19 @@ class App(Declarations, Startable):
 
     # --- Within ------------------------------------------------------------------------------------------------------
 
+    def _check_declaring(self) -> None:
+        self._ending.check_over()
+        super()._check_declaring()
+
     def _look(self, look: Callable[[Engine], Any]) -> Any:
         """Look at the engine between two requests; of an application that has stopped, at what it left."""
         engine = self._engine
         if engine is None:
             raise ApplicationStopped(f"application {self.name!r} was not started")
         if self._runner is None:
+            if self._nesting is not None:
+                self._nesting.check(waits=True)
+            self._ending.check_over()
             return look(engine)
         runner = self._waiting_runner()
         return runner.troubles.answer(runner.submit(Ask(lambda: look(engine)), is_look=True), self._timeout)

@@ -1,5 +1,6 @@
 """What the HTTP port of a flow's node tells, and whom it refuses: status, metrics, and what its page asks for."""
 
+import datetime as dt
 import json
 import re
 import urllib.error
@@ -102,6 +103,24 @@ def test_a_stream_is_shown_as_text(node: ServeProcess, secrets: dict[str, str]) 
     assert (before["seq"], before["count"], before["start"], len(before["records"])) == (2, 1, 0, 1)
     [bad] = look(node, token, "/bad-rows?stream=shares")
     assert (bad["row"], bad["location"]) == (0, "COMPUTE")
+
+
+def test_texts_of_records_are_cut_at_500_characters(node: ServeProcess, secrets: dict[str, str]) -> None:
+    """And say so; bytes are text by their digits. What has just as many is whole."""
+    with cl.Client(node.address, token=secrets["writer"]) as client:
+        prices, moments = client.stream("prices"), client.stream("moments")
+        prices.push([cl.upsert(k="é" * count, v=1) for count in (500, 501)]).result(SECONDS)
+        day = dt.date(2026, 11, 26)
+        rows = [cl.upsert(day=day, n=count, price=None, raw=b"\xff" * count) for count in (248, 249)]
+        moments.push(rows).result(SECONDS)
+        eventually(lambda: moments.get((day, 249)) is not None and prices.get("é" * 501) is not None)
+    cut = ["é" * 500, "é" * 500 + "..."]
+    for path in ("/stream?name=prices&records=2", "/history?stream=prices&side=taken&count=1&records=2"):
+        found = look(node, secrets["reader"], path)
+        records = found["newest"] if "newest" in found else found[-1]["records"]
+        assert [record["row"]["k"] for record in records] == cut
+    newest = look(node, secrets["reader"], "/stream?name=moments&records=2")["newest"]
+    assert [record["row"]["raw"] for record in newest] == ["hex:" + "ff" * 248, "hex:" + "ff" * 248 + "..."]
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tussock.compute.applications.runner import Runner
-from tussock.compute.applications.startable import EndWatch
 from tussock.compute.changelog.borders.fed_host import FedHost
 from tussock.compute.changelog.engine.flow_engine import FlowEngine
 from tussock.compute.changelog.engine.requests import FlowAct
 from tussock.compute.changelog.loop.location import Location, PausedAt
 from tussock.statestore import InvalidOption, WaitTimeout
 
-__all__ = ["HostLooks", "end_watch"]
+__all__ = ["HostLooks"]
 
 T = TypeVar("T")
 
@@ -115,18 +114,3 @@ class HostLooks(FedHost):
         waits = [f"{name} is in OUTPUT, and waits for a subscriber or a stream behind it" for name in full]
         rest = [f"{one.plan.name} is in {one.loop.location} with {len(one.loop.queue):,} queued" for one in busy]
         return "; ".join([*held, *waits, *rest][:3]) or "nothing is queued"
-
-
-def end_watch(runner: Runner) -> EndWatch:
-    """What is told of the end of a run that takes long."""
-
-    def unfinished() -> str:
-        lost, waiting = runner.run_counts.unwritten, runner.waiting
-        logged = max(runner.counts()["uncommitted"] - lost, 0)
-        return (
-            f"{logged:,} records are in its input log and in no committed epoch: the next start runs them again. "
-            f"{lost:,} are not known to be in the log, and {waiting:,} requests have not begun: nobody was told of "
-            "them, and they may be lost with the process, except that feeds bring theirs again."
-        )
-
-    return EndWatch(lambda: str(runner.troubles), unfinished)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotDesk"]
 
 READS_MAX = 16
-"""At once. Each holds on to the rows as they were when it began."""
+"""At once. Each holds on to the rows as they were when it began, until its last page is told; as many last pages are
+kept beside them."""
 PAGE_ROWS = 10_000
 PAGE_BYTES = 4 << 20
 """About; a row is never split."""
@@ -42,7 +43,12 @@ class _SnapshotRead:
         rows, self._next = self._next, next(self._pages, None)
         self.page += 1
         data = None if rows is None else ipc_bytes(rows)
-        self.told = {"seq": self.seq, "rows": data, "is_last": self._next is None}
+        self.told = {"seq": self.seq, "rows": data, "is_last": self.is_over}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no other page."""
+        return self._next is None
 
 
 class SnapshotDesk:
@@ -73,11 +79,10 @@ class SnapshotDesk:
         self._reads = {who: one for who, one in self._reads.items() if one.until > now}
         read = self._reads.get((stream, reader))
         if page == 0 and (read is None or read.page):
-            if read is None and len(self._reads) >= READS_MAX:
-                raise Full(f"stream {stream!r}: {READS_MAX} snapshots are read already; this one did not begin", 1000)
+            self._make_room((stream, reader))
             rows = iter(engine.kept.tables[stream].read())
             read = self._reads[(stream, reader)] = _SnapshotRead(engine.streams[stream].history.seq, rows)
-        if read is None or page not in (read.page, read.page + 1) or (page > read.page and read.told.get("is_last")):
+        if read is None or page not in (read.page, read.page + 1) or (page > read.page >= 0 and read.is_over):
             raise HistoryGone(
                 f"stream {stream!r}: page {page:,} of its rows was not asked for within {self._lease_seconds:g} s "
                 "after the one before it, or there is none: begin with page 0",
@@ -87,6 +92,15 @@ class SnapshotDesk:
             read.turn()
         read.until = now + self._lease_seconds
         return read.told
+
+    def _make_room(self, who: tuple[str, str]) -> None:
+        """For one that begins, or begins again; `Full`."""
+        others = {other: one for other, one in self._reads.items() if other != who}
+        over = [other for other, one in others.items() if one.is_over]
+        if len(others) - len(over) >= READS_MAX:
+            raise Full(f"stream {who[0]!r}: {READS_MAX} snapshots are read already; this one did not begin", 1000)
+        for other in over[:-READS_MAX]:
+            del self._reads[other]
 
 
 def _pages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
