@@ -3,7 +3,7 @@
 A row is expired at an epoch if its time to live was over at the time that the epoch carries: counted from the time in
 the row's own epoch, or from a timestamp column of the row. So what a reader at an epoch sees never changes, whatever a
 clock says when it reads and whatever compaction has dropped by then. An expired row hides what is older of its key, as
-a delete does. `docs/decisions/0036-rows-expire-by-the-time-in-epochs.md` has the reasons and the proof.
+a delete does. `docs/decisions/0034-rows-expire-by-the-time-in-epochs.md` has the reasons and the proof.
 
 Relied on by reads, by the change feed, by the writer of SSTs and by compaction.
 """

@@ -2,7 +2,7 @@
 
 `read(filter=...)` narrows its key ranges by them. Arrow has no public way to look into an expression, but a form in
 which it leaves a process: an IPC file whose schema's metadata spells the tree, and whose only row holds the literals,
-with their types (`docs/decisions/0035-filters-narrow-reads.md`). It is read strictly; whatever is not known here makes
+with their types (`docs/decisions/0033-filters-narrow-reads.md`). It is read strictly; whatever is not known here makes
 no test, and the filter is applied to the rows in any case. A test is taken only where a comparison by Arrow, which
 first casts both sides to a common type, holds for no other values of the column than one in the column's own type.
 """
