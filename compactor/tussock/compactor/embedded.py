@@ -50,10 +50,8 @@ _CACHE_BYTES = 32 << 20
 """Half of it is for the metas of SSTs under compaction; their blocks are not cached."""
 
 _INLINE_TASKS_MAX = 8  # Tasks that one commit runs at most before it returns, however long L0 is.
-
 _MERGES_MAX = 4  # Small tasks that are done at once.
-_VACUUM_SECONDS_MIN = 300.0
-"""Between two vacuums of one process, or its grace period if that is longer; more would find little."""
+_VACUUM_SECONDS_MIN = 300.0  # Between two vacuums of one process, or its grace period if that is longer.
 
 BUSY_PAUSE_SECONDS = 0.02
 BUSY_PAUSE_SECONDS_MAX = 1.0
@@ -149,6 +147,9 @@ class EmbeddedBackend:
             raise StoreClosed(
                 f"the store was closed by another thread while table {table!r} was compacted; connect again"
             ) from error
+        finally:
+            if self._worker is not None:
+                self._worker.nudge()  # It left the table alone meanwhile, whose history may want a merge.
 
     def _compact(self, table: str) -> None:
         deadline = self._clock.monotonic() + BUSY_SECONDS_MAX

@@ -17,7 +17,7 @@ def test_tables_lists_kind_key_and_size(tussock: Tussock, sample: Sample) -> Non
     ran = tussock("tables")
     assert ran.code == 0
     kv, orders = ran.out.splitlines()[-2:]
-    assert kv.split()[:5] == ["kv", "raw", "key", "360", "3"]
+    assert kv.split()[:6] == ["kv", "raw", "key", "store's", "360", "3"]
     assert "day, id" in orders
     assert str(sample.epochs[2]) in orders
 

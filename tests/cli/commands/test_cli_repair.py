@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.store.command import Tussock
-from support.store.stores import pairs
+from support.store.stores import OBJECTS, pairs
 from tussock.meta.log.format import base_path, encode_base
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.ledger import WriterRecord
@@ -201,7 +201,7 @@ def damaged(tmp_path: Path) -> tuple[str, str]:
     """URL of a store with a typed and a raw table, whose newest SST has a damaged block; and the id of that."""
     url = (tmp_path / "damaged").as_uri()
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
-    with connect(url, compaction=False) as store:
+    with connect(url, compaction=False, limits=OBJECTS) as store:
         table = store.create_table("orders", schema, ["id"], vnodes=1, block_bytes=256, compression="none")
         for word in ("old", "new"):
             epoch = store.new_epoch()

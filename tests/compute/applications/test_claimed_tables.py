@@ -87,7 +87,7 @@ def in_other_ways(store: StateStore) -> list[tuple[Callable[[], Any], type[Tusso
     return [
         (app.start, InvalidOption, "'bank': the store has an application of that name which is none of procedures"),
         (flow(store).start, InvalidOption, "'bank': the store has an application of that name which is no flow"),
-        (other_columns.start, SchemaMismatch, r"balance int64 by \['key'\], and .* balance string by \['key'\]"),
+        (other_columns.start, SchemaMismatch, r"column 'balance' was int64, and is string"),
         (two.start, SchemaMismatch, "table 'raw' is a raw table"),
     ]
 

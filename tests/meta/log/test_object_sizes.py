@@ -96,7 +96,7 @@ def test_calls_that_make_an_entry_too_large_come_into_later_ones() -> None:
         return Call(lambda version: ([CreateTable(spec=spec(name, version.next_table_id))], None), name, True, 0)
 
     calls = [call("a" * 200), call("b"), call("c" * 200), call("d")]
-    limits = LogLimits(entry_delta_bytes=600)
+    limits = LogLimits(entry_delta_bytes=700)
     sizes = [len(plan_entry(Version(), calls[first:], limits).accepted) for first in range(4)]
     assert sizes == [2, 3, 2, 1]
     assert len(plan_entry(Version(), calls, LogLimits(entry_delta_bytes=1)).accepted) == 1

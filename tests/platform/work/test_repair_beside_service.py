@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from support.service.platforms import QUIET, Platform
-from support.store.stores import pairs
+from support.store.stores import changes_of, pairs
 from tussock.cli.main import main
 from tussock.compactor.sst_repair import SstRepair
 from tussock.meta.version.version import Version
@@ -75,7 +75,7 @@ def test_clients_and_compactors_of_a_service_go_on(
         (told,) = platform.leader.report.status().losses
         assert (told.sst, told.table, told.rows, told.kept) == (sst.id, "kv", loss.rows, True)
         epoch = commit(store, b"later")
-        assert len(store.table("kv").changes(loss.min_epoch, epoch)) == 100
+        assert len(changes_of(store.table("kv"), loss.min_epoch, epoch)) == 100
         platform.leader.node.meta.vacuum()
         with contextlib.closing(open_bucket(url)) as bucket:
             assert bucket.get(data_object(sst))

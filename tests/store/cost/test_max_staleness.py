@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support.buckets.faulty_bucket import Fate, FaultyBucket
-from support.store.stores import TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.statestore import InvalidOption, SnapshotExpired, StateStore, connect
 
@@ -21,7 +21,7 @@ def bucket() -> FaultyBucket:
 
 @pytest.fixture
 def writer(bucket: FaultyBucket) -> StateStore:
-    store = open_on(bucket.inner, bucket.inner.system)  # type: ignore[attr-defined]
+    store = open_on(bucket.inner, bucket.inner.system, limits=OBJECTS)  # type: ignore[attr-defined]
     kv = store.create_table("kv")
     kv.ingest_batch(SCHEMA_ROWS, 1)
     store.commit_epoch(1)

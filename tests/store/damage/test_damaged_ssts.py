@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.store.damage import damage_block, damage_meta, is_lost, meta_of, open_repair, repair, version_of
-from support.store.stores import TickingSystem, open_on, pairs, sst_objects
+from support.store.stores import OBJECTS, TickingSystem, changes_of, open_on, pairs, sst_objects
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import LogEntry, decode_entry
 from tussock.meta.version.deltas.delta import advance
@@ -44,7 +44,7 @@ def bucket(system: TickingSystem) -> ModelBucket:
 @pytest.fixture
 def store(bucket: ModelBucket, system: TickingSystem) -> Iterator[StateStore]:
     """Two epochs of all keys in a table of small blocks; the second one deletes each third key."""
-    with open_on(bucket, system, retention=1e9, gc_grace=0.0) as opened:
+    with open_on(bucket, system, retention=1e9, gc_grace=0.0, limits=OBJECTS) as opened:
         opened.create_table("kv", block_bytes=256, compression="none")
         commit(opened, {key: b"old" + key * 5 for key in KEYS})
         commit(opened, {key: None if int(key) % 3 == 0 else b"new" + key * 5 for key in KEYS})
@@ -138,7 +138,7 @@ def test_history_that_is_lost_is_missed_by_readers_of_older_epochs_only(store: S
             assert {key: value for key, value in found.items() if not is_lost(key, [loss])} == kept
             assert found.keys() <= rows.keys()
         assert content(reader) == seen[store.committed_epoch]
-        assert len(reader.table("kv").changes(0)) < 3 * len(KEYS)
+        assert len(changes_of(reader.table("kv"))) < 3 * len(KEYS)
         assert sum(len(batch) for batch in reader.table("kv").change_feed(0)) > 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support import inside
 from support.store.damage import damage_block, is_lost, meta_of, repair, version_of
-from support.store.stores import TickingSystem, open_on, pairs
+from support.store.stores import OBJECTS, TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.compactor.sst_repair import SstRepair, lost_ranges
 from tussock.meta.version.deltas.losses import RANGES_MAX
@@ -138,7 +138,7 @@ def test_many_lost_blocks_are_few_ranges() -> None:
 def test_clones_and_backups_of_a_damaged_sst() -> None:
     """A clone puts the SST of its source aside for itself, and the hold there lasts until it is discarded."""
     urls = [f"memory://lossy-{name}" for name in ("source", "clone", "restored", "second")]
-    with connect(urls[0], compaction=False, retention=0, gc_grace=0) as store:
+    with connect(urls[0], compaction=False, retention=0, gc_grace=0, limits=OBJECTS) as store:
         _fill(store)
         store.backup("before")
         clone(urls[0], urls[1])

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from support.buckets.faulty_bucket import FaultyBucket, LostRead
 from support.procedures.histories import QuickSystem
-from support.store.stores import open_on
+from support.store.stores import OBJECTS, open_on
 from tussock.compute import changelog as cl
 from tussock.statestore import StateStore
 from tussock.statestore.buckets import open_bucket
@@ -25,11 +25,11 @@ def check_operator_outages() -> int:
 def _is_reached(at: int) -> bool:
     """Whether a transaction makes more than `at` reads of rows; the one behind these fails once."""
     bucket = open_bucket("memory://")
-    with open_on(bucket, QuickSystem()) as store, _flow(store) as flow:
+    with open_on(bucket, QuickSystem(), limits=OBJECTS) as store, _flow(store) as flow:
         flow.streams["s"].push([cl.insert(k=k, g=k % 2) for k in range(6)]).result(10)
         flow.drain(10)
     faulty = FaultyBucket(bucket)
-    with open_on(faulty, QuickSystem()) as store, _flow(store) as flow:
+    with open_on(faulty, QuickSystem(), limits=OBJECTS) as store, _flow(store) as flow:
         lost = LostRead(at)
         faulty.script = lost
         for k in (6, 7):
