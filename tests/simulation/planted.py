@@ -108,7 +108,6 @@ BUGS = [
         vacuum.Vacuum._garbage_ssts,
         "version.live_sst_ids() | version.quarantined_ids()",
         "version.live_sst_ids()",
-        seed=233,
     ),
     Bug(
         "tasks of a damaged SST go on",
