@@ -13,10 +13,9 @@ import os
 import statistics
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from run import say
-from samples import Figure, Sample, keep, line, measure, options_of, print_table, sample
+from samples import Alone, Figure, Sample, keep, line, measure, options_of, print_table, sample
 
 ROWS = 1_000_000
 
@@ -24,14 +23,6 @@ FIGURES = (
     Figure("upserts, computed by batch", "changelog", "tussock_batch", "bytewax_map", wanted=10),
     Figure("upserts, computed by record", "changelog", "tussock_rows", "bytewax_map", wanted=1),
 )
-
-
-class Alone(NamedTuple):
-    """One line of the second table: a case that has no other side."""
-
-    title: str
-    case: str
-    count: int
 
 
 ALONE = (
@@ -54,7 +45,7 @@ def main() -> None:
             if options.only in one.title:
                 for number in range(options.rounds):
                     say(f"{one.title}, round {number + 1}")
-                    alone.setdefault(one, []).append(sample("changelog", one.case, Path(scratch), one.count))
+                    alone.setdefault(one, []).append(sample("changelog", one.case, Path(scratch), one.rows))
     keep(
         "changelog",
         load,

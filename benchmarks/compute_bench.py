@@ -17,10 +17,9 @@ processes.
 import os
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from run import say
-from samples import Figure, keep, line, measure, options_of, print_table, sample
+from samples import Alone, Figure, keep, line, measure, options_of, print_table, sample
 
 VOTES = 20_000
 
@@ -33,14 +32,6 @@ FIGURES = (
     Figure("a transaction on a row, one thread", "transaction", "tussock_one", "sqlite_one", 0.1, 0.5),
     Figure("a transaction on a row, 16 threads", "transaction", "tussock_sixteen", "sqlite_one", 0.1, 3),
 )
-
-
-class Alone(NamedTuple):
-    """One line of the second table: a case that has no other side."""
-
-    title: str
-    case: str
-    rows: int
 
 
 ALONE = (

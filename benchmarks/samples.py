@@ -41,6 +41,14 @@ class Figure(NamedTuple):
     wanted: float | None = None
 
 
+class Alone(NamedTuple):
+    """A case that has no other side."""
+
+    title: str
+    case: str
+    rows: int
+
+
 def options_of(description: str | None, unit: str, count: int, what: str) -> argparse.Namespace:
     """The command line; `--UNIT` is how many there are of `what`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
