@@ -11,6 +11,7 @@ from support.procedures.procedure_story import Story, batch
 from tussock.compute import changelog as cl
 from tussock.compute import functions as fn
 from tussock.compute import procedures as ps
+from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, TussockError, connect
 
 BALANCE = pa.schema([("balance", pa.int64())])
@@ -189,3 +190,40 @@ def test_applications_of_a_time_without_notes_go_on(store: StateStore) -> None:
         assert add(again) == 2
     with pytest.raises(InvalidOption, match="table 'account' is that of application 'bank'"):
         bank(store, "shop").start()
+
+
+def letters(store: StateStore) -> fn.Runtime:
+    """A program with a feed that skips bad rows."""
+    program = bank(store)
+    program.feed("account", "add", fn.TableFeed("orders", on_bad="skip"), arguments=["amount"], request_id="id")
+    return program
+
+
+ORDERS = pa.schema([("id", pa.int64()), ("key", pa.string()), ("amount", pa.int64())])
+
+
+@pytest.mark.parametrize("name", ["bank.replies", "bank.dead_letters"])
+def test_a_table_of_others_is_not_taken_for_what_an_application_keeps(store: StateStore, name: str) -> None:
+    """Story: the first reply or letter ended the program, and its next starts; of a raw table it was no named error."""
+    store.create_table("orders", ORDERS, primary_key=["id"])
+    before = {*store.tables(), "_applications", name}
+    for make in (lambda: store.create_table(name, ROWS, primary_key=["key"]), lambda: store.create_table(name)):
+        make()
+        with pytest.raises(SchemaMismatch, match=f"table '{name}' has the columns .*: give it another name"):
+            letters(store).start()
+        assert set(store.tables()) == before
+        store.drop_table(name)
+
+
+def test_letters_of_a_program_that_was_forgotten_stay(store: StateStore) -> None:
+    """Story: a new one of its name began to count anew, and wrote over them."""
+    store.create_table("orders", ORDERS, primary_key=["id"])
+    store.create_table("bank.dead_letters", DEAD_LETTERS_SCHEMA, primary_key=["number"])
+    older = {"number": 7, "feed": "f", "batch_id": 1, "origin": "o", "cause": "older", "data": b""}
+    with store.transaction() as tx:
+        tx.table("bank.dead_letters").upsert([older])
+        tx.table("orders").upsert([{"id": 1, "key": None, "amount": 1}])
+    with letters(store) as program:
+        program.drain(SECONDS)
+    found = [row["number"] for batch in store.table("bank.dead_letters").read() for row in batch.to_pylist()]
+    assert sorted(found) == [7, 8]

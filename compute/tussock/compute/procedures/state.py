@@ -12,7 +12,7 @@ import pyarrow as pa
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
 from tussock.compute.applications.borders.output import POSITION, SEQUENCE
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
-from tussock.compute.applications.durability.claims import TableClaims
+from tussock.compute.applications.durability.claims import TableClaims, check_columns
 from tussock.compute.applications.durability.table_growth import (
     Growth,
     check_in_order,
@@ -90,10 +90,11 @@ def create_tables(store: StateStore, definitions: Definitions, place: str | None
         f"{application}.replies": (REPLIES_SCHEMA, ["procedure", "slot"]),
         f"{application}.streams": (_STREAMS_SCHEMA, ["stream", "batch_id"]),
     }
-    for window in definitions.windows.values():
-        wanted[f"{application}.{window.name}"] = (_window_schema(window), [_SLOT, _POSITION])
     if definitions.feeds:
         wanted[f"{application}.dead_letters"] = (DEAD_LETTERS_SCHEMA, ["number"])
+    check_columns(store, application, wanted)
+    for window in definitions.windows.values():
+        wanted[f"{application}.{window.name}"] = (_window_schema(window), [_SLOT, _POSITION])
     outputs = {one.table for one in definitions.outputs.values()}
     claims.check([*wanted.keys() - {f"{application}.dead_letters"}, *outputs, *definitions.tables], alone=outputs)
     _grow(store, definitions, place)

@@ -1,10 +1,13 @@
 """What a feed gave that could not be used: rows of table `APPLICATION.dead_letters`, in the epoch of the state."""
 
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.compute.applications.arguments import clean_text
+from tussock.statestore import TableNotFound
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["DEAD_LETTERS_SCHEMA", "DeadLetters"]
@@ -30,6 +33,11 @@ class DeadLetters:
         self.count = count
         """Of all runs."""
         self._fresh: list[dict[str, Any]] = []
+        if not count:
+            # Letters of an application of that name which was forgotten stay.
+            with suppress(TableNotFound):
+                for batch in delta.table(table, shared=True).read(columns=["number"]):
+                    self.count = max(self.count, pc.max(batch.column("number")).as_py() or 0)
 
     def add(self, feed: str, batch_id: int, origin: str, cause: str, data: bytes) -> None:
         """One message, or one batch that was refused."""

@@ -11,13 +11,21 @@ from tussock.statestore.base.system import System
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, SessionExpired, WriteStalled
 from tussock.statestore.transactions.delta import Delta, Frozen
 
-__all__ = ["BackgroundCommit", "TableCheck"]
+__all__ = ["BackgroundCommit", "TableCheck", "taken_over"]
 
 log = get_logger("tussock.compute.applications.background")
 
 RETRY_SECONDS = 0.5
 
 _PASSING = (ObjectStoreUnavailable, MetaUnavailable, SessionExpired, WriteStalled)
+
+
+def taken_over(application: str, error: Fenced) -> ApplicationFenced:
+    """What a commit is told whose writer is another runner's."""
+    return ApplicationFenced(
+        f"application {application!r}: another runner has taken it over, or something else commits under its name "
+        f"({error}); this one ends, and what it had not replied is not done"
+    )
 
 
 def _fenced(application: str, error: Conflict) -> ApplicationFenced:
@@ -85,10 +93,7 @@ class BackgroundCommit:
                 log.warning("commit waits", application=name, error=str(error))
                 self._system.sleep(RETRY_SECONDS)
             except Fenced as error:
-                raise ApplicationFenced(
-                    f"application {name!r}: another runner has taken it over, or something else commits under its name "
-                    f"({error}); this one ends, and what it had not replied is not done"
-                ) from error
+                raise taken_over(name, error) from error
             except Conflict as error:
                 raise _fenced(name, error) from error
 

@@ -5,7 +5,7 @@ whether the application is of this kind, whether its tables are those that it ha
 application has opened when it begins, and what it has written since, is noted in its row of `_applications`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,11 +19,14 @@ from tussock.compute.applications.durability.progress import (
     progress_of,
     row_of,
 )
-from tussock.statestore import InvalidOption, StateStore, TableNotFound
+from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.transactions.transaction import Transaction
 
-__all__ = ["TableClaims", "claim"]
+__all__ = ["OwnTables", "TableClaims", "check_columns", "claim"]
+
+OwnTables = Mapping[str, tuple[pa.Schema, Sequence[str]]]
+"""By name, tables that an application keeps beside those of its user, with their columns and their keys."""
 
 
 class TableClaims:
@@ -103,6 +106,22 @@ class TableClaims:
     def _is_older(self) -> bool:
         """Whether the application is of a time when none noted its tables."""
         return self.own is not None and bool(self.own.state) and not self.own.tables
+
+
+def check_columns(store: StateStore, application: str, tables: OwnTables) -> None:
+    """`SchemaMismatch` if somebody else has made one of the tables, with other columns."""
+    there = set(store.tables())
+    for name, (schema, key) in tables.items():
+        if name not in there:
+            continue
+        table = store.table(name)
+        columns = [] if isinstance(table, RawTable) else [(one.name, one.type) for one in table.schema]
+        if columns != [(one.name, one.type) for one in schema] or tuple(table.primary_key) != tuple(key):
+            raise SchemaMismatch(
+                f"application {application!r}: table {name!r} has the columns {[one for one, _ in columns][:20]}; the "
+                f"application keeps there what it has to know, in the columns {schema.names} with the key "
+                f"{list(key)}: give it another name; or drop the table, if nobody needs what it has"
+            )
 
 
 def claim(store: StateStore, application: str, table: str) -> None:

@@ -9,14 +9,14 @@ the others go: were their numbers free again, a runner that has slept for long c
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.applications.records import Group, Record, decode_group, encode_group
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import CorruptLog
+from tussock.statestore.errors import CorruptLog, ObjectNotFound
 
 __all__ = ["InputLog"]
 
@@ -50,12 +50,13 @@ class InputLog:
     def take_over(self, first: int) -> Iterator[Group]:
         """All groups from object number `first` on, in order; at the end of the iteration the log is this runner's.
 
-        Raises `CorruptLog` for an object that is damaged, missing, in another's place, or another application's.
+        Raises `CorruptLog` for an object that is damaged, missing, in another's place, or another application's, and
+        `ApplicationFenced` where another runner takes it over meanwhile.
         """
         self.next = first
         tried = 0
         while True:
-            for number, data in self._objects(self.next):
+            for number, data in self._still_there(self.next):
                 if number != self.next:
                     raise CorruptLog(
                         f"{self._path(self.next)} is missing, and {self._path(number)} is there: records of the input "
@@ -137,7 +138,7 @@ class InputLog:
         numbers = []
         for info in self._bucket.list(self._folder):
             name = info.path.removeprefix(self._folder)
-            if len(name) != 20 or not name.isdigit():
+            if len(name) != 20 or not (name.isascii() and name.isdigit()):
                 raise CorruptLog(f"{info.path} is no object of an input log; move it elsewhere")
             numbers.append(int(name))
         known = {*self.takeovers, *self._written}
@@ -145,10 +146,23 @@ class InputLog:
             for number, data in self._ahead(
                 pool, [number for number in numbers if number < first and number not in known]
             ):
-                self._note_older(number, data)
-            yield from self._ahead(pool, [number for number in numbers if number >= first])
+                # The runner before this one may delete them still.
+                with suppress(ObjectNotFound):
+                    self._note_older(number, data.result())
+            for number, data in self._ahead(pool, [number for number in numbers if number >= first]):
+                yield number, data.result()
 
-    def _ahead(self, pool: ThreadPoolExecutor, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
+    def _still_there(self, first: int) -> Iterator[tuple[int, bytes]]:
+        """The same; `ApplicationFenced` where another runner has committed and deleted one."""
+        try:
+            yield from self._objects(first)
+        except ObjectNotFound as error:
+            raise ApplicationFenced(
+                f"application {self._application!r}: another runner takes over its input log, and has deleted what it "
+                f"has committed, while this one reads it ({error}); this one does not start"
+            ) from error
+
+    def _ahead(self, pool: ThreadPoolExecutor, numbers: list[int]) -> "Iterator[tuple[int, Future[bytes]]]":
         rest = iter(numbers)
         ahead = deque((number, pool.submit(self._bucket.get, self._path(number))) for number in islice(rest, _AT_ONCE))
         while ahead:
@@ -156,7 +170,7 @@ class InputLog:
             following = next(rest, None)
             if following is not None:
                 ahead.append((following, pool.submit(self._bucket.get, self._path(following))))
-            yield number, data.result()
+            yield number, data
 
     def _note_older(self, number: int, data: bytes) -> None:
         """An object that a committed epoch holds: a runner died before it deleted it. Damaged ones are left alone."""

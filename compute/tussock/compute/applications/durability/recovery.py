@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tussock.compute.applications.durability.background import taken_over
 from tussock.compute.applications.durability.input_log import InputLog
 from tussock.compute.applications.durability.progress import ApplicationProgress, read_progress, write_progress
 from tussock.compute.applications.errors import NotDeterministic, TablesChanged
 from tussock.compute.applications.program import Host, Program
-from tussock.statestore import StateStore
+from tussock.statestore import Fenced, StateStore
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.transactions.delta import Delta
@@ -35,7 +36,8 @@ def recover(
 ) -> Recovered:
     """Load a program at the newest commit, take its log over, and replay what the commit lacks.
 
-    Raises `NotDeterministic`, `TablesChanged`, `CorruptLog`, and what opening the store's tables raises.
+    Raises `NotDeterministic`, `TablesChanged`, `CorruptLog`, what opening the store's tables raises, and
+    `ApplicationFenced` where another runner is faster.
     """
     known = read_progress(store, delta, name)
     bucket = delta.bucket if place is None else open_bucket(place, system=delta.system)
@@ -47,7 +49,10 @@ def recover(
         # The log's uid has to be known before anything is in it.
         known = replace(known, state=program.persist())
         write_progress(delta, name, known)
-        delta.freeze(seq).commit()
+        try:
+            delta.freeze(seq).commit()
+        except Fenced as error:
+            raise taken_over(name, error) from error
     replayed = 0
     for group in input_log.take_over(known.next_object):
         for record in group.records:

@@ -6,6 +6,7 @@ from typing import Any
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.borders.sender import OutputTarget
+from tussock.compute.applications.durability.claims import check_columns
 from tussock.compute.applications.feeds.table_feed import TableFeed
 from tussock.compute.changelog.borders.changes_topic import ChangesTopic
 from tussock.compute.changelog.borders.fed_streams import FedStreams, FlowFeed, letters_table
@@ -115,6 +116,8 @@ class FlowBorders:
         self.fed = FedStreams(self._flow, self._store, dict(self.feeds))
         self.published = PublishedOutputs(self._flow, self._store, dict(self._outputs))
         table = letters_table(self._flow)
+        if self.feeds:
+            check_columns(self._store, self._flow, {table: (DEAD_LETTERS_SCHEMA, ["number"])})
         if self.feeds and table not in self._store.tables():
             self._store.create_table(table, DEAD_LETTERS_SCHEMA, primary_key=["number"], vnodes=1)
         self.published.create_tables({one.name: one.shape for one in plan.streams})

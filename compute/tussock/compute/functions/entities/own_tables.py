@@ -6,7 +6,7 @@ One that lacks columns which its operator declares now gets them, when all else 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from tussock.compute.applications.durability.claims import TableClaims, claim
+from tussock.compute.applications.durability.claims import OwnTables, TableClaims, check_columns, claim
 from tussock.compute.applications.durability.table_growth import (
     Growth,
     check_in_order,
@@ -34,8 +34,12 @@ class FedTables(Protocol):
     def output_tables(self) -> list[str]:
         """Names of the tables of replies."""
 
-    def create_tables(self, store: StateStore) -> None:
-        """Those that are not there yet."""
+    @property
+    def own_tables(self) -> OwnTables:
+        """Those that are not for the user to name."""
+
+    def create_outputs(self, store: StateStore) -> None:
+        """Tables of replies that are not there yet."""
 
 
 def create_tables(
@@ -53,15 +57,18 @@ def create_tables(
     growths = _growths(store, operators)
     names = [one.name for one in operators]
     claims.check([*names, replies_table(program), *fed.output_tables], alone={*names, *fed.output_tables})
+    own: OwnTables = {replies_table(program): (REPLIES_SCHEMA, ["request_id"]), **fed.own_tables}
+    check_columns(store, program, own)
     refusal = _not_in_order(store, program, operators, growths)
     if growths:
         check_in_order(store, program, place, refusal)
     _warn_of_left_out(store, program, claims, names)
     for operator in operators:
         _create(store, operator)
-    if replies_table(program) not in store.tables():
-        store.create_table(replies_table(program), REPLIES_SCHEMA, primary_key=["request_id"], vnodes=1)
-    fed.create_tables(store)
+    for name, (schema, key) in own.items():
+        if name not in store.tables():
+            store.create_table(name, schema, primary_key=key, vnodes=1)
+    fed.create_outputs(store)
     return lambda: grow_tables(store, program, growths, place=place, refusal=refusal)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tussock.compute.applications.borders.dead_letters import DEAD_LETTERS_SCHEMA, DeadLetters
 from tussock.compute.applications.borders.output import Output
 from tussock.compute.applications.borders.output_tables import OutputTables, create_output_tables
+from tussock.compute.applications.durability.claims import OwnTables
 from tussock.compute.applications.errors import BadInput
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.compute.applications.ipc_streams import ipc_bytes
@@ -95,10 +96,13 @@ class FedEpochs:
         """Names of the tables of replies."""
         return [one.table for one in self._declared.values()]
 
-    def create_tables(self, store: StateStore) -> None:
-        """Those that are not there yet."""
-        if self._feeds and self._letters_table not in store.tables():
-            store.create_table(self._letters_table, DEAD_LETTERS_SCHEMA, primary_key=["number"], vnodes=1)
+    @property
+    def own_tables(self) -> OwnTables:
+        """That of dead letters, if there are feeds."""
+        return {self._letters_table: (DEAD_LETTERS_SCHEMA, ["number"])} if self._feeds else {}
+
+    def create_outputs(self, store: StateStore) -> None:
+        """Tables of replies that are not there yet."""
         create_output_tables(store, self._declared, dict.fromkeys(self._declared, REPLY_SCHEMA))
 
     def load(self, delta: Delta, known: FunctionProgress) -> None:
