@@ -55,3 +55,32 @@ def test_an_operator_has_a_thousand_functions_at_most() -> None:
         operator.register(code)
     with pytest.raises(InvalidOption, match="1,000 functions, and may not have more"):
         operator.register(touch)
+
+
+@pytest.mark.parametrize("name", ["v1.touch", "", "tou\nch"])
+def test_a_function_may_have_any_name(store: StateStore, name: str) -> None:
+    """Story: with a dot in the name of a batch function no start succeeded after a crash."""
+    operator = fn.Operator("named", schema=pa.schema([("n", pa.int64())]))
+
+    def code(batch: fn.FunctionBatch) -> None:
+        batch.put({"n": batch["n"]})
+
+    code.__name__ = name
+    operator.register_batch(code)
+    first = fn.Runtime(store, "p", [operator], checkpoint=3600)
+    first.start()
+    first.send_many("named", name, ["a"], {"n": [5]})
+    with fn.Runtime(store, "p", [operator]) as successor:
+        assert successor.query("named", "a") == {"n": 5}
+    with pytest.raises(fn.ApplicationFenced):
+        first.stop()
+
+
+def test_a_name_that_no_record_can_have_is_refused() -> None:
+    """Story: the first request for it ended the program."""
+
+    def code(ctx: Any) -> None: ...
+
+    code.__name__ = "tou\ud800ch"
+    with pytest.raises(InvalidOption, match="expected text"):
+        fn.Operator("named").register(code)

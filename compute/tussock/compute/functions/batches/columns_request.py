@@ -59,7 +59,9 @@ def to_bytes(request: ColumnsRequest) -> bytes:
 
 def from_bytes(operators: Operators, name: str, data: bytes) -> ColumnsRequest:
     """The request that `to_bytes` wrote, of the function `name`, which is `OPERATOR.FUNCTION`."""
-    number, function = operators.function(*name.split("."))
+    # An operator's name has no dot, and that of a function may.
+    operator, _, named = name.partition(".")
+    number, function = operators.function(operator, named)
     table = ipc_table(data)
     return columns_request(operators, number, function, table.column(0), table.select(range(1, table.num_columns)))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from tussock.compute.functions.errors import FunctionFault
-from tussock.compute.functions.program.values import are_free, copy_of
+from tussock.compute.functions.program.values import are_free, copy_of, is_text
 from tussock.statestore import InvalidOption
 
 __all__ = ["Function", "Operator"]
@@ -183,6 +183,8 @@ class Operator:
                 f"operator {self.name!r} is in a program that has started: register function {function.name!r} before, "
                 "or on a new operator"
             )
+        if type(function.name) is not str or not is_text(function.name):
+            raise InvalidOption(f"operator {self.name!r}: a function is named {function.name!r:.100}; expected text")
         if function.name in self.functions:
             raise InvalidOption(f"operator {self.name!r} has a function {function.name!r} already")
         if len(self.functions) >= FUNCTIONS_MAX:
