@@ -240,6 +240,8 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "null": (lambda batch: batch.put({"balance": pa.nulls(1, pa.int64())}), "balance"),
     "new": (lambda batch: batch.put({"owner": pa.array(["x"])}), "a new entity has no column 'balance'"),
     "scalar": (lambda batch: batch.put({"balance": 5}), "column 'balance' is 5; expected an array"),
+    "text": (lambda batch: batch.put({"owner": "a"}), "column 'owner' is 'a'; expected an array"),
+    "dict": (lambda batch: batch.put({"owner": {"a": 1}}), "column 'owner' is .*; expected an array"),
     "scalar mask": (lambda batch: batch.abort(True, "no"), "is True; expected an array"),
     "scalar reply": (lambda batch: 5, "account.mistake returned is 5; expected an array"),
     "mask": (lambda batch: batch.abort(pa.array([1]), "no"), "abort takes 1 booleans"),

@@ -79,7 +79,8 @@ def cause_of(error: BaseException) -> str:
 
 def _said_by(error: BaseException, most: int | None) -> str | None:
     try:
-        return clean_text(str(error)[:most])
+        # Plain text, as records have it, also where it is of a class that the error has made.
+        return clean_text(str.__getitem__(str(error), slice(most)))
     except BaseException:  # noqa: BLE001 - the text is a user's code, too
         return None
 

@@ -48,18 +48,23 @@ class Deadline:
         system.spawn("tussock deadline", self._look)
 
     def run(self, fn: Callable[..., T], *arguments: Any) -> T:
-        """What `fn` returns for the arguments; `Overdue` if it takes longer than that."""
+        """What `fn` returns for the arguments; `Overdue` if it takes longer than that, also where it catches that."""
         self._thread = threading.get_ident()
         self._raised = 0
         self._began = self._system.monotonic()
+        is_late = has_ended_so = False
         try:
             return fn(*arguments)
+        except Overdue:
+            has_ended_so = True
+            raise
         finally:
             # Not in a function: `Overdue` could arrive as that begins, and the call would never end.
             while True:
                 try:
                     with self._lock:
                         self._began = None
+                        is_late |= self._raised > 0
                         is_coming, self._raised = self._raised > 0, 0
                     while is_coming:
                         # It may not have arrived yet, and must not in what comes. CPython cannot take it back: it would
@@ -69,6 +74,9 @@ class Deadline:
                     break
                 except Overdue:
                     continue
+            if is_late and not has_ended_so:
+                # A bare `except` in the user's code has caught it; how far that code was depends on the machine.
+                raise Overdue
 
     def excuse(self, wait: Callable[[], T]) -> T:
         """What `wait` returns, of the engine, while a call runs: the time that it takes does not count.

@@ -67,8 +67,8 @@ class Draws:
             return packed
 
         found = self._draw(f"call {key}", ask)
-        # As bytes until it is in the log: what the procedure does to its own copy is not part of the answer.
-        return msgspec.msgpack.decode(found) if isinstance(found, msgspec.Raw) else found
+        # Each time a copy: what is done to one is not part of the answer, which may be asked for again.
+        return msgspec.msgpack.decode(found if isinstance(found, msgspec.Raw) else msgspec.msgpack.encode(found))
 
     def _answer(self, fn: Callable[[str], Any], key: str) -> Any:
         return _packed(fn(key), f"the answer of the outside call {key!r:.100}")

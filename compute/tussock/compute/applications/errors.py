@@ -14,6 +14,7 @@ __all__ = [
     "NotDeterministic",
     "OutcomeUnknown",
     "OutputLost",
+    "OutsideCallFailed",
     "ProcedureError",
     "ServiceUnavailable",
     "StreamChanged",
@@ -63,6 +64,12 @@ class TransactionAborted(TussockError, RuntimeError):
         self.function = function
         self.at = at
         self.stack = stack
+
+    def saying(self, message: str) -> "TransactionAborted":
+        """The same, with that text."""
+        found = TransactionAborted(message, self.kind, self.operator, self.key, self.function, self.at, self.stack)
+        found.__cause__ = self.__cause__
+        return found
 
     @property
     def told(self) -> str:

@@ -13,7 +13,7 @@ from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.functions.comeback import Comeback, Interrupted
 from tussock.compute.functions.entities.replies import FoundReplies, FunctionReplies
 from tussock.compute.functions.epochs.digest import digest_of
-from tussock.compute.functions.epochs.drawn_values import fresh_draws, take_draws
+from tussock.compute.functions.epochs.drawn_values import fresh_draws, keep_texts, take_draws
 from tussock.compute.functions.epochs.epoch import REPLY_BYTES_MAX, EndedEpoch
 from tussock.compute.functions.epochs.replay_errors import other_result
 from tussock.compute.functions.epochs.request_records import (
@@ -306,6 +306,7 @@ class FunctionEngine:
         self.deferred = ended.deferred
         self._count.since_cut += len(transactions)
         self._running = []
+        keep_texts(ended.ended, self.draws, is_replay=self.is_replay)
         self.figures.note(epoch, ended, self._operators)
         digest = digest_of(ended.ended, [one.tid for one in ended.deferred], ended.written)
         given = self.fed.given(requests)

@@ -142,8 +142,12 @@ class LocalSite:
 
     def query(self, entity: Entity) -> dict[str, Any] | None:
         """The newest state of an entity."""
-        stored = self._entities.read(entity)
-        return None if stored is None else self._entities.decode(entity, stored)
+        while True:
+            try:
+                stored = self._entities.read(entity)
+                return None if stored is None else self._entities.decode(entity, stored)
+            except StateUnread as error:
+                self._host.wait_for_store(error.cause)
 
     def persist(self) -> None:
         """Write what is dirty into the delta."""

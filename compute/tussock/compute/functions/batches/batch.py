@@ -1,6 +1,6 @@
 """What a batch function sees: some requests that share no entity, as Arrow columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tussock.compute.applications.arguments import TEXT_MAX, clean_text
 from tussock.compute.functions.entities.forms import StateForm
-from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.errors import FunctionFault, Interrupt
 from tussock.compute.functions.program.context import Entity
 from tussock.statestore import SchemaMismatch
 from tussock.statestore.tables.typed_input import conform
@@ -32,13 +32,20 @@ class Overlay:
     def __init__(self, entities: StateSource) -> None:
         self._entities = entities
         self.writes: dict[Entity, Any] = {}
+        self.interrupt: Interrupt | None = None
+        """What has ended the run, which the function may have caught."""
 
     def read_many(self, entities: Sequence[Entity]) -> list[Any]:
         """The stored form of each state, or `None`."""
         writes = self.writes
+        try:
+            found = self._entities.read_many([one for one in entities if one not in writes] if writes else entities)
+        except Interrupt as error:
+            self.interrupt = error
+            raise
         if not writes:
-            return self._entities.read_many(entities)
-        others = iter(self._entities.read_many([one for one in entities if one not in writes]))
+            return found
+        others = iter(found)
         return [writes[one] if one in writes else next(others) for one in entities]
 
     def form(self, operator: int) -> StateForm:
@@ -237,6 +244,9 @@ def array_of(values: Any, what: str) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     try:
+        # Of text it would make one of the characters, and of a dict one of its names.
+        if isinstance(values, str | bytes | Mapping | Set):
+            raise TypeError
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise FunctionFault(f"{what} is {values!r:.100}; expected an array with a value for each row") from error

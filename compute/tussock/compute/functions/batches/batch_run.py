@@ -74,7 +74,11 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
         own = {of: ones if is_all else [ones[at] for at in picked] for of, ones in request.entities.items()}
         end = RoundEnd(len(picked))
         batch = FunctionBatch(overlay, part, own, end)
-        returned = _reply_array(request.function, request.function.code(batch), len(picked))
+        try:
+            returned = _reply_array(request.function, request.function.code(batch), len(picked))
+        finally:
+            if overlay.interrupt is not None:
+                raise overlay.interrupt
         end.apply(overlay.writes, own)
         kinds.add(returned.type)
         given = returned.to_pylist()

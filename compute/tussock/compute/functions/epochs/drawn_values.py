@@ -1,13 +1,20 @@
-"""What an epoch's transactions drew, as its record has it: arrays of number, name and value."""
+"""What an epoch's transactions drew, as its record has it: arrays of number, name and value.
+
+So is by which text one was aborted, since that may be another one when it runs again: a set of strings has another
+order in each process, and an object another address.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.program.draws import TransactionDraws
+from tussock.compute.functions.program.draws import STOPPED, TransactionDraws
 
-__all__ = ["fresh_draws", "take_draws"]
+__all__ = ["fresh_draws", "keep_texts", "take_draws"]
+
+TEXT = "text"
+"""Under which a transaction keeps it."""
 
 
 def fresh_draws(transactions: Sequence[FunctionTransaction]) -> list[Any]:
@@ -38,3 +45,22 @@ def take_draws(
             draws_of(one).keep(name, value)
         else:
             draws_of(one).add(name, value)
+
+
+def keep_texts(
+    ended: Sequence[FunctionTransaction],
+    draws_of: Callable[[FunctionTransaction], TransactionDraws],
+    *,
+    is_replay: bool,
+) -> None:
+    """Record the texts of aborted transactions; at a replay they get those of the record."""
+    for one in ended:
+        run = one.run
+        # What stopped a transaction it keeps already, with its text.
+        if run is None or run.aborted is None or run.aborted.kind in STOPPED:
+            continue
+        if not is_replay:
+            draws_of(one).add(TEXT, str(run.aborted))
+        elif one.draws is not None and (text := one.draws.kept.get(TEXT)) is not None:
+            # A record of an earlier release lacks it.
+            run.aborted = run.aborted.saying(text)

@@ -15,7 +15,7 @@ from typing import Any
 from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.functions.epochs.acks import ROOT, Acks
-from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread, TransactionAborted
+from tussock.compute.functions.errors import FunctionFault, Interrupt, TransactionAborted
 from tussock.compute.functions.program.context import (
     Awaited,
     Draw,
@@ -49,12 +49,13 @@ def run_graph(access: EntityAccess, draw: Draw, root: Target, guard: Guard) -> G
     graph = CallGraph(access, draw)
     try:
         guard(graph.run_all, Invocation(root, ROOT, -1, False))
-    except (Diverged, ReplayDiffers, StateUnread):
-        if not graph.end(guard):
-            raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-        graph.last = root
-        graph.abort(error, guard)
+        interrupt = graph.interrupt_of(error)
+        if interrupt is None:
+            graph.last = root
+            graph.abort(error, guard)
+        elif not graph.end(guard):
+            raise interrupt from None
     return graph.run
 
 
@@ -140,6 +141,15 @@ class CallGraph:
                 continue
             begun = self._awaited(frame, asked)
 
+    def interrupt_of(self, error: BaseException) -> Interrupt | None:
+        """By what the run has ended that has come to this error, whatever a function made of it.
+
+        `None`: the error is a function's own, or time is up.
+        """
+        if not self._frames or issubclass(type(error), Overdue):
+            return None
+        return self._frames[-1].turn.interrupt
+
     def abort(self, error: BaseException, guard: Guard) -> None:
         """What a function raised, or that time is up, ends the transaction."""
         last = self.last
@@ -220,6 +230,8 @@ class CallGraph:
     def _close(self, value: Any) -> Any:
         """A function has returned: its share goes to those that it has called, or comes back."""
         frame = self._frames[-1]
+        if frame.turn.interrupt is not None:
+            raise frame.turn.interrupt
         if frame.turn.unawaited:
             raise FunctionFault("what ctx.call() returns has to be awaited; without a wait there is ctx.call_async()")
         size = 0
@@ -250,6 +262,8 @@ class CallGraph:
             invocations[frame.place] = one._replace(target=Target(target.function, target.entity, ()))
 
     def _awaited(self, frame: _Frame, asked: Any) -> Invocation:
+        if frame.turn.interrupt is not None:
+            raise frame.turn.interrupt
         if type(asked) is not Awaited:
             raise FunctionFault(f"{frame.target.function.title} awaited {type(asked).__name__}; it {_AWAITS}")
         frame.turn.unawaited -= 1

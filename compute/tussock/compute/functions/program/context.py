@@ -2,10 +2,10 @@
 
 import datetime as dt
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from tussock.compute.functions.errors import FunctionFault, TransactionAborted
+from tussock.compute.functions.errors import FunctionFault, Interrupt, TransactionAborted
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import Key, size_of
@@ -21,6 +21,8 @@ __all__ = [
     "Invocation",
     "Target",
 ]
+
+T = TypeVar("T")
 
 HELD_BYTES_MAX = 16 << 20
 """Of one transaction."""
@@ -97,7 +99,7 @@ class GraphRun:
 class FunctionTurn:
     """What one function does in a run, for who runs it."""
 
-    __slots__ = ("calls", "run", "unawaited")
+    __slots__ = ("calls", "interrupt", "run", "unawaited")
 
     def __init__(self, run: GraphRun) -> None:
         self.run: GraphRun | None = run
@@ -106,6 +108,12 @@ class FunctionTurn:
         """What runs when this one has returned."""
         self.unawaited = 0
         """Calls that were made by `call` and are not awaited yet."""
+        self.interrupt: Interrupt | None = None
+        """What has ended the run, which the function may have caught."""
+
+    def end_by(self, interrupt: Interrupt) -> None:
+        """The run is over, whatever the function makes of that."""
+        self.run, self.interrupt = None, interrupt
 
 
 class FunctionContext:
@@ -135,7 +143,11 @@ class FunctionContext:
             stored = run.writes[entity]
         else:
             run.reads.add(entity)
-            stored = self._access.read(entity)
+            try:
+                stored = self._access.read(entity)
+            except Interrupt as error:
+                self._turn.end_by(error)
+                raise
         return None if stored is None else self._access.decode(entity, stored)
 
     def put(self, state: dict[str, Any]) -> None:
@@ -172,15 +184,15 @@ class FunctionContext:
 
     def now(self) -> dt.datetime:
         """The time in UTC, in milliseconds: the same again if this transaction runs again."""
-        return self._drawn().now()
+        return self._drawn(TransactionDraws.now)
 
     def random(self) -> float:
         """A number from 0 to below 1: the same again if this transaction runs again."""
-        return self._drawn().random()
+        return self._drawn(TransactionDraws.random)
 
     def uuid(self) -> UUID:
         """A random UUID (version 4): the same again if this transaction runs again."""
-        return self._drawn().uuid()
+        return self._drawn(TransactionDraws.uuid)
 
     def call_external(self, key: str, fn: Callable[[str], Any]) -> Any:
         """What `fn(key)` answered, a plain value; a transaction asks once for each key.
@@ -191,12 +203,16 @@ class FunctionContext:
         as `OutsideCallFailed`, each time that the transaction runs. `fn` does not run again with it, so it cannot use
         this context: `FunctionFault`.
         """
-        turn, run, draws = self._turn, self._live(), self._drawn()
-        turn.run, self._is_asking = None, True
-        try:
-            return draws.call_external(fn, key)
-        finally:
-            turn.run, self._is_asking = run, False
+        turn, run = self._turn, self._live()
+
+        def ask(draws: TransactionDraws) -> Any:
+            turn.run, self._is_asking = None, True
+            try:
+                return draws.call_external(fn, key)
+            finally:
+                turn.run, self._is_asking = run, False
+
+        return self._drawn(ask)
 
     def _live(self) -> GraphRun:
         run = self._turn.run
@@ -204,7 +220,9 @@ class FunctionContext:
             raise self._ended()
         return run
 
-    def _ended(self) -> FunctionFault:
+    def _ended(self) -> BaseException:
+        if self._turn.interrupt is not None:
+            return self._turn.interrupt
         if self._is_asking:
             return FunctionFault(
                 "what call_external calls cannot use ctx, as it does not run again with the transaction: let it return "
@@ -212,9 +230,13 @@ class FunctionContext:
             )
         return FunctionFault("the function has returned, and its context with it")
 
-    def _drawn(self) -> TransactionDraws:
+    def _drawn(self, draw: Callable[[TransactionDraws], T]) -> T:
         self._live()
-        return self._draw()
+        try:
+            return draw(self._draw())
+        except Interrupt as error:
+            self._turn.end_by(error)
+            raise
 
 
 class Awaited:

@@ -7,10 +7,10 @@ runs of the transaction get that one, in the lock phase, in a later epoch, and a
 from collections.abc import Callable
 from typing import Any
 
-from tussock.compute.applications.arguments import text_of
+from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Overdue
 from tussock.compute.applications.draws import Draws
-from tussock.compute.functions.errors import Diverged, OutsideCallFailed, ReplayDiffers, StateUnread
+from tussock.compute.functions.errors import Interrupt, OutsideCallFailed, ReplayDiffers
 from tussock.statestore.base.system import System
 
 __all__ = ["STOPPED", "TransactionDraws", "overdue_name"]
@@ -75,11 +75,11 @@ class TransactionDraws(Draws):
     def _answer(self, fn: Callable[[str], Any], key: str) -> Any:
         try:
             return super()._answer(fn, key)
-        except (Diverged, Overdue, ReplayDiffers, StateUnread):
+        except (Interrupt, Overdue):
             raise
         except BaseException as error:
             # What the function makes of it has to be the same when only the record knows of it.
-            failure = [text_of(error), type(error).__name__[:KIND_MAX]]
+            failure = [text_of(error), class_of(error)[:KIND_MAX]]
             self.add(f"failed call {key}", failure)
             raise OutsideCallFailed(*failure) from error
 

@@ -22,7 +22,7 @@ from tussock.compute.functions.epochs.acks import ROOT
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted, WorkerLost
+from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted, WorkerLost, unread_of
 from tussock.compute.functions.function_times import FunctionTimes, sample_of
 from tussock.compute.functions.program.context import Entity, GraphRun, Invocation, Target
 from tussock.compute.functions.program.directory import Operators
@@ -106,7 +106,7 @@ class EpochCoordination:
         self._written = 0
         self.asking: list[FunctionTransaction] = []
         """Those that wait to call outside, until `permit`."""
-        self.unread: list[str] = []
+        self.unread: list[Exception] = []
         """What the store could not tell, until `read_again`."""
         self._again: list[FunctionTransaction] = []
         self._early = EarlyEnd(transactions, least)
@@ -261,7 +261,7 @@ class EpochCoordination:
         if stay.end == "asks":
             self.asking.append(one)
         elif stay.end == "unread":
-            self.unread.append(stay.error[0])
+            self.unread.append(unread_of(*stay.error))
             self._again.append(one)
         elif one.tid in self._first:
             if stay.end == "aborted":

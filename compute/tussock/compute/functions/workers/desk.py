@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tussock.compute.functions.entities.entities import Cut, Entities
+from tussock.compute.functions.errors import StateUnread
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.messages import (
@@ -83,7 +84,11 @@ class WorkerDesk:
         self._the_part.commit(reads.commit)
         entities = [(reads.operator, key) for key in reads.keys]
         self._entities.prefetch(entities)
-        states = {entity[1]: self._entities.read(entity) for entity in entities}
+        try:
+            states = {entity[1]: self._entities.read(entity) for entity in entities}
+        except StateUnread as error:
+            # No function runs: the program asks again, where that is of use.
+            raise error.cause from None
         return StateRows(*to_rows(self._entities.form(reads.operator), states))
 
     def _write(self, writes: StateWrites) -> AllDone:

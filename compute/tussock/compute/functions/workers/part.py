@@ -19,7 +19,7 @@ from tussock.compute.functions.entities.entities import Entities
 from tussock.compute.functions.epochs.digest import writes_digest
 from tussock.compute.functions.epochs.graph import CallGraph, Guard
 from tussock.compute.functions.epochs.locked_access import LockedAccess
-from tussock.compute.functions.errors import Diverged, FunctionFault, ReplayDiffers, StateUnread
+from tussock.compute.functions.errors import Diverged, FunctionFault, Interrupt, ReplayDiffers, StateUnread
 from tussock.compute.functions.function_times import TimedAccess
 from tussock.compute.functions.program.context import Entity, EntityAccess, Invocation, Target
 from tussock.compute.functions.program.directory import Operators
@@ -56,8 +56,8 @@ CALL_BYTES = 256
 encode = msgspec.msgpack.Encoder().encode
 
 
-class AskFirst(BaseException):
-    """A call outside has to wait until what leads to it is durable. Not an `Exception`, so that nobody catches it."""
+class AskFirst(Interrupt):
+    """A call outside has to wait until what leads to it is durable."""
 
 
 class WorkerPart:
@@ -168,17 +168,13 @@ class WorkerPart:
             graph.last = begun.target
         try:
             self._guard(self._run, visit, token, begun, stay)
-        except Diverged:
-            stay.end = "diverged"
-        except AskFirst:
-            stay.end = "asks"
-        except StateUnread as error:
-            stay.end, stay.error = "unread", [str(error.cause), type(error.cause).__name__]
-        except ReplayDiffers as error:
-            stay.end, stay.error = "differs", [str(error)]
         except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-            graph.abort(error, self._guard)
-            self._abort(graph, stay)
+            interrupt = graph.interrupt_of(error)
+            if interrupt is None:
+                graph.abort(error, self._guard)
+                self._abort(graph, stay)
+            else:
+                _end_by(interrupt, stay)
         if stay.end not in ("moved", "ended", "aborted") and graph.end(self._guard):
             self._abort(graph, stay)
         self._tell(visit, stay, token)
@@ -364,6 +360,15 @@ class WorkerPart:
         function, (operator, key), arguments = one.target
         packed = msgspec.Raw(pack(arguments))
         return RemoteCall(operator, key, function.name, packed, wide(one.share), one.caller, one.is_awaited)
+
+
+def _end_by(interrupt: Interrupt, stay: TokenStay) -> None:
+    if isinstance(interrupt, StateUnread):
+        stay.end, stay.error = "unread", [str(interrupt.cause), type(interrupt.cause).__name__]
+    elif isinstance(interrupt, ReplayDiffers):
+        stay.end, stay.error = "differs", [str(interrupt)]
+    else:
+        stay.end = "diverged" if isinstance(interrupt, Diverged) else "asks"
 
 
 def _size(token: TravelToken) -> int:

@@ -151,7 +151,7 @@ class WorkerSite:
                 with self._making_sense_of(worker):
                     epoch.take(worker, answer)
             if epoch.unread:
-                self._host.wait_for_store(ObjectStoreUnavailable(epoch.unread[0]))
+                self._host.wait_for_store(epoch.unread[0])
                 epoch.read_again()
             if epoch.asking:
                 self._host.before_call()
