@@ -109,7 +109,7 @@ def test_a_call_outside_is_made_though_its_function_catches_everything(
 
 
 class Reads:
-    """A script: so many of the next reads of SSTs are lost."""
+    """A script: that many of the next reads of SSTs are lost."""
 
     lost = 0
 
@@ -177,7 +177,7 @@ def replayed(store: StateStore, operator: fn.Operator, *, workers: int = 0) -> f
 def test_a_text_that_is_another_one_in_each_run_is_recorded(store: StateStore, workers: int) -> None:
     """Story: an address or a set in the text of an error, and no start succeeded after a crash.
 
-    Who asks again by the id gets the text of the first run.
+    A caller that asks again by the id gets the text of the first run.
     """
     thing = fn.Operator("thing")
     count = itertools.count()
