@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.applications import askers as asking
 from support.applications import payers as program
+from support.applications.askers import PLACES, askers
 from support.applications.payers import USES, payers
 from support.children import child_environment
 from tussock.compute import functions as fn
@@ -54,6 +56,20 @@ def test_a_worker_may_die_after_a_call_that_failed(tmp_path: Path) -> None:
             assert runtime.send("payer", "a", "count").result(SECONDS) == 2
             assert 0 not in runtime.worker_processes()
     assert outside.read_text().splitlines() == ["pay a"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_call_of_a_transaction_has_its_key_in_the_log_first(tmp_path: Path, workers: int) -> None:
+    """X36. Story: a call at a second worker was made without; after a crash it had another key, and was made twice."""
+    url, outside = (tmp_path / "store").as_uri(), tmp_path / "outside"
+    command = [sys.executable, "-P", asking.__file__, url, str(outside), str(workers)]
+    died = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=child_environment())
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    with connect(url) as store, fn.Runtime(store, "askers", [askers(outside, None)]) as runtime:
+        numbers = [(runtime.query("asker", place) or {}).get("number") for place in PLACES]
+    asked = outside.read_text().splitlines()
+    assert asked == [f"{place}:{number}" for place, number in zip(PLACES, numbers, strict=True)] + asked[-2:-1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -175,6 +175,8 @@ class WorkerPart:
                 self._abort(graph, stay)
             else:
                 _end_by(interrupt, stay)
+        # What led to a call outside is durable for that call; a later one, at another worker too, has led on from it.
+        token.may_ask = self._may_ask
         if stay.end not in ("moved", "ended", "aborted") and graph.end(self._guard):
             self._abort(graph, stay)
         self._tell(visit, stay, token)
