@@ -8,9 +8,11 @@ import pytest
 
 from support.functions.accounts import accounts, cells
 from tussock.compute import functions as fn
+from tussock.compute.functions.epochs.epoch import REPLY_BYTES_MAX
 from tussock.compute.functions.epochs.transaction import FunctionRequest, FunctionTransaction
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.workers.assignment import Assignment, homes
+from tussock.compute.functions.workers.early_end import EarlyEnd
 from tussock.compute.functions.workers.lock_phase.locks import LockQueue
 from tussock.compute.functions.workers.lock_phase.losers import CachedGuess
 from tussock.compute.functions.workers.shipment import fingerprint, pack_program, unpack_program
@@ -121,3 +123,18 @@ def test_a_program_that_was_sent_is_the_same() -> None:
     changed = cells()
     changed.partitions = 5
     assert fingerprint(own) != fingerprint(Operators([accounts(), changed]))
+
+
+def test_an_epoch_does_not_end_before_what_has_asked_outside() -> None:
+    """Story: a call was made whose transaction was then put off; in a later epoch it was made by another key."""
+    request = FunctionRequest(Operators([cells()]).target("cell", "a", "value", ()), None, None, 0.0)
+    ones = [FunctionTransaction(tid, request) for tid in range(1, 7)]
+    early = EarlyEnd(ones, 0)
+    assert early.asked([ones[3], ones[1]]) == [ones[3], ones[1]]
+    early.count(REPLY_BYTES_MAX)
+    for tid in (1, 2, 3):
+        early.end(tid)
+        assert early.place() is None
+    early.end(4)
+    assert early.place() == 4
+    assert early.kept(ones) == ones[:4]

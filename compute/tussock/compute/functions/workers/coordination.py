@@ -179,7 +179,7 @@ class EpochCoordination:
 
     def permit(self) -> None:
         """What those who ask outside have drawn is durable."""
-        for one in self.asking:
+        for one in self._early.asked(self.asking):
             self._begin(one, may_ask=True)
         self.asking = []
 

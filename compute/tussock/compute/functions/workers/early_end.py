@@ -44,6 +44,12 @@ class EarlyEnd:
         """A reply of that size has come."""
         self._nbytes += reply_bytes
 
+    def asked(self, ones: Sequence[FunctionTransaction]) -> Sequence[FunctionTransaction]:
+        """These call outside now: the epoch has them, and all before, as they might call by other keys in a later one."""
+        numbers = {one.tid for one in ones}
+        self._least = max([self._least, *(at for at, one in enumerate(self._all, 1) if one.tid in numbers)])
+        return ones
+
     def place(self) -> int | None:
         """How many transactions the epoch has, where it ends now: all before have run. `None`: it goes on."""
         if self._nbytes < REPLY_BYTES_MAX or self.dropped:
