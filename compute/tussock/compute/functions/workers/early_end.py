@@ -45,7 +45,7 @@ class EarlyEnd:
         self._nbytes += reply_bytes
 
     def asked(self, ones: Sequence[FunctionTransaction]) -> Sequence[FunctionTransaction]:
-        """These call outside now: the epoch has them, and all before, as they might call by other keys in a later one."""
+        """These call outside now: the epoch has them, and all before. In a later one they might call by other keys."""
         numbers = {one.tid for one in ones}
         self._least = max([self._least, *(at for at, one in enumerate(self._all, 1) if one.tid in numbers)])
         return ones
