@@ -103,6 +103,19 @@ def test_an_abort_says_what_was_raised_and_where(workers: int, tmp_path: Path, c
     assert SECRET not in caplog.text
 
 
+def test_a_module_may_have_the_name_of_one_of_pythons(tmp_path: Path) -> None:
+    """Story: nothing of it was taken for the user's code, and errors had no place."""
+    names: dict[str, Any] = {"__name__": "calendar"}
+    text = "import json\n\ndef fails(ctx):\n    return json.loads('{')\n"
+    exec(compile(text, str(tmp_path / "calendar.py"), "exec"), names)
+    shop = fn.Operator("shop")
+    shop.register(names["fails"])
+    with connect("memory://named-as-pythons") as store, fn.Runtime(store, "p", [shop]) as program:
+        error = program.send("shop", "k", "fails").exception(SECONDS)
+        assert isinstance(error, fn.TransactionAborted)
+        assert (error.kind, error.at) == ("JSONDecodeError", "calendar.py:4")
+
+
 def test_the_log_tells_each_error_once(caplog: Any) -> None:
     """What functions refuse all day does not fill it."""
     caplog.set_level(logging.WARNING)

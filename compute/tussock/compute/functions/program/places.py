@@ -4,8 +4,11 @@ It looks at nothing that a user's class could have replaced: of an error that ra
 has to be told where it came from. No line of source, no argument and no variable is told, as they may be secret.
 """
 
+import os
 import sys
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
 __all__ = ["place_of", "stack_of"]
@@ -16,6 +19,8 @@ TEXT_MAX = 200
 """Characters of a place, and of a file in a stack."""
 _traceback_of = vars(BaseException)["__traceback__"].__get__
 _ENGINE, _FROZEN = "tussock", "<frozen"
+_LIBRARY = (str(Path(os.__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+"""Folders of Python's modules. A user's may have the name of one of them, such as `calendar`."""
 
 
 def place_of(error: BaseException) -> str:
@@ -49,7 +54,8 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
         frame = at.tb_frame
         module, file = _module_of(frame), frame.f_code.co_filename
         top = module.partition(".")[0]
-        if not (top == _ENGINE or top in sys.stdlib_module_names or file.startswith(_FROZEN)):
+        is_library = top in sys.stdlib_module_names and file.startswith(_LIBRARY)
+        if not (top == _ENGINE or is_library or file.startswith(_FROZEN)):
             if is_installed is None:
                 # The function itself.
                 is_installed = _is_installed(file)
