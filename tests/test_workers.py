@@ -27,6 +27,13 @@ def test_files_are_pieces_and_long_ones_come_first() -> None:
     assert sorted(tests + long, key=rank_of) == [*reversed(long), *tests]
 
 
+def test_files_with_slow_tests_come_before_other_files() -> None:
+    """One that begins last would run alone for minutes."""
+    tests = ["tests/cli/test_x.py::test_a", "tests/meta/test_y.py::test_b", "tests/e2e/test_n.py::test_c"]
+    before = [{"tests/store/test_z.py"}, {"tests/meta/test_y.py"}]
+    assert sorted(tests, key=lambda test: rank_of(test, before)) == tests[::-1]
+
+
 def test_files_without_spark_do_not_wait_for_its_session() -> None:
     """They are in a room of its folder, and each is a piece."""
     name = "tests/compute/procedures/test_x.py"

@@ -5,6 +5,7 @@ and those that would keep each other waiting, since each of them computes all th
 when it has nearly done its last one, so the longest come first.
 """
 
+from collections.abc import Sequence, Set
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ SHORT_PIECES = (
 )
 """Folders within those of long pieces whose files share nothing with them."""
 
+_SLOW_MARKS = ("long", "slow")
+
 
 def piece_of(test: str) -> str:
     """The piece of work to which a test belongs, by its id."""
@@ -62,10 +65,10 @@ def piece_of(test: str) -> str:
     return max(fitting)[1] if fitting else test.split("::")[0]
 
 
-def rank_of(test: str) -> int:
-    """The rank of a test: long pieces first, the others as collected."""
+def rank_of(test: str, before: Sequence[Set[str]] = ()) -> tuple[int, ...]:
+    """The rank of a test: long pieces first, the others as collected, but for pieces that are in the sets `before`."""
     piece = piece_of(test)
-    return [*LONG_PIECES, piece].index(piece)
+    return ([*LONG_PIECES, piece].index(piece), *(piece not in pieces for pieces in before))
 
 
 class Pieces(LoadScopeScheduling):
@@ -80,9 +83,14 @@ class Pieces(LoadScopeScheduling):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers have the tests in the order in which the pieces are given out; a run without workers is as it was."""
+    """Workers have the tests in the order in which the pieces are given out; a run without workers is as it was.
+
+    Of the short pieces, those with tests that take minutes, and then those with slow ones, come before the others: one
+    that begins last would keep a worker busy when the others have nothing left.
+    """
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: rank_of(item.nodeid))
+        before = [{piece_of(one.nodeid) for one in items if one.get_closest_marker(mark)} for mark in _SLOW_MARKS]
+        items.sort(key=lambda item: rank_of(item.nodeid, before))
 
 
 @pytest.hookimpl(optionalhook=True)

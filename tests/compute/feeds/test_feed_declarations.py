@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support.feeds.sums import ITEM
+from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound
 
@@ -118,8 +119,7 @@ def test_a_feed_that_is_no_longer_declared(store: StateStore) -> None:
     write = store.new_epoch()
     store.table("items").upsert([{"id": 1, "key": 1, "value": 1}], write)
     store.commit_epoch(write)
-    while first.stats()["feeds"]["take"]["rows"] < 1:
-        pass
+    eventually(lambda: first.stats()["feeds"]["take"]["rows"] >= 1)
     first.trace(last=1)
     for other in (None, "two"):
         with pytest.raises(InvalidOption, match=r"has a batch of feed 'one' .*start with the former feed"):

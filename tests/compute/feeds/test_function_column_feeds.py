@@ -16,6 +16,7 @@ from support.feeds.fed_bank import START, TRANSFER, balances_of, fed_bank, left_
 from support.feeds.sums import rows_of
 from support.feeds.transfers import answers, commit, table_of, transfer
 from support.functions.accounts import BALANCE, column_accounts
+from support.waiting import eventually
 from tussock.compute import functions as fn
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore
 
@@ -59,8 +60,7 @@ def test_what_the_function_raises_is_the_reply_of_each_row(store: StateStore, wo
     feed = fn.TableFeed("transfers")
     first = fed_bank(store, feed, "answers", by_columns=True, workers=workers, epoch_max=5, checkpoint=3600)
     first.start()
-    while first.stats()["batched"] + first.stats()["aborted"] < 20:
-        pass
+    eventually(lambda: first.stats()["batched"] + first.stats()["aborted"] >= 20)
     first.query("account", "p0")
     assert (first.stats()["commits"], first.stats()["aborted"]) == (0, 5)
     # The second replays what the first one has run.
@@ -101,8 +101,7 @@ def test_columns_run_once_when_a_worker_is_killed(store: StateStore) -> None:
     feed = fn.TableFeed("transfers")
     with fed_bank(store, feed, "answers", by_columns=True, workers=2, epoch_max=5, checkpoint=3600) as bank:
         for kill in range(2):
-            while bank.stats()["aborted"] + bank.stats()["batched"] < 40:
-                pass
+            eventually(lambda: bank.stats()["aborted"] + bank.stats()["batched"] >= 40)
             os.kill(bank.worker_processes()[kill], signal.SIGKILL)
             commit(store, *map(transfer, range(40 + 10 * kill, 50 + 10 * kill)))
             bank.drain(SECONDS)
@@ -119,8 +118,7 @@ def test_a_replay_of_columns_needs_no_source(store: StateStore, kafka: KafkaBrok
     feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
     first = fed_bank(store, feed, "answers", by_columns=True, checkpoint=3600)
     first.start()
-    while first.stats()["batched"] < 20:
-        pass
+    eventually(lambda: first.stats()["batched"] >= 20)
     first.query("account", "p0")
     assert first.stats()["commits"] == 0
     kafka.delete_before(topic, 20)
@@ -238,8 +236,7 @@ def test_rows_on_which_a_function_raises_are_a_dead_letter(store: StateStore, wo
     feed = fn.TableFeed("transfers", on_bad="skip")
     first = fed_bank(store, feed, by_columns=True, workers=workers, epoch_max=5, checkpoint=3600)
     first.start()
-    while first.stats()["batched"] + first.stats()["aborted"] < 20:
-        pass
+    eventually(lambda: first.stats()["batched"] + first.stats()["aborted"] >= 20)
     with fed_bank(store, feed, by_columns=True, checkpoint=0) as second:
         second.drain(SECONDS)
         assert (second.stats()["batched"], second.stats()["aborted"]) == (15, 5)

@@ -12,6 +12,7 @@ from support.feeds.fed_bank import START, TRANSFER, balances_of, fed_bank, left_
 from support.feeds.sums import rows_of
 from support.feeds.transfers import answers, commit, table_of, transfer
 from support.functions.accounts import accounts, cells
+from support.waiting import eventually
 from tussock.compute import functions as fn
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TableNotFound, WaitTimeout
 
@@ -97,8 +98,7 @@ def test_a_replay_needs_no_source(store: StateStore, kafka: KafkaBroker) -> None
     feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
     first = fed_bank(store, feed, "answers", checkpoint=3600)
     first.start()
-    while first.stats()["function_calls"] < 40:
-        pass
+    eventually(lambda: first.stats()["function_calls"] >= 40)
     # A look waits for the records before it.
     first.query("account", "p0")
     assert first.stats()["commits"] == 0

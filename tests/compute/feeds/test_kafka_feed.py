@@ -10,6 +10,7 @@ import pytest
 
 from support.feeds.broker import KafkaBroker
 from support.feeds.sums import ITEM, rows_of, sums_app, sums_of
+from support.waiting import eventually
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidOption, StateStore, WaitTimeout
 
@@ -72,8 +73,7 @@ def test_a_replay_reads_the_same_messages(store: StateStore, kafka: KafkaBroker)
 
 
 def eventually_read(app: ps.App, rows: int) -> None:
-    while app.stats()["feeds"]["add"]["rows"] < rows:
-        pass
+    eventually(lambda: app.stats()["feeds"]["add"]["rows"] >= rows)
     # A look waits for the records before it.
     app.trace(last=1)
 
@@ -309,8 +309,7 @@ def test_a_broker_that_is_away(store: StateStore, kafka: KafkaBroker) -> None:
         app.drain(60)
         kafka.kill()
         try:
-            while not app.stats()["feeds"]["add"]["trouble"]:
-                pass
+            eventually(lambda: app.stats()["feeds"]["add"]["trouble"])
             assert app.trace(last=1) == [("add", 1)]
             with pytest.raises(WaitTimeout, match="has more"):
                 app.drain(0.1)

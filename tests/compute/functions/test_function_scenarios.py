@@ -13,9 +13,6 @@ from tussock.compute.functions.epochs.acks import Acks
 from tussock.compute.functions.epochs.sequencer import Sequencer, rebalance
 from tussock.statestore import StateStore, connect
 
-ONE_EPOCH = 300
-"""Milliseconds, in which all requests of a scenario come."""
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StateStore]:
@@ -25,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 def bank(store: StateStore, balances: dict[str, int], **options: Any) -> fn.Runtime:
     account = accounts()
-    runtime = fn.Runtime(store, "bank", [account], **{"epoch_ms": ONE_EPOCH, **options})
+    runtime = fn.Runtime(store, "bank", [account], **options)
     runtime.load("account", [{"key": key, "balance": balance} for key, balance in balances.items()])
     return runtime
 
@@ -58,7 +55,7 @@ def test_fx1_who_meets_nobody_commits_without_locks(store: StateStore) -> None:
 @pytest.mark.parametrize("lock_phase", [True, False])
 def test_fx2_losers_run_again_behind_those_who_were_first(store: StateStore, lock_phase: bool) -> None:
     """X18, X22: a loser that beats a third one still blocks it; without a lock phase they keep their numbers."""
-    with fn.Runtime(store, "p", [cells()], epoch_ms=ONE_EPOCH, lock_phase=lock_phase) as runtime:
+    with fn.Runtime(store, "p", [cells()], lock_phase=lock_phase) as runtime:
         sent = [
             ("cell", f"t{at}", "add_to_all", keys) for at, keys in enumerate((["k1", "k2"], ["k2", "k8"], ["k8", "k3"]))
         ]
@@ -92,7 +89,7 @@ def test_fx4_an_abort_depends_on_the_cut_of_the_epoch(store: StateStore) -> None
 
 def test_fx5_what_aborted_stands_in_nobodys_way(store: StateStore) -> None:
     """X20: its reads and writes are gone before conflicts are looked for; the reply is the error's own text."""
-    with fn.Runtime(store, "p", [cells()], epoch_ms=ONE_EPOCH) as runtime:
+    with fn.Runtime(store, "p", [cells()]) as runtime:
         run_together(runtime, ("cell", "B", "write", 5))
         sent = ("cell", "B", "write_and_fail", 1), ("cell", "B", "add", 1)
         assert run_together(runtime, *sent) == ["no", 6]
@@ -102,7 +99,7 @@ def test_fx5_what_aborted_stands_in_nobodys_way(store: StateStore) -> None:
 
 def test_fx6_who_needs_other_entities_waits_for_the_next_epoch(store: StateStore) -> None:
     """X23: with its number, and it answers once."""
-    with fn.Runtime(store, "p", [cells()], epoch_ms=ONE_EPOCH) as runtime:
+    with fn.Runtime(store, "p", [cells()]) as runtime:
         run_together(runtime, ("cell", "p", "write", "x"), ("cell", "x", "write", 0), ("cell", "y", "write", 0))
         sent = ("cell", "p", "write", "y"), ("cell", "p", "add_to_named")
         assert run_together(runtime, *sent) == [None, 1]
@@ -191,7 +188,7 @@ def test_fx10_a_write_skew_over_partitions(store: StateStore, conflicts: Any, ex
 
     Deciding per partition, as a published system does, would commit both in the mode `reorder`, too.
     """
-    with fn.Runtime(store, "p", [cells()], epoch_ms=ONE_EPOCH, conflicts=conflicts) as runtime:
+    with fn.Runtime(store, "p", [cells()], conflicts=conflicts) as runtime:
         run_together(runtime, ("cell", "A", "write", 1), ("cell", "B", "write", 2))
         run_together(runtime, ("cell", "B", "copy_of", "A"), ("cell", "A", "copy_of", "B"))
         assert values(runtime, "A B") == expected

@@ -105,7 +105,7 @@ def test_one_request_of_an_epoch_stands_for_all_of_its_function(store: StateStor
 
     @step.register
     async def awaited(ctx: fn.FunctionContext) -> int:
-        time.sleep(0.02)
+        time.sleep(0.1)
         return 1
 
     with fn.Runtime(store, "p", [step], epoch_ms=10_000, epoch_max=100, workers=workers) as runtime:
@@ -118,7 +118,8 @@ def test_one_request_of_an_epoch_stands_for_all_of_its_function(store: StateStor
         "seldom": 10,
         "awaited": 10,
     }
-    assert found["awaited"]["median_ms"] >= 20
+    assert found["awaited"]["median_ms"] >= 100
+    # One call of each was timed, and a busy machine may take the processor from either for a while.
     assert found["seldom"]["median_ms"] < found["awaited"]["median_ms"]
     assert found["awaited"]["share"] > 0.5
 

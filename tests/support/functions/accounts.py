@@ -106,7 +106,9 @@ def column_accounts() -> fn.Operator:
 
 
 def run_together(runtime: fn.Runtime, *requests: tuple[Any, ...]) -> list[Any]:
-    """Send requests for one epoch; returns values, and texts of errors."""
+    """Send requests for one epoch, however slowly they come; returns values, and texts of errors."""
+    runtime.pause()
     futures = [runtime.send(*request) for request in requests]
+    runtime.resume()
     wait(futures, SECONDS)
     return [str(one.exception()) if one.exception() else one.result() for one in futures]

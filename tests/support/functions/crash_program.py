@@ -44,11 +44,13 @@ def replies(future: Any) -> str:
 def _main(url: str, outside: Path, story: str) -> None:
     store = connect(url)
     if story == "cut":
-        runtime = fn.Runtime(store, "bank", [accounts()], epoch_ms=300, checkpoint=3600)
+        runtime = fn.Runtime(store, "bank", [accounts()], checkpoint=3600)
         runtime.load("account", [{"key": key, "balance": amount} for key, amount in {"A": 10, "B": 0, "C": 0}.items()])
         runtime.start()
+        runtime.pause()
         first = runtime.send("account", "A", "transfer", "B", 10, request_id="one")
         second = runtime.send("account", "B", "transfer", "C", 5, request_id="two")
+        runtime.resume()
         print(replies(first), replies(second), sep="|", flush=True)
     else:
         runtime = fn.Runtime(store, "draws", [draws(outside, dies=story == "dies")], checkpoint=3600)

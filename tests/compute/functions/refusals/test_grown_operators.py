@@ -10,6 +10,7 @@ import pytest
 from support.applications.grown_purses import FIRST, GROWN, purses
 from support.applications.work_process import WorkProcess
 from support.functions.joined_port import joined_port
+from support.waiting import eventually
 from tussock.compute import functions as fn
 from tussock.statestore import SchemaMismatch, StateStore, connect
 
@@ -111,8 +112,7 @@ def test_a_program_that_is_idle_makes_way(store: StateStore) -> None:
     running = fn.Runtime(store, "p", [purses(FIRST)], checkpoint=0.05)
     running.start()
     assert add(running, "a", 1) == 1
-    while running.stats()["uncommitted"]:
-        pass
+    eventually(lambda: not running.stats()["uncommitted"])
     with connect(store.url, compaction=False) as other, program(other, GROWN) as grown:
         assert add(grown, "a", 1) == 2
         with pytest.raises(fn.ApplicationFenced):
@@ -149,8 +149,7 @@ def test_a_start_that_fails_gives_no_columns(store: StateStore) -> None:
     running = fn.Runtime(store, "p", [purses(FIRST)], checkpoint=0.05)
     running.start()
     add(running, "a", 1)
-    while running.stats()["uncommitted"]:
-        pass
+    eventually(lambda: not running.stats()["uncommitted"])
     with connect(store.url, compaction=False) as other:
         grown = program(other, GROWN)
         grown.feed("purse", "add", fn.TableFeed("nowhere"))

@@ -43,7 +43,7 @@ def test_a_write_skew_over_workers(store: StateStore, conflicts: Any) -> None:
 
     A published system decides per partition, and commits both in the mode `reorder`, too.
     """
-    with fn.Runtime(store, "p", [cells()], epoch_ms=300, conflicts=conflicts, workers=2) as runtime:
+    with fn.Runtime(store, "p", [cells()], conflicts=conflicts, workers=2) as runtime:
         run_together(runtime, ("cell", "A", "write", 1), ("cell", "B", "write", 2))
         run_together(runtime, ("cell", "B", "copy_of", "A"), ("cell", "A", "copy_of", "B"))
         found = {key: (runtime.query("cell", key) or {})["value"] for key in "AB"}
