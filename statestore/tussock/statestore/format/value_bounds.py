@@ -30,6 +30,7 @@ _DIGITS_MAX = 18
 """Each decimal of up to that many digits is a number of 8 bytes."""
 
 _Numbers = npt.NDArray[Any]
+_Places = Sequence[int] | npt.NDArray[np.intp]
 
 
 class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class BoundsWriter:
         )
 
 
-def column_bounds(column: pa.Array, layout: np.dtype[Any], starts: npt.ArrayLike) -> tuple[_Numbers, _Numbers]:
+def column_bounds(column: pa.Array, layout: np.dtype[Any], starts: _Places) -> tuple[_Numbers, _Numbers]:
     """The smallest and the largest number in each block of a column of that layout; `starts` are first rows."""
     numbers = _numbers(column, layout)
     is_float = layout.kind == "f"
