@@ -48,6 +48,9 @@ _STEP_BYTES_MIN = 128 << 10
 _GAP_SHARE = 8
 """Blocks that need not be read are read all the same where they are fewer bytes than a step's bytes divided by this."""
 
+_FILTERED_GAP_SHARE = 2
+"""The same under a filter on values: to evaluate it on one more batch takes longer than on these bytes."""
+
 _FIRST_BLOCKS = 1
 """Blocks of the first read where few rows are expected; each further read takes four times as many."""
 
@@ -231,9 +234,10 @@ class SSTableIterator(MergeSource):
             return [(first, last)] if first < last else []
         borders = (np.flatnonzero(np.diff(skipped, prepend=True, append=True)) + first).tolist()
         stretches: list[tuple[int, int]] = []
+        share = _FILTERED_GAP_SHARE if self._want.tests else _GAP_SHARE
         for low, high in zip(borders[::2], borders[1::2], strict=True):
             gap = int(meta.raw_length[stretches[-1][1] : low].sum()) if stretches else 0
-            if stretches and gap * _GAP_SHARE < self._want.step_bytes:
+            if stretches and gap * share < self._want.step_bytes:
                 low = stretches.pop()[0]
             stretches.append((low, high))
         return stretches[::-1] if self._want.reverse else stretches
