@@ -333,6 +333,18 @@ def test_a_meta_that_contradicts_version_or_blocks_is_found(tussock: Tussock, st
     assert any(problem["object"] == about and said in problem["problem"] for problem in problems), problems
 
 
+def test_values_beyond_the_bounds_in_the_meta_are_found(tussock: Tussock, store: Path) -> None:
+    """A filter would leave their block unread."""
+
+    def narrow(meta: SstMeta) -> SstMeta:
+        assert meta.bounds
+        return replace(meta, bounds=tuple(replace(one, high=one.low) for one in meta.bounds))
+
+    edit_meta(store, sst(tussock, "orders", "meta"), narrow)
+    data = sst(tussock, "orders", "data")
+    assert "block 0 at offset 8: column 'at': the meta says" in problems_found(tussock)[data]
+
+
 def test_keys_of_another_table_are_found(tussock: Tussock, store: Path) -> None:
     """Typed keys have to be the encoding of their columns, virtual node included."""
     version = decode_base(base_path(64), 64, (store / base_path(64)).read_bytes())

@@ -21,6 +21,7 @@ from tussock.statestore.format.block import CODECS, TRAILER_BYTES, decode_block
 from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.format.hashing import hash_key
 from tussock.statestore.format.meta import BlockIndex, SstMeta, decode_meta
+from tussock.statestore.format.value_bounds import ColumnBounds
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
 
@@ -176,7 +177,7 @@ def test_the_worked_example_of_a_small_sst_decodes() -> None:
     assert sst_meta.encode_meta(msgspec.msgpack.decode(payload, type=SstMeta), in_data=True) == small[-length:]
 
 
-@pytest.mark.parametrize("record", [SstMeta, BlockIndex])
+@pytest.mark.parametrize("record", [SstMeta, BlockIndex, ColumnBounds])
 def test_every_field_on_disk_is_in_the_document(record: type) -> None:
     """A second implementation could not write a field that the document does not name."""
     missing = [name for name in record.__annotations__ if f"| `{name}` |" not in DOCUMENT]

@@ -12,7 +12,7 @@ import pytest
 
 from support.store.values import GROUPS, KINDS, values_of
 from tussock.statestore.keys.conditions import Conditions, Test
-from tussock.statestore.keys.expressions import key_tests
+from tussock.statestore.keys.expressions import column_tests
 
 SCHEMA = pa.schema(
     [
@@ -34,7 +34,7 @@ NOON = dt.datetime(2020, 1, 2, 12)
 
 
 def asked(condition: pc.Expression) -> tuple[Test, ...]:
-    return key_tests(condition, SCHEMA, SCHEMA.names)
+    return column_tests(condition, SCHEMA, SCHEMA.names)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def asked(condition: pc.Expression) -> tuple[Test, ...]:
 def test_a_comparison_with_a_value_is_a_test(condition: pc.Expression, test: Test) -> None:
     """On either side of the column, in a type that the column's can take exactly."""
     assert asked(condition) == (test,)
-    assert key_tests(condition, SCHEMA, []) == ()
+    assert column_tests(condition, SCHEMA, []) == ()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_passes_a_comparison_passes_its_test(kind: Any) -> None:
     ]
     known = 0
     for condition in conditions:
-        tests = key_tests(condition, rows.schema, ["k"])
+        tests = column_tests(condition, rows.schema, ["k"])
         try:
             passed = _values(rows.filter(condition).column(0))
         except pa.ArrowException:

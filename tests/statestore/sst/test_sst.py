@@ -25,6 +25,7 @@ from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUna
 from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.format.hashing import hash_key
 from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.format.value_bounds import ColumnBounds
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
@@ -476,6 +477,7 @@ def edit(data: bytes, **fields: object) -> bytes:
         {"index_continues": b""},
         {"index_key_ends": b"\0" * 4},
         {"index_first_keys": b""},
+        {"bounds": (ColumnBounds(column=0, low=b"", high=b""),), "bloom": b""},
     ],
     ids=lambda fields: next(iter(fields)),
 )

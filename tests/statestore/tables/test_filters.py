@@ -13,7 +13,7 @@ from support import inside
 from support.store.values import GROUPS, KINDS, values_of
 from tussock.statestore import StateStore, TypedTable, connect
 from tussock.statestore.base.limits import Limits
-from tussock.statestore.keys.expressions import key_tests
+from tussock.statestore.keys.expressions import column_tests
 
 
 def literal(rng: random.Random, kind: Any) -> Any:
@@ -133,7 +133,7 @@ def check_filters(seed: int, tables: int, filters: int) -> int:
                 picked = pa.schema([schema.field(name) for name in names])
                 found = as_table(table.read(names, condition, limit=limit, **at), picked)
                 assert same(found, expected.select(names).slice(0, limit)), (seed, condition, schema, at)
-                decided += bool(key_tests(condition, schema, keys))
+                decided += bool(column_tests(condition, schema, keys))
     return decided
 
 

@@ -28,6 +28,7 @@ from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
 from tussock.statestore.format.schema_changes import is_earlier
+from tussock.statestore.format.value_bounds import column_bounds, layout_of
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows.conversion import Misfit, check_text
 from tussock.statestore.rows.rows import Rows
@@ -204,6 +205,7 @@ def _block_problems(
         absent = np.flatnonzero(~meta.bloom.may_contain_many(hash_keys(rows.keys)))
         if len(absent):
             problems.append(f"the bloom filter denies {len(absent)} of its keys, the first in row {absent[0]}")
+    problems.extend(_bounds_problems(number, rows, meta))
     if encoder is not None:
         problems.extend(_key_problems(rows, encoder))
     if sst.until and rows.columns[0].type == UNTIL.type:
@@ -229,6 +231,22 @@ def _first_misplaced(rows: Rows) -> int | None:
     again = pc.equal(before, after).to_numpy(zero_copy_only=False) & (epochs[:-1] > epochs[1:])
     wrong = np.flatnonzero(~(ascends | again))
     return int(wrong[0]) + 1 if len(wrong) else None
+
+
+def _bounds_problems(number: int, rows: Rows, meta: LoadedMeta) -> list[str]:
+    """Values beyond the bounds in the meta, which a read with a filter might not find."""
+    problems = []
+    for at, column in enumerate(rows.columns):
+        bounds, layout = meta.bounds.column(at), layout_of(column.type)
+        if bounds is None or layout is None:
+            continue
+        (low,), (high,) = column_bounds(column, layout, [0])
+        said = bounds[0][number], bounds[1][number]
+        # Where there are only nulls and NaN, no number lies between the two.
+        if low <= high and not said[0] <= low <= high <= said[1]:
+            name = meta.schema.field(at).name
+            problems.append(f"column {name!r}: the meta says {said[0]} to {said[1]}, found {low} to {high}")
+    return problems
 
 
 def _key_problems(rows: Rows, encoder: KeyEncoder) -> list[str]:

@@ -24,6 +24,7 @@ from crc32c import crc32c
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.bloom import Bloom
+from tussock.statestore.format.value_bounds import ColumnBounds, ValueBounds
 
 __all__ = [
     "DATA_HEADER",
@@ -68,7 +69,7 @@ class BlockIndex(msgspec.Struct, frozen=True, kw_only=True):
     first_keys: bytes  # the first user key of each block, joined
 
 
-class SstMeta(msgspec.Struct, frozen=True, kw_only=True):
+class SstMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is known of an SST besides its rows."""
 
     id: str
@@ -82,6 +83,8 @@ class SstMeta(msgspec.Struct, frozen=True, kw_only=True):
     index: BlockIndex
     bloom: bytes
     """Filter over user keys, as `bloom` documents it; empty if the table has none."""
+    bounds: tuple[ColumnBounds, ...] = ()
+    """Of some value columns; left out where there are none."""
 
 
 def encode_meta(meta: SstMeta, *, in_data: bool = False) -> bytes:
@@ -126,6 +129,7 @@ class LoadedMeta:
             raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
         if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
             raise ValueError("the block index has other rows or keys than it says")
+        self.bounds = ValueBounds(meta.bounds, self.types, len(self.first_keys))
         # As much as the file, most of it the filter, plus the unpacked lists: about 210 bytes a block beside its key.
         self.nbytes = size + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
 

@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from tussock.statestore.keys.conditions import Test
 from tussock.statestore.rows.python_values import BAD_VALUE, array_of, python_value
 
-__all__ = ["key_tests"]
+__all__ = ["column_tests"]
 
 _OPERATORS = {
     "equal": ("in", "in"),
@@ -57,10 +57,12 @@ class _Call:
     options: Any = None
 
 
-def key_tests(condition: pc.Expression, schema: pa.Schema, columns: Collection[str]) -> tuple[Test, ...]:
+def column_tests(
+    condition: pc.Expression, schema: pa.Schema, columns: Collection[str], nullable: Collection[str] = ()
+) -> tuple[Test, ...]:
     """What the condition, one on columns of `schema`, asks of those in `columns`, which are never null.
 
-    Each row that passes it passes the tests; rows that do not pass it may.
+    Also of those in `nullable`, which may be. Each row that passes it passes the tests; rows that do not pass it may.
     """
     try:
         tree = _tree(condition)
@@ -69,7 +71,7 @@ def key_tests(condition: pc.Expression, schema: pa.Schema, columns: Collection[s
     tests: list[Test] = []
     for call in _conjuncts(tree):
         try:
-            tests += _tests(call, schema, columns)
+            tests += _tests(call, schema, columns, nullable)
         except (_Unknown, pa.ArrowException, LookupError, *BAD_VALUE):
             continue
     return tuple(tests)
@@ -87,8 +89,9 @@ def _conjuncts(tree: Any) -> Iterator[_Call]:
                 yield call
 
 
-def _tests(call: _Call, schema: pa.Schema, columns: Collection[str]) -> list[Test]:
+def _tests(call: _Call, schema: pa.Schema, never_null: Collection[str], nullable: Collection[str]) -> list[Test]:
     """The call as one or two tests; raises `_Unknown`, or an error of Arrow or Python, if it is none."""
+    columns = [*never_null, *nullable]
     if call.function in _OPERATORS and call.options is None:
         operator, mirrored = _OPERATORS[call.function]
         left, right = call.arguments
@@ -101,7 +104,11 @@ def _tests(call: _Call, schema: pa.Schema, columns: Collection[str]) -> list[Tes
     name, kind = _tested(column, schema, columns)
     options = dict(call.options.items())
     if call.function == "is_in" and set(options) == {"value_set", "null_matching_behavior", "_type_name"}:
-        return _listed_tests(name, options["value_set"].values, kind)
+        listed = options["value_set"].values
+        if listed.null_count and name in nullable:
+            # As a rule it holds for null then, and no test does.
+            raise _Unknown(listed)
+        return _listed_tests(name, listed, kind)
     if call.function == "starts_with" and set(options) == {"pattern", "ignore_case", "_type_name"}:
         pattern = options["pattern"].as_buffer().to_pybytes()
         if options["ignore_case"].as_py() is False:
@@ -110,7 +117,7 @@ def _tests(call: _Call, schema: pa.Schema, columns: Collection[str]) -> list[Tes
 
 
 def _listed_tests(name: str, listed: pa.Array, kind: pa.DataType) -> list[Test]:
-    # The column is never null, so it does not matter what nulls match.
+    # If there are nulls, the column has none, and it does not matter what they match.
     if len(listed) - listed.null_count <= _VALUES_MAX:
         values = [_value(value, kind) for value in listed if value.is_valid]
         return [Test(name, "in", tuple(dict.fromkeys(values)))]

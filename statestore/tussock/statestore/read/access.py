@@ -10,6 +10,7 @@ from typing import NoReturn, Protocol
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
@@ -41,8 +42,12 @@ class Reads(Protocol):
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
+        tests: Sequence[ValueTest] = (),
     ) -> Iterator[Rows]:
-        """The rows of the ranges in order, all of one version; `reverse` takes one range at most."""
+        """The rows of the ranges in order, all of one version; `reverse` takes one range at most.
+
+        Rows that do not pass the `tests` may be missing, and may be there.
+        """
 
 
 class TableAccess(Protocol):

@@ -15,6 +15,7 @@ from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.format.expiry import TimeToLive, expiry_of
+from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.unexpired_hits import unexpired_hits
@@ -53,6 +54,8 @@ class _Scan:
     """Of the value columns in its rows."""
     newest: int
     """The newest epoch of the store when it began: where own rows are in it, that is all that fixes what it shows."""
+    tests: Sequence[ValueTest]
+    """Of rows that pass all of these none is left out."""
     reached: bytes | None = None
     """The first key that was not given out yet; in reverse the last that was."""
 
@@ -200,6 +203,7 @@ class KeyReader:
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
+        tests: Sequence[ValueTest] = (),
     ) -> Iterator[Rows]:
         """The visible rows of the ranges in order, batch by batch; all of one version.
 
@@ -207,6 +211,8 @@ class KeyReader:
         bytes. In reverse, which takes one range at most, the batches descend, their rows ascend. Where the store moved
         on so far that vacuum deleted an SST of that version, the scan goes on from where it is in the newest version;
         at a given epoch that shows the same rows.
+
+        With `tests`, which are of value columns, rows that do not pass them may be missing; a `limit` counts them.
         """
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
@@ -215,7 +221,7 @@ class KeyReader:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             view = view._replace(epoch=view.version.max_committed_epoch)
         types, newest = _types(view, columns), view.version.max_committed_epoch
-        scan = _Scan(ranges, limit, reverse, columns, types, newest)
+        scan = _Scan(ranges, limit, reverse, columns, types, newest, tests)
         return self._rows(scan, view, self._visible(scan, view)) if ranges else iter(())
 
     def _visible(self, scan: "_Scan", view: ReadView) -> UserIterator:
@@ -239,7 +245,7 @@ class KeyReader:
             within=scan.ranges if len(scan.ranges) > 1 else None,
         )
         keep = None if expiry is None else partial(expiry.unexpired, ms=ms, column=place)
-        merged = self._merge(want, view, keep if view.own else None)
+        merged = self._merge(want, view, keep if view.own else None, scan.tests)
         alone = None if view.own else keep
         return UserIterator(merged, view.epoch, limit=scan.limit, reverse=scan.reverse, keep=alone)
 
@@ -281,10 +287,15 @@ class KeyReader:
                 f"cannot hold: {error}; read it again"
             ) from error
 
-    def _merge(self, want: ReadRange, view: ReadView, keep: Callable[[Rows], Rows] | None) -> Iterable[Rows]:
+    def _merge(
+        self, want: ReadRange, view: ReadView, keep: Callable[[Rows], Rows] | None, tests: Sequence[ValueTest]
+    ) -> Iterable[Rows]:
         """All versions in the range that the view may show, from the own rows, the committed runs and history.
 
-        `keep` returns of the newest committed versions those that are not expired.
+        `keep` returns of the newest committed versions those that are not expired. `tests` leave blocks of the
+        committed runs unread, and none of history, whose rows hide live ones by their epochs. Nothing that is open
+        there is older than a live row that is seen (decision 0030); it counts as beneath all the same, so that the
+        answers do not hang on it.
         """
         indexes = [index for index in view.runs if view.epoch is None or index.min_epoch <= view.epoch]
         opened = [] if view.epoch is None else open_at(view.history, view.epoch)
@@ -298,7 +309,12 @@ class KeyReader:
                 rows = want.cut(run.block.rows)
                 if len(rows):
                     sources.append([_pick_columns(rows, want)])
-        live = [source for index in indexes if (source := ConcatIterator(self._sstables, index.ssts, want)).ssts]
+        live = []
+        for position, index in enumerate(indexes, 1):
+            beneath = [*indexes[position:], *opened] if tests else ()
+            source = ConcatIterator(self._sstables, index.ssts, want._replace(tests=tests, beneath=beneath))
+            if source.ssts:
+                live.append(source)
         if keep is None and (not opened or view.epoch is None):
             return MergeIterator([*sources, *live], reverse=want.reverse, newest_at=want.newest_at, limits=limits)
         merged = MergeIterator(live, reverse=want.reverse, newest_at=want.newest_at, limits=limits)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
@@ -33,10 +34,11 @@ class OverlaidReads:
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
+        tests: Sequence[ValueTest] = (),
     ) -> Iterator[Rows]:
         """The rows of the ranges."""
         self._flush()
-        return self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+        return self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns, tests=tests)
 
     def _flush(self) -> None:
         if self.overlay is not None:

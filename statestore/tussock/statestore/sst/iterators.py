@@ -27,9 +27,11 @@ from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.chunked import lower_bound
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.sst.merge import MergeIterator, MergeSource, newest_versions
 from tussock.statestore.sst.reader import Sstables
 
@@ -45,6 +47,9 @@ _STEP_BYTES_MIN = 128 << 10
 
 _GAP_SHARE = 8
 """Blocks that need not be read are read all the same where they are fewer bytes than a step's bytes divided by this."""
+
+_FILTERED_GAP_SHARE = 2
+"""The same under a filter on values: to evaluate it on one more batch takes longer than on these bytes."""
 
 _FIRST_BLOCKS = 1
 """Blocks of the first read where few rows are expected; each further read takes four times as many."""
@@ -75,6 +80,11 @@ class ReadRange(NamedTuple):
     types: Sequence[pa.DataType] | None = None
     """What the columns are now: SSTs from before the table was altered have fewer or narrower ones, which are filled
     up and cast; `None`: as stored."""
+    tests: Sequence[ValueTest] = ()
+    """Only rows that pass all of these are wanted: skip blocks that have none, where no older row would be seen then.
+    """
+    beneath: Sequence[RunIndex] = ()
+    """With `tests`, all that is read beside this run and whose rows ones of this run may hide."""
 
     def cut(self, rows: Rows) -> Rows:
         """The rows of a sorted run that lie in the range."""
@@ -224,9 +234,10 @@ class SSTableIterator(MergeSource):
             return [(first, last)] if first < last else []
         borders = (np.flatnonzero(np.diff(skipped, prepend=True, append=True)) + first).tolist()
         stretches: list[tuple[int, int]] = []
+        share = _FILTERED_GAP_SHARE if self._want.tests else _GAP_SHARE
         for low, high in zip(borders[::2], borders[1::2], strict=True):
             gap = int(meta.raw_length[stretches[-1][1] : low].sum()) if stretches else 0
-            if stretches and gap * _GAP_SHARE < self._want.step_bytes:
+            if stretches and gap * share < self._want.step_bytes:
                 low = stretches.pop()[0]
             stretches.append((low, high))
         return stretches[::-1] if self._want.reverse else stretches
@@ -234,13 +245,48 @@ class SSTableIterator(MergeSource):
     def _blocks_to_skip(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
         """Which of the blocks need not be read; `None`: all have to be."""
         skipped = self._by_epochs(meta, first, last)
-        if self._want.within is None or first == last:
+        if first == last:
             return skipped
-        unwanted = np.ones(last - first, np.bool_)
-        for start, end in self._want.within.among(self._sst.smallest, self._sst.largest):
-            low, high = meta.block_range(start, end)
-            unwanted[max(low - first, 0) : max(high - first, 0)] = False
-        return unwanted if skipped is None else unwanted | skipped
+        if self._want.within is not None:
+            unwanted = np.ones(last - first, np.bool_)
+            for start, end in self._want.within.among(self._sst.smallest, self._sst.largest):
+                low, high = meta.block_range(start, end)
+                unwanted[max(low - first, 0) : max(high - first, 0)] = False
+            skipped = unwanted if skipped is None else unwanted | skipped
+        passing = meta.bounds.passing(self._want.tests) if self._want.tests else None
+        if passing is None:
+            return skipped
+        failing = self._by_values(meta, first, last, ~passing[first:last])
+        return failing if skipped is None else failing | skipped
+
+    def _by_values(
+        self, meta: LoadedMeta, first: int, last: int, failing: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the blocks need not be read, given those in which no row passes the tests.
+
+        A row that does not pass is not wanted, and yet it hides what is older of its key, which may pass. So without a
+        block the reader must see nothing that it would not see with it. Take a key of the block. What is older of it,
+        or can be, is in one of three places:
+
+        - in the runs beneath: then the block has keys of the range of an SST there, and it is read;
+        - in the blocks after it, while they continue its last key: then no row passes in these either, or it is read.
+          Whether they would be skipped anyway does not count: one that only shows what the block before it hides is
+          skipped because that one is read. Gaps between what is read are read or left as a whole, so no block is left
+          whose next one is read to fill a gap;
+        - in the block itself: its older versions go with it, and they fail the tests as well.
+
+        What is newer of the key hides the same with the block and without it. So of each key the reader sees what it
+        saw, or nothing where that was a row that fails; what is laid over it (own rows, deletes, the time to live) and
+        the filter itself make no difference between the two. A block of deletes alone has no row that passes.
+        """
+        for run in self._want.beneath:
+            for smallest, largest in run.among(self._sst.smallest, self._sst.largest):
+                low, high = meta.block_range(smallest, largest + b"\0")
+                failing[max(low - first, 0) : max(high - first, 0)] = False
+        # From the end, since what a block hides goes on over any number of blocks.
+        for block in np.flatnonzero(np.frombuffer(meta.continues, np.uint8)[first + 1 : last])[::-1].tolist():
+            failing[block] &= failing[block + 1]
+        return failing
 
     def _by_epochs(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
         """Which of the blocks have only rows whose epochs do not matter."""

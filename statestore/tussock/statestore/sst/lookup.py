@@ -4,8 +4,8 @@ A few bisections over Python lists, newest run first, one dict look-up per cache
 `lookup_many` does the same for lists of keys.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tussock.statestore.contract.records import SstInfo
@@ -45,6 +45,11 @@ class RunIndex:
         self.max_epoch = max(sst.max_epoch for sst in ssts)
         self.until = max(sst.until for sst in ssts)
         """Of a run of history: readers at this epoch or later see nothing of it."""
+
+    def among(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The smallest and the largest key of each SST that may have a key from `first` to `last`, both inclusive."""
+        at, end = bisect_left(self.largest, first), bisect_right(self.smallest, last)
+        return zip(self.smallest[at:end], self.largest[at:end], strict=True)
 
 
 def find(

@@ -20,6 +20,7 @@ from tussock.statestore.format.columns import storage_type
 from tussock.statestore.format.expiry import NEVER, expiry_of
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
+from tussock.statestore.format.value_bounds import BoundsWriter
 from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
 
 __all__ = ["BITS_PER_KEY", "UNTIL", "EncodedSst", "SstWriter", "history_schema", "value_schema"]
@@ -78,6 +79,7 @@ class _Accumulator:
         self.continues = bytearray()
         self.first_keys: list[bytes] = []
         self.hashes: list[npt.NDArray[np.uint64]] = []
+        self.bounds: list[bytes] = []
         self.largest = b""
         self.until = 0
         self.expires_ms = 0
@@ -129,6 +131,7 @@ class SstWriter:
         # Of history nobody asks. By epochs it follows from those, which are not known yet where they are inherited.
         self._expiry = expiry if expiry is not None and expiry.column is not None and not history else None
         self._schema = history_schema(spec) if history else value_schema(spec)
+        self._bounds = BoundsWriter([] if history else self._schema.types, spec.block_bytes)
         self._open = _Accumulator()
 
     def write(self, batches: Iterable[Rows]) -> Iterator[EncodedSst]:
@@ -142,7 +145,9 @@ class SstWriter:
         if not len(rows):
             return
         hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
-        for end in self._cuts(rows, again):
+        cuts = self._cuts(rows, again)
+        bounds = self._bounds.of(rows.columns, [0, *cuts[:-1]])
+        for number, end in enumerate(cuts):
             border = self._vnode_border(rows, start, end)
             for stop in (border, end) if start < border < end else (end,):
                 block = rows.slice(start, stop)
@@ -150,6 +155,8 @@ class SstWriter:
                     yield self._finish()
                 self._add(block)
                 self._open.hashes.append(hashes[start:stop][~again[start:stop]])
+                # Where a block was parted, these are of both parts: wider than need be, and still right.
+                self._open.bounds.append(bounds[number])
                 start = stop
 
     def end(self) -> Iterator[EncodedSst]:
@@ -248,6 +255,8 @@ class SstWriter:
         schema = self._schema.serialize().to_pybytes()
         low, high = min(sst.min_epoch), max(sst.max_epoch)
         in_data = sst.size <= self._one_object_bytes
+        # What is fetched whole gains nothing by blocks that need not be read.
+        bounds = () if in_data else self._bounds.joined(sst.bounds)
         if in_data:
             sst.parts[0] = ONE_OBJECT_HEADER
 
@@ -262,6 +271,7 @@ class SstWriter:
                 data_bytes=sst.size,
                 index=index,
                 bloom=filter_bytes,
+                bounds=bounds,
             )
             encoded = encode_meta(meta, in_data=in_data)
             info = SstInfo(

@@ -1,7 +1,8 @@
-"""The filter of a typed table's read: which keys can pass it.
+"""The filter of a typed table's read: which keys can pass it, and which values.
 
-A filter that compares key columns with values becomes ranges of encoded keys, or single keys if they are few. It is
-applied to what is read all the same, so these only have to hold every row that passes.
+A filter that compares key columns with values becomes ranges of encoded keys, or single keys if they are few; one that
+compares value columns becomes tests, by which blocks are left unread. It is applied to what is read all the same, so
+these only have to let through every row that passes.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from tussock.statestore.keys.conditions import Conditions
+from tussock.statestore.format.value_bounds import ValueTest, layout_of
+from tussock.statestore.keys.conditions import Conditions, Test
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.keys.expressions import key_tests
+from tussock.statestore.keys.expressions import column_tests
 from tussock.statestore.keys.intervals import interval_ranges
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.python_values import array_of
@@ -42,27 +45,41 @@ class ReadPlan(NamedTuple):
     """What to scan."""
     keys: list[bytes] | None
     """What to look up in place of that, ascending, if it is few."""
+    tests: tuple[ValueTest, ...] = ()
+    """What value columns have to pass."""
 
 
 def read_plan(encoder: KeyEncoder, shape: Shape, condition: pc.Expression | None, ranges: KeyRanges) -> ReadPlan:
     """The plan for a read in `ranges`; the condition was checked."""
     if condition is None:
         return ReadPlan(ranges, None)
-    conditions = Conditions(key_tests(condition, shape.schema, encoder.primary_key))
+    conditions = Conditions(column_tests(condition, shape.schema, encoder.primary_key, shape.values))
+    tests = tuple(_value_test(test, shape) for test in conditions.tests if test.column in shape.values)
     keys = conditions.keys(encoder.primary_key, _INTERVALS_MAX)
     if keys is not None:
         encoded = _encoded(encoder, shape.schema, keys)
         if len(encoded) <= _LOOKUPS_MAX:
             return ReadPlan(ranges, [key for key in encoded if ranges.touch(key, key)])
-        return ReadPlan(ranges.common(KeyRanges((key, key + b"\0") for key in encoded)), None)
+        return ReadPlan(ranges.common(KeyRanges((key, key + b"\0") for key in encoded)), None, tests)
     in_one_node = conditions.fixed_columns(encoder.primary_key) >= encoder.distribution_width
     most = _INTERVALS_MAX if in_one_node else _INTERVALS_OF_ALL_NODES_MAX
     intervals = conditions.intervals(encoder.primary_key, most)
     if intervals is None:
-        return ReadPlan(ranges, None)
+        return ReadPlan(ranges, None, tests)
     nodes = range(shape.spec.vnodes)
     narrow = KeyRanges(one for interval in intervals for one in interval_ranges(encoder, interval, nodes))
-    return ReadPlan(ranges.common(narrow), None)
+    return ReadPlan(ranges.common(narrow), None, tests)
+
+
+def _value_test(test: Test, shape: Shape) -> ValueTest:
+    """A test of a value column as the bounds of blocks take it: times are counts of their unit."""
+    at = shape.values.index(test.column)
+    kind, value = shape.types[at], test.value
+    if pt.is_temporal(kind) and layout_of(kind) is not None:
+        several = test.operator == "in"
+        counts = [pa.scalar(one, kind).value for one in (value if several else [value])]
+        value = tuple(counts) if several else counts[0]
+    return ValueTest(at, test.operator, value)
 
 
 def _encoded(encoder: KeyEncoder, schema: pa.Schema, keys: Sequence[tuple[Any, ...]]) -> list[bytes]:

@@ -223,12 +223,13 @@ class TypedTable:
         check_limit(limit)
         check_filter(filter, shape.schema, self.name)
         given = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
-        ranges, keys = read_plan(self._encoder, shape, filter, given)
+        ranges, keys, tests = read_plan(self._encoder, shape, filter, given)
         needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
         wanted = [at for at, name in enumerate(shape.values) if name in needed]
         if keys is None:
             picked = None if len(wanted) == len(shape.values) else wanted
-            rows = self._reader.scan(ranges, epoch, limit=limit if filter is None else None, columns=picked)
+            most = limit if filter is None else None
+            rows = self._reader.scan(ranges, epoch, limit=most, columns=picked, tests=tests)
         else:
             hits = self._reader.find_many(keys, epoch)
         if self._now() is not shape:

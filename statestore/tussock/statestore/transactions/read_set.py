@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges, Range
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
@@ -127,9 +128,10 @@ class NotedReads:
         limit: int | None = None,
         reverse: bool = False,
         columns: Sequence[int] | None = None,
+        tests: Sequence[ValueTest] = (),
     ) -> Iterator[Rows]:
         """The rows of the ranges; what of these is noted follows how far it is read."""
-        rows = self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns)
+        rows = self._reads.scan(ranges, epoch, limit=limit, reverse=reverse, columns=columns, tests=tests)
         return self._note_backward(rows, ranges, limit) if reverse else self._note_forward(rows, ranges, limit)
 
     def _note_forward(self, scan: Iterator[Rows], ranges: KeyRanges, limit: int | None) -> Iterator[Rows]:
