@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,11 @@ import pytest
 from support import inside
 from support.growth import cost_ratio
 from tussock.statestore import EpochTooOld, InvalidBatch, StateStore, TableNotFound, connect
+from tussock.statestore.base.limits import Limits
+from tussock.statestore.rows.row_codec import ABSENT
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int32())])
+TEXTS = pa.schema([pa.field("k", pa.string(), nullable=False), ("v", pa.string())])
 KEYS = 40
 
 
@@ -130,6 +134,52 @@ def test_they_are_counted_and_spilled() -> None:
         assert table.get(b"007") == bytes([7]) * 50_000
         store.commit_epoch(epoch)
         assert rows_of(table) == {b"%03d" % at: bytes([at]) * 50_000 for at in range(200)}
+
+
+def test_large_rows_do_not_wait() -> None:
+    """They are a batch from the beginning: what is too large for one has to be told when it is written."""
+    with connect("memory://", compaction=False) as store:
+        raw, typed = store.create_table("raw"), store.create_table("typed", TEXTS, primary_key=["k"])
+        epoch = store.new_epoch()
+        raw.ingest_batch([(b"small", b"1")], epoch)
+        raw.ingest_batch([(b"a", bytes(1 << 20)), (b"b", b"2")], epoch)
+        typed.upsert([{"k": "small", "v": "1"}], epoch)
+        typed.upsert([{"k": "a", "v": "x" * (1 << 20)}, {"k": "b", "v": "2"}], epoch)
+        typed.delete(["x" * (1 << 20)], epoch)
+        for table, key in ((raw, b"small"), (raw, b"b"), (typed, b"small"), (typed, b"b")):
+            assert inside.buffer(store).find_loose(table.spec.id, key) is ABSENT
+        assert [raw.get(key) for key in (b"small", b"a", b"b")] == [b"1", bytes(1 << 20), b"2"]
+        assert [typed.get(key)["v"][:1] for key in ("small", "a", "b")] == ["1", "x", "2"]
+        store.commit_epoch(epoch)
+
+
+@pytest.mark.parametrize("is_raw", [True, False], ids=["raw", "typed"])
+def test_a_transaction_of_large_rows_holds_few_of_them(is_raw: bool) -> None:
+    """20 MB of rows that are written one by one, and then read so: 2 MB of them are at hand at a time."""
+    limits = Limits(overlay_bytes=1 << 20)
+    with connect("memory://", compaction=False, buffer_bytes=1 << 20, cache_bytes=1 << 20, limits=limits) as store:
+        store.create_table("t", **({} if is_raw else {"schema": TEXTS, "primary_key": ["k"]}))
+        tracemalloc.start()
+        try:
+            with store.transaction() as tx:
+                table = tx.table("t")
+                for at in range(200):
+                    value = f"{at:03d}" * 33_000
+                    if is_raw:
+                        table.ingest_batch([(b"%03d" % at, value.encode())])
+                    else:
+                        table.upsert([{"k": f"{at:03d}", "v": value}])
+                del value
+                assert tracemalloc.get_traced_memory()[0] < 6 << 20
+            with store.transaction() as tx:
+                table = tx.table("t")
+                for at in range(200):
+                    found = table.get(b"%03d" % at if is_raw else f"{at:03d}")
+                    assert (found.decode() if is_raw else found["v"]) == f"{at:03d}" * 33_000
+                del found
+                assert tracemalloc.get_traced_memory()[0] < 6 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_table_that_is_altered_has_them_with_its_new_columns() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.growth import cost_ratio
+from support.store.stores import TickingSystem
 from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, connect
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.transactions.delta import Delta
@@ -226,6 +227,51 @@ def test_rows_of_others_in_shared_tables_are_none(store: StateStore, delta: Delt
     delta.freeze(1).commit()
     assert rows_of(store.table("t")) == {1: 10}
     assert rows_of(other) == {9: 90}
+
+
+def test_a_row_of_a_shared_table_is_read_as_others_have_left_it(store: StateStore, delta: Delta) -> None:
+    """Whether it was read or written here before; by `get` as by a scan."""
+    other, raw = delta.table("u", shared=True), None
+    store.create_table("raw")
+    raw = delta.table("raw", shared=True)
+    assert (other.get(9), raw.get(b"k")) == (None, None)
+    commit_of_another(store, "u")
+    epoch = store.new_epoch()
+    store.table("raw").ingest_batch([(b"k", b"theirs")], epoch)
+    store.commit_epoch(epoch)
+    assert other.get(9) == row(9, 90)
+    assert raw.get(b"k") == b"theirs"
+    other.upsert([row(9, 1)])
+    assert other.get(9) == row(9, 1)
+    part = delta.freeze(1)
+    assert other.get(9) == row(9, 1)
+    part.commit()
+    assert other.get(9) == row(9, 1)
+    commit_of_another(store, "u")
+    assert other.get(9) == row(9, 90)
+    delta.begin()
+    other.upsert([row(9, 2)])
+    assert rows_of(other) == {9: 2}
+    delta.undo()
+    assert other.get(9) == row(9, 90)
+
+
+def test_a_row_that_expires_is_gone_for_get_as_for_scans(tmp_path: Any) -> None:
+    """Own rows are there until their commit gives them a time."""
+    system = TickingSystem()
+    with connect("memory://", compaction=False, system=system) as store:
+        store.create_table("t", SCHEMA, primary_key=["k"], ttl=60)
+        delta = store.delta("app", generation=store.open_writer("app"))
+        table = delta.table("t")
+        table.upsert([row(1, 10)])
+        delta.freeze(1).commit()
+        assert table.get(1) == row(1, 10)
+        system.forward(61)
+        table.upsert([row(2, 20)])
+        delta.freeze(2).commit()
+        assert rows_of(table) == {2: 20}
+        assert [table.get(k) for k in (1, 2)] == [None, row(2, 20)]
+        delta.close()
 
 
 def test_what_others_have_committed_is_found_without_a_commit(store: StateStore, delta: Delta) -> None:

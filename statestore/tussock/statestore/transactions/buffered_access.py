@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.read.access import Reads
@@ -14,7 +15,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.loose_rows import EncodeRows
+from tussock.statestore.write.loose_rows import ALONE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -32,15 +33,18 @@ class BufferedAccess:
         reads: Reads,
         write: Callable[[int, Rows], None],
         check_open: Callable[[], None],
-        overlay_rows: int,
+        limits: Limits,
         before_write: "Callable[[BufferedAccess], None] | None" = None,
+        *,
+        keeps_copies: bool = True,
     ) -> None:
         """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id.
 
-        `overlay_rows` are kept as they were given, at most twice. `before_write` is called before a write as long as
-        no savepoint is open here, and may `begin` one.
+        `limits` say how many rows are kept as they were given. `before_write` is called before a write as long as no
+        savepoint is open here, and may `begin` one. `keeps_copies` is as for `RowOverlay`.
         """
         self._before_write = before_write
+        self._keeps_copies = keeps_copies
         self.table = spec.id
         self.name = spec.name
         self.views = views
@@ -48,7 +52,7 @@ class BufferedAccess:
         self._kind = kind
         self._write = write
         self._check_open = check_open
-        self._overlay_rows = overlay_rows
+        self._limits = limits
         self._is_noting = False
         self._digest: int | None = None
         """Of the batches that were written since the savepoint."""
@@ -72,11 +76,16 @@ class BufferedAccess:
             self._digest = _digest(rows, self._digest or 0)
         self._write(self.table, rows)
 
-    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:  # noqa: ARG002 - there is one epoch here
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
+        size = size_of(written)
+        if size > ALONE_BYTES_MAX:
+            return False
         overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
+        overlay.note_bytes(size)
         for key, row in written:
             overlay.write(key, row)
+        return True
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
@@ -88,8 +97,9 @@ class BufferedAccess:
         """Rows that are written alone, until something needs them in the buffer."""
         overlay = self.reads.overlay = RowOverlay(
             lambda keys, rows: self._write(self.table, encode(keys, rows)),
-            self._overlay_rows,
+            self._limits,
             None if self._before_write is None else self._prepare,
+            keeps_copies=self._keeps_copies,
         )
         return overlay
 

@@ -82,8 +82,12 @@ class Delta:
         spec = state.spec
         views = _DeltaViews(self._parts, spec, self._runs)
         reads = KeyReader(views, self._parts.sstables)
-        rows = self._parts.settings.limits.overlay_rows
-        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open, rows, self._join)
+        limits = self._parts.settings.limits
+        # Where others write, and where rows expire, a row may be another one the next time that it is read.
+        keeps = not shared and spec.ttl_ms is None
+        access = BufferedAccess(
+            "a delta", spec, views, reads, self._write, self._check_open, limits, self._join, keeps_copies=keeps
+        )
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access
         if not shared:

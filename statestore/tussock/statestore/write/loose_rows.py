@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["EncodeRows", "LooseRows", "size_of"]
+__all__ = ["ALONE_BYTES_MAX", "EncodeRows", "LooseRows", "size_of"]
 
 EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 """A sorted run of rows, or deletes, by ascending keys."""
 
 _ROWS_MAX = 4096
 
-_BYTES_MAX = 1 << 20
+ALONE_BYTES_MAX = 1 << 20
+"""Rows that are together as large become a run, and those of one call that are larger are one from the beginning: a
+batch costs them little, and tells what does not fit into one."""
 
 _ROW_BYTES = 400
 """What a row takes besides its values: a dict, the key, a place among the others."""
@@ -51,7 +53,7 @@ class LooseRows:
     @property
     def are_many(self) -> bool:
         """Whether it is time for a run of them."""
-        return len(self._rows) >= _ROWS_MAX or self.nbytes >= _BYTES_MAX
+        return len(self._rows) >= _ROWS_MAX or self.nbytes >= ALONE_BYTES_MAX
 
     def as_run(self) -> Rows:
         """All of them, as a sorted run of unique keys."""

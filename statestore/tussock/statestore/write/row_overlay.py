@@ -2,7 +2,7 @@
 
 A write of a row stays here until something needs it as Arrow: a scan, a look-up of many keys, the commit. Then all that
 was written since goes into the buffer as one sorted run, and the rows here are copies, which save the next `get` its
-way through blocks. Copies are bounded: in two generations, of which the older goes when the newer is full.
+way through blocks. What is here is bounded: in two generations, of which the older goes when the newer is full.
 
 A savepoint notes what it takes to undo: of each key that is written after it, what was here before.
 """
@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
+from tussock.statestore.write.loose_rows import size_of
 
 __all__ = ["RowOverlay"]
 
@@ -39,16 +41,22 @@ class RowOverlay:
     def __init__(
         self,
         flush: Callable[[Sequence[bytes], Sequence[Row | None]], None],
-        rows_max: int,
+        limits: Limits,
         before_write: Callable[[], None] | None = None,
+        *,
+        keeps_copies: bool = True,
     ) -> None:
-        """`flush` puts rows, or deletes, by ascending keys into the buffer; `rows_max`: of one generation.
+        """`flush` puts rows, or deletes, by ascending keys into the buffer; `limits` has those of one generation.
 
         `before_write` is called before a change of what the buffer or the overlay has, as long as no savepoint is
-        open, and may open one.
+        open, and may open one. Without `keeps_copies` what is below may change while this lasts: only rows that the
+        buffer lacks are kept.
         """
         self._before_write = before_write
-        self._rows_max = rows_max
+        self._keeps_copies = keeps_copies
+        self._rows_max, self._bytes_max = limits.overlay_rows, limits.overlay_bytes
+        self._nbytes = 0
+        """Of the newer generation, as an estimate that is not too small."""
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
@@ -68,8 +76,7 @@ class RowOverlay:
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
         if len(self._rows) >= self._rows_max:
-            self.flush()
-            self._turn()
+            self.turn()
         self._prepare()
         savepoint = self._savepoint
         if savepoint is not None:
@@ -80,10 +87,17 @@ class RowOverlay:
         self._rows[key] = row
         self._fresh[key] = None
 
+    def note_bytes(self, nbytes: int) -> None:
+        """Rows of so many bytes are about to be written."""
+        if self._nbytes >= self._bytes_max:
+            self.turn()
+        self._nbytes += nbytes
+
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if len(self._rows) < self._rows_max:
+        if self._keeps_copies and len(self._rows) < self._rows_max and self._nbytes < self._bytes_max:
             self._rows[key] = row
+            self._nbytes += size_of(((key, row),))
 
     def flush(self) -> None:
         """Put what the buffer lacks into it."""
@@ -95,18 +109,20 @@ class RowOverlay:
             rows = [self._rows[key] for key in keys]
             self._fresh = {}
             self._flush(keys, rows)
+            if not self._keeps_copies:
+                self._forget_copies()
 
     def forget(self) -> None:
         """Rows are written past the overlay: flush, and know nothing any more."""
         self.flush()
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}
-        self._rows, self._older = {}, {}
+        self._forget_copies()
 
     def turn(self) -> None:
         """Flush, and let the older generation of the copies go."""
         self.flush()
-        self._turn()
+        self._older, self._rows, self._nbytes = self._rows, {}, 0
 
     def begin(self) -> None:
         """A savepoint begins; there is one at a time."""
@@ -142,8 +158,8 @@ class RowOverlay:
         if self._savepoint is None and self._before_write is not None:
             self._before_write()
 
-    def _turn(self) -> None:
-        self._older, self._rows = self._rows, {}
+    def _forget_copies(self) -> None:
+        self._rows, self._older, self._nbytes = {}, {}, 0
 
     def _fresh_at(self, savepoint: _Savepoint) -> dict[bytes, Row | None]:
         found = {key: self._rows[key] for key in self._fresh if key not in savepoint.before}
