@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pytest
 from support import inside
 from support.growth import cost_ratio
 from tussock.statestore import EpochTooOld, InvalidBatch, StateStore, TableNotFound, connect
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.rows.row_codec import ABSENT
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int32())])
@@ -151,35 +149,6 @@ def test_large_rows_do_not_wait() -> None:
         assert [raw.get(key) for key in (b"small", b"a", b"b")] == [b"1", bytes(1 << 20), b"2"]
         assert [typed.get(key)["v"][:1] for key in ("small", "a", "b")] == ["1", "x", "2"]
         store.commit_epoch(epoch)
-
-
-@pytest.mark.parametrize("is_raw", [True, False], ids=["raw", "typed"])
-def test_a_transaction_of_large_rows_holds_few_of_them(is_raw: bool) -> None:
-    """20 MB of rows that are written one by one, and then read so: 2 MB of them are at hand at a time."""
-    limits = Limits(overlay_bytes=1 << 20)
-    with connect("memory://", compaction=False, buffer_bytes=1 << 20, cache_bytes=1 << 20, limits=limits) as store:
-        store.create_table("t", **({} if is_raw else {"schema": TEXTS, "primary_key": ["k"]}))
-        tracemalloc.start()
-        try:
-            with store.transaction() as tx:
-                table = tx.table("t")
-                for at in range(200):
-                    value = f"{at:03d}" * 33_000
-                    if is_raw:
-                        table.ingest_batch([(b"%03d" % at, value.encode())])
-                    else:
-                        table.upsert([{"k": f"{at:03d}", "v": value}])
-                del value
-                assert tracemalloc.get_traced_memory()[0] < 6 << 20
-            with store.transaction() as tx:
-                table = tx.table("t")
-                for at in range(200):
-                    found = table.get(b"%03d" % at if is_raw else f"{at:03d}")
-                    assert (found.decode() if is_raw else found["v"]) == f"{at:03d}" * 33_000
-                del found
-                assert tracemalloc.get_traced_memory()[0] < 6 << 20
-        finally:
-            tracemalloc.stop()
 
 
 def test_a_table_that_is_altered_has_them_with_its_new_columns() -> None:

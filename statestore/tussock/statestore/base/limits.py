@@ -35,8 +35,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
     overlay_rows: int = 16_384
     """Rows of a table that a transaction keeps as it was given them, in each of two generations."""
-    overlay_bytes: int = 8 << 20
-    """Bytes of these, in each of them; the rows of one call come on top."""
     compactor_seconds: int = 30
     """A manual compaction of a platform waits for a compactor that long while none is connected."""
 

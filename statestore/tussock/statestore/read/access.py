@@ -65,7 +65,7 @@ class TableAccess(Protocol):
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:
         """Buffer a few rows, or deletes; of several with one key the last wins. `encode` makes a run of them.
 
-        `False` if they are too large for that, and nothing was written.
+        `False` if they are too large for that: nothing was stored, and `write` takes them.
         """
 
     def upload(

@@ -6,7 +6,6 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.read.access import Reads
@@ -15,7 +14,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.loose_rows import ALONE_BYTES_MAX, EncodeRows, size_of
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -33,15 +32,15 @@ class BufferedAccess:
         reads: Reads,
         write: Callable[[int, Rows], None],
         check_open: Callable[[], None],
-        limits: Limits,
+        overlay_rows: int,
         before_write: "Callable[[BufferedAccess], None] | None" = None,
         *,
         keeps_copies: bool = True,
     ) -> None:
         """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id.
 
-        `limits` say how many rows are kept as they were given. `before_write` is called before a write as long as no
-        savepoint is open here, and may `begin` one. `keeps_copies` is as for `RowOverlay`.
+        `overlay_rows` are kept as they were given, at most twice. `before_write` is called before a write as long as
+        no savepoint is open here, and may `begin` one. `keeps_copies` is as for `RowOverlay`.
         """
         self._before_write = before_write
         self._keeps_copies = keeps_copies
@@ -52,7 +51,7 @@ class BufferedAccess:
         self._kind = kind
         self._write = write
         self._check_open = check_open
-        self._limits = limits
+        self._overlay_rows = overlay_rows
         self._is_noting = False
         self._digest: int | None = None
         """Of the batches that were written since the savepoint."""
@@ -78,11 +77,9 @@ class BufferedAccess:
 
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
-        size = size_of(written)
-        if size > ALONE_BYTES_MAX:
+        if size_of(written) > LOOSE_BYTES_MAX:
             return False
         overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
-        overlay.note_bytes(size)
         for key, row in written:
             overlay.write(key, row)
         return True
@@ -97,7 +94,7 @@ class BufferedAccess:
         """Rows that are written alone, until something needs them in the buffer."""
         overlay = self.reads.overlay = RowOverlay(
             lambda keys, rows: self._write(self.table, encode(keys, rows)),
-            self._limits,
+            self._overlay_rows,
             None if self._before_write is None else self._prepare,
             keeps_copies=self._keeps_copies,
         )

@@ -82,11 +82,11 @@ class Delta:
         spec = state.spec
         views = _DeltaViews(self._parts, spec, self._runs)
         reads = KeyReader(views, self._parts.sstables)
-        limits = self._parts.settings.limits
+        rows = self._parts.settings.limits.overlay_rows
         # Where others write, and where rows expire, a row may be another one the next time that it is read.
         keeps = not shared and spec.ttl_ms is None
         access = BufferedAccess(
-            "a delta", spec, views, reads, self._write, self._check_open, limits, self._join, keeps_copies=keeps
+            "a delta", spec, views, reads, self._write, self._check_open, rows, self._join, keeps_copies=keeps
         )
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access

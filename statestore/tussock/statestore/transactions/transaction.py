@@ -118,8 +118,8 @@ class Transaction:
             views = _TransactionViews(self._parts, state.spec, self._snapshot, self._writes)
             noted = ReadSet()
             reads = NotedReads(KeyReader(views, self._parts.sstables), noted)
-            limits = self._parts.settings.limits
-            access = BufferedAccess("a transaction", state.spec, views, reads, self._write, self._check_open, limits)
+            rows = self._parts.settings.limits.overlay_rows
+            access = BufferedAccess("a transaction", state.spec, views, reads, self._write, self._check_open, rows)
             self._tables[name] = _Dependency(access, noted)
             self._opened[name] = open_table(self._parts, state.spec, access)
         return self._opened[name]

@@ -2,7 +2,8 @@
 
 A write of a row stays here until something needs it as Arrow: a scan, a look-up of many keys, the commit. Then all that
 was written since goes into the buffer as one sorted run, and the rows here are copies, which save the next `get` its
-way through blocks. What is here is bounded: in two generations, of which the older goes when the newer is full.
+way through blocks. All are bounded, by rows and by bytes: in two generations, of which the older goes when the newer
+is full.
 
 A savepoint notes what it takes to undo: of each key that is written after it, what was here before.
 """
@@ -12,11 +13,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tussock.statestore.base.limits import Limits
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
 from tussock.statestore.write.loose_rows import size_of
 
 __all__ = ["RowOverlay"]
+
+_BYTES_MAX = 8 << 20
+"""Of one generation; a run of them has to fit into an Arrow array, too."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -41,25 +44,25 @@ class RowOverlay:
     def __init__(
         self,
         flush: Callable[[Sequence[bytes], Sequence[Row | None]], None],
-        limits: Limits,
+        rows_max: int,
         before_write: Callable[[], None] | None = None,
         *,
         keeps_copies: bool = True,
     ) -> None:
-        """`flush` puts rows, or deletes, by ascending keys into the buffer; `limits` has those of one generation.
+        """`flush` puts rows, or deletes, by ascending keys into the buffer; `rows_max`: of one generation.
 
         `before_write` is called before a change of what the buffer or the overlay has, as long as no savepoint is
-        open, and may open one. Without `keeps_copies` what is below may change while this lasts: only rows that the
-        buffer lacks are kept.
+        open, and may open one. Without `keeps_copies` only rows that the buffer lacks are here: what is below it may
+        become another one while this lasts.
         """
         self._before_write = before_write
         self._keeps_copies = keeps_copies
-        self._rows_max, self._bytes_max = limits.overlay_rows, limits.overlay_bytes
-        self._nbytes = 0
-        """Of the newer generation, as an estimate that is not too small."""
+        self._rows_max = rows_max
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
+        self._nbytes = 0
+        """Of the newer generation, as an estimate that is not too small."""
         self._fresh: dict[bytes, None] = {}
         """Keys whose rows are not in the buffer."""
         self._savepoint: _Savepoint | None = None
@@ -75,8 +78,11 @@ class RowOverlay:
 
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
-        if len(self._rows) >= self._rows_max:
-            self.turn()
+        size = size_of(((key, row),))
+        if len(self._rows) >= self._rows_max or self._nbytes + size > _BYTES_MAX:
+            self.flush()
+            self._turn()
+        self._nbytes += size
         self._prepare()
         savepoint = self._savepoint
         if savepoint is not None:
@@ -87,17 +93,14 @@ class RowOverlay:
         self._rows[key] = row
         self._fresh[key] = None
 
-    def note_bytes(self, nbytes: int) -> None:
-        """Rows of so many bytes are about to be written."""
-        if self._nbytes >= self._bytes_max:
-            self.turn()
-        self._nbytes += nbytes
-
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if self._keeps_copies and len(self._rows) < self._rows_max and self._nbytes < self._bytes_max:
+        if not self._keeps_copies:
+            return
+        size = size_of(((key, row),))
+        if len(self._rows) < self._rows_max and self._nbytes + size <= _BYTES_MAX:
+            self._nbytes += size
             self._rows[key] = row
-            self._nbytes += size_of(((key, row),))
 
     def flush(self) -> None:
         """Put what the buffer lacks into it."""
@@ -122,7 +125,7 @@ class RowOverlay:
     def turn(self) -> None:
         """Flush, and let the older generation of the copies go."""
         self.flush()
-        self._older, self._rows, self._nbytes = self._rows, {}, 0
+        self._turn()
 
     def begin(self) -> None:
         """A savepoint begins; there is one at a time."""
@@ -144,6 +147,7 @@ class RowOverlay:
         if savepoint.unflushed is not None:
             # Copies may be of what is undone. What the buffer loses is here again.
             self._rows, self._older = dict(savepoint.unflushed), {}
+            self._nbytes = size_of(self._rows.items())
             self._fresh = dict.fromkeys(savepoint.unflushed)
             return
         for key, (known, was_fresh) in savepoint.before.items():
@@ -158,8 +162,13 @@ class RowOverlay:
         if self._savepoint is None and self._before_write is not None:
             self._before_write()
 
+    def _turn(self) -> None:
+        self._older, self._rows = self._rows, {}
+        self._nbytes = 0
+
     def _forget_copies(self) -> None:
-        self._rows, self._older, self._nbytes = {}, {}, 0
+        self._rows, self._older = {}, {}
+        self._nbytes = 0
 
     def _fresh_at(self, savepoint: _Savepoint) -> dict[bytes, Row | None]:
         found = {key: self._rows[key] for key in self._fresh if key not in savepoint.before}

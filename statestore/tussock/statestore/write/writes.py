@@ -22,7 +22,7 @@ from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
-from tussock.statestore.write.loose_rows import ALONE_BYTES_MAX, EncodeRows, size_of
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
@@ -92,11 +92,12 @@ class Writes:
     ) -> bool:
         """The same for a few rows, or deletes, as they were given; of several with one key the last wins.
 
-        `encode` makes a run of them, once something needs one. `False` if they are too large, and nothing was written.
+        `encode` makes a run of them, once something needs one. Returns `False` for rows too large to be kept so:
+        nothing was stored, and `write` takes them.
         """
         self._lifetime.check_usable()
         size = size_of(written)
-        if size > ALONE_BYTES_MAX:
+        if size > LOOSE_BYTES_MAX:
             return False
         self._make_room(size)
         self.buffer.add_alone(table, epoch, written, size, encode)
