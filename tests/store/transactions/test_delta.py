@@ -310,6 +310,12 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
         table.get(1, 5)
     with pytest.raises(InvalidOption, match="not part of a delta"):
         table.changes(0)
+    delta.begin()
+    table.upsert([row(1, 1)])
+    with pytest.raises(InvalidOption, match="a savepoint of the delta is open"):
+        delta.freeze(1)
+    delta.undo()
+    assert table.get(1) is None
     table.upsert([row(1, 1)])
     delta.freeze(1)
     with pytest.raises(InvalidOption, match="not committed yet"):

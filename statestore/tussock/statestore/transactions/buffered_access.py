@@ -71,9 +71,9 @@ class BufferedAccess:
         self._prepare()
         if self.reads.overlay is not None:
             self.reads.overlay.forget()
+        self._write(self.table, rows)
         if self._is_noting:
             self._digest = _digest(rows, self._digest or 0)
-        self._write(self.table, rows)
 
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""

@@ -152,9 +152,13 @@ class Delta:
     def freeze(self, batch_id: int) -> "Frozen":
         """Cut here: what was written so far commits as this batch; what comes is part of the next.
 
-        The part before has to be committed: `InvalidOption` otherwise.
+        The part before has to be committed, and no savepoint open: `InvalidOption` otherwise.
         """
         self._check_open()
+        if self._mark is not None:
+            raise InvalidOption(
+                "a savepoint of the delta is open, and what is frozen cannot be undone: keep() or undo()"
+            )
         if self._frozen is not None and not self._frozen.is_committed:
             raise InvalidOption("the part of the delta that was frozen before is not committed yet")
         for access in self._accesses.values():

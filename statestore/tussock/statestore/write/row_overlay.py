@@ -110,8 +110,9 @@ class RowOverlay:
                 self._savepoint.unflushed = self._fresh_at(self._savepoint)
             keys = sorted(self._fresh)
             rows = [self._rows[key] for key in keys]
-            self._fresh = {}
             self._flush(keys, rows)
+            # Not before: making room for them may fail, and then they are still nowhere else.
+            self._fresh = {}
             if not self._keeps_copies:
                 self._forget_copies()
 
