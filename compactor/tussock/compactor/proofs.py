@@ -31,6 +31,7 @@ class UploadProver:
             for run in runs
             for sst in run.ssts
             if sst.id >= version.gc_horizon  # likewise
+            and sst.id not in request.payloads  # this process has made it, and brings it along
         ]
         proofs = [self._pool.submit(prove_meta, self._bucket, sst, state.spec) for state, sst in uploads]
         try:

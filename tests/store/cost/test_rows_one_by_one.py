@@ -11,8 +11,10 @@ import pytest
 from support import inside
 from support.growth import cost_ratio
 from tussock.statestore import EpochTooOld, InvalidBatch, StateStore, TableNotFound, connect
+from tussock.statestore.rows.row_codec import ABSENT
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int32())])
+TEXTS = pa.schema([pa.field("k", pa.string(), nullable=False), ("v", pa.string())])
 KEYS = 40
 
 
@@ -130,6 +132,23 @@ def test_they_are_counted_and_spilled() -> None:
         assert table.get(b"007") == bytes([7]) * 50_000
         store.commit_epoch(epoch)
         assert rows_of(table) == {b"%03d" % at: bytes([at]) * 50_000 for at in range(200)}
+
+
+def test_large_rows_do_not_wait() -> None:
+    """They are a batch from the beginning: what is too large for one has to be told when it is written."""
+    with connect("memory://", compaction=False) as store:
+        raw, typed = store.create_table("raw"), store.create_table("typed", TEXTS, primary_key=["k"])
+        epoch = store.new_epoch()
+        raw.ingest_batch([(b"small", b"1")], epoch)
+        raw.ingest_batch([(b"a", bytes(1 << 20)), (b"b", b"2")], epoch)
+        typed.upsert([{"k": "small", "v": "1"}], epoch)
+        typed.upsert([{"k": "a", "v": "x" * (1 << 20)}, {"k": "b", "v": "2"}], epoch)
+        typed.delete(["x" * (1 << 20)], epoch)
+        for table, key in ((raw, b"small"), (raw, b"b"), (typed, b"small"), (typed, b"b")):
+            assert inside.buffer(store).find_loose(table.spec.id, key) is ABSENT
+        assert [raw.get(key) for key in (b"small", b"a", b"b")] == [b"1", bytes(1 << 20), b"2"]
+        assert [typed.get(key)["v"][:1] for key in ("small", "a", "b")] == ["1", "x", "2"]
+        store.commit_epoch(epoch)
 
 
 def test_a_table_that_is_altered_has_them_with_its_new_columns() -> None:

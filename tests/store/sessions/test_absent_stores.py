@@ -25,6 +25,20 @@ def test_a_folder_without_a_store_is_left_as_it_is(tmp_path: Path) -> None:
         assert store.tables() == ["kv"]
 
 
+@pytest.mark.parametrize("name", ["log/app.log", "log/2026/11.delta", "sst/notes.data", "snapshot/disk.img"])
+def test_a_folder_with_files_of_others_is_no_store(tmp_path: Path, name: str) -> None:
+    """Many a folder has a `log`; what is left of a store is named as the store names it."""
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("not ours")
+    with pytest.raises(StoreNotFound, match="holds neither a log nor SSTs"):
+        connect(tmp_path.as_uri(), create=False)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    with connect(tmp_path.as_uri()) as store:
+        store.create_table("kv")
+    with connect(tmp_path.as_uri(), create=False) as store:
+        assert store.tables() == ["kv"]
+
+
 def test_a_named_memory_store_is_there_once_it_was_opened() -> None:
     with pytest.raises(StoreNotFound, match="memory://absent-store holds neither"):
         connect("memory://absent-store", create=False)

@@ -243,6 +243,13 @@ def test_every_unit_of_timestamps_is_exact_to_the_millisecond(unit: str, zone: s
     store.close()
 
 
+def test_periods_of_a_table_are_exact_to_the_millisecond(world: World) -> None:
+    """Though binary floats of seconds are often a little less."""
+    for number, ms in enumerate((1, 290, 1001, 1009, 4350)):
+        spec = world.store.create_table(f"t{number}", ttl=ms / 1000, retention=ms / 1000).spec
+        assert (spec.ttl_ms, spec.retention_ms) == (ms, ms)
+
+
 def test_own_rows_are_seen_until_they_are_committed(world: World) -> None:
     """They have no time yet, so they are not expired, not even by the column; the commit gives them one."""
     world.commit({b"z": b"0"})

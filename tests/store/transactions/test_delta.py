@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.growth import cost_ratio
+from support.store.stores import TickingSystem
 from tussock.statestore import Conflict, Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, connect
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.transactions.delta import Delta
@@ -228,6 +229,51 @@ def test_rows_of_others_in_shared_tables_are_none(store: StateStore, delta: Delt
     assert rows_of(other) == {9: 90}
 
 
+def test_a_row_of_a_shared_table_is_read_as_others_have_left_it(store: StateStore, delta: Delta) -> None:
+    """Whether it was read or written here before; by `get` as by a scan."""
+    other, raw = delta.table("u", shared=True), None
+    store.create_table("raw")
+    raw = delta.table("raw", shared=True)
+    assert (other.get(9), raw.get(b"k")) == (None, None)
+    commit_of_another(store, "u")
+    epoch = store.new_epoch()
+    store.table("raw").ingest_batch([(b"k", b"theirs")], epoch)
+    store.commit_epoch(epoch)
+    assert other.get(9) == row(9, 90)
+    assert raw.get(b"k") == b"theirs"
+    other.upsert([row(9, 1)])
+    assert other.get(9) == row(9, 1)
+    part = delta.freeze(1)
+    assert other.get(9) == row(9, 1)
+    part.commit()
+    assert other.get(9) == row(9, 1)
+    commit_of_another(store, "u")
+    assert other.get(9) == row(9, 90)
+    delta.begin()
+    other.upsert([row(9, 2)])
+    assert rows_of(other) == {9: 2}
+    delta.undo()
+    assert other.get(9) == row(9, 90)
+
+
+def test_a_row_that_expires_is_gone_for_get_as_for_scans(tmp_path: Any) -> None:
+    """Own rows are there until their commit gives them a time."""
+    system = TickingSystem()
+    with connect("memory://", compaction=False, system=system) as store:
+        store.create_table("t", SCHEMA, primary_key=["k"], ttl=60)
+        delta = store.delta("app", generation=store.open_writer("app"))
+        table = delta.table("t")
+        table.upsert([row(1, 10)])
+        delta.freeze(1).commit()
+        assert table.get(1) == row(1, 10)
+        system.forward(61)
+        table.upsert([row(2, 20)])
+        delta.freeze(2).commit()
+        assert rows_of(table) == {2: 20}
+        assert [table.get(k) for k in (1, 2)] == [None, row(2, 20)]
+        delta.close()
+
+
 def test_what_others_have_committed_is_found_without_a_commit(store: StateStore, delta: Delta) -> None:
     """Own commits are none of others; a table that was dropped is as one that was written to."""
     delta.table("t").upsert([row(1, 10)])
@@ -264,6 +310,12 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
         table.get(1, 5)
     with pytest.raises(InvalidOption, match="not part of a delta"):
         table.changes(0)
+    delta.begin()
+    table.upsert([row(1, 1)])
+    with pytest.raises(InvalidOption, match="a savepoint of the delta is open"):
+        delta.freeze(1)
+    delta.undo()
+    assert table.get(1) is None
     table.upsert([row(1, 1)])
     delta.freeze(1)
     with pytest.raises(InvalidOption, match="not committed yet"):

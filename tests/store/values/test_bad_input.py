@@ -1,9 +1,11 @@
 """Bad input gets a clear error, and nothing is lost: the rows of the error table for arguments of calls."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from support.store.stores import pairs
@@ -217,6 +219,35 @@ def test_a_scan_takes_a_prefix_or_bounds_and_no_negative_limit(store: StateStore
     assert pairs(kv.scan(start=b"a", end=b"a")) == pairs(kv.scan(limit=0)) == pairs(kv.scan(start=b"b", end=b"a")) == []
     with pytest.raises(InvalidOption, match="changes from 5 to 3"):
         kv.changes(5, 3)
+
+
+def test_a_filter_with_any_bytes_that_cannot_be_evaluated_is_told(store: StateStore) -> None:
+    """Arrow makes no text of an expression with a view of bytes that are no UTF-8."""
+    orders = store.create_table("orders", schema=ORDERS, primary_key=["id"])
+    for name in ("id", "amount"):
+        with pytest.raises(InvalidOption, match=r"the filter \(with bytes that are no text\) cannot be evaluated"):
+            orders.read(filter=pc.field(name) == pa.scalar(b"\xff", pa.binary_view()))
+    with pytest.raises(InvalidOption, match=r"the filter \(amount == .*\) cannot be evaluated"):
+        orders.read(filter=pc.field("amount") == pc.scalar(b"text"))
+
+
+def test_a_value_of_two_gib_is_refused_alone_too(store: StateStore) -> None:
+    """As are several that have as much together; it is shown by its beginning, not by a copy of all of it."""
+    kv = store.create_table("kv")
+    orders = store.create_table("orders", schema=ORDERS, primary_key=["id"])
+    large = bytes(1 << 31)  # pages that nobody writes to take no memory
+    for pair in ((b"k", large), (large, b"v")):
+        with pytest.raises(InvalidBatch, match=r"2147483648 bytes in one batch, and at most 2 GiB fit"):
+            kv.ingest_batch([pair], 1)
+    tracemalloc.start()
+    try:
+        for wrong in (large, [large], {"a": (large,)}):
+            with pytest.raises(SchemaMismatch, match=r"column 'customer'.* at position 0"):
+                orders.upsert([{"id": 1, "customer": wrong}], 1)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert pairs(kv.scan()) == []
 
 
 def test_a_closed_store_says_so(bucket_url: str) -> None:

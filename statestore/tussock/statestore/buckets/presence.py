@@ -1,5 +1,6 @@
 """Whether a store is where a URL says, asked without making anything there."""
 
+import re
 from pathlib import Path
 
 from tussock.statestore.buckets.urls import parse_bucket_url
@@ -8,8 +9,14 @@ from tussock.statestore.errors import StoreNotFound
 
 __all__ = ["check_folder", "check_store"]
 
-_PREFIXES = ("log/", "snapshot/", "sst/")
-"""Of the objects that make a store, or what is left of one."""
+_OBJECTS = {
+    "log/": re.compile(r"log/(?:[0-9]{20}\.delta|boundary/.+)", re.ASCII),
+    "snapshot/": re.compile(r"snapshot/[0-9]{20}", re.ASCII),
+    "sst/": re.compile(r"sst/[0-9a-f]{32}\.(?:data|meta)"),
+}
+"""By the beginnings of their names, the objects that make a store, or what is left of one.
+
+Many a folder has a `log` of something else."""
 
 
 def check_folder(url: str) -> None:
@@ -20,6 +27,6 @@ def check_folder(url: str) -> None:
 
 
 def check_store(bucket: ObjectStore) -> None:
-    """`StoreNotFound` if a bucket holds nothing of a store; at most three LISTs."""
-    if not any(next(iter(bucket.list(prefix)), None) for prefix in _PREFIXES):
+    """`StoreNotFound` if a bucket holds nothing of a store; three LISTs, whose pages end at the first such object."""
+    if not any(name.fullmatch(one.path) for prefix, name in _OBJECTS.items() for one in bucket.list(prefix)):
         raise StoreNotFound(f"no store here: {bucket.url} holds neither a log nor SSTs")

@@ -46,23 +46,26 @@ def _contiguous(column: pa.Array | pa.ChunkedArray, table: str) -> pa.Array:
     try:
         joined = column.combine_chunks()
     except pa.ArrowInvalid as error:
-        raise _too_large(column, table) from error
+        raise _too_large(column.nbytes, table) from error
     if isinstance(joined, pa.ChunkedArray):
-        raise _too_large(column, table)
+        raise _too_large(column.nbytes, table)
     return joined
 
 
 def _binary(values: Sequence[bytes], table: str) -> pa.BinaryArray:
-    array = pa.array(values, pa.binary())
+    try:
+        array = pa.array(values, pa.binary())
+    except pa.ArrowCapacityError as error:  # of one value
+        raise _too_large(sum(map(len, values)), table) from error
     # What does not fit into one array is answered as several.
     if isinstance(array, pa.ChunkedArray):
-        raise _too_large(array, table)
+        raise _too_large(array.nbytes, table)
     return array
 
 
-def _too_large(column: pa.Array | pa.ChunkedArray, table: str) -> InvalidBatch:
+def _too_large(nbytes: int, table: str) -> InvalidBatch:
     return InvalidBatch(
-        f"table {table!r}: a column has {column.nbytes} bytes in one batch, and at most 2 GiB fit; nothing was stored, "
+        f"table {table!r}: a column has {nbytes} bytes in one batch, and at most 2 GiB fit; nothing was stored, "
         "split the batch"
     )
 
@@ -128,7 +131,7 @@ def _narrow(array: pa.Array, table: str) -> pa.BinaryArray:
     try:
         return array.cast(pa.binary())
     except pa.ArrowInvalid as error:
-        raise _too_large(array, table) from error
+        raise _too_large(array.nbytes, table) from error
 
 
 def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows:

@@ -71,7 +71,15 @@ def filter_batch(batch: pa.RecordBatch, condition: pc.Expression, table: str) ->
     try:
         return batch.filter(condition)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidOption(f"table {table!r}: the filter {condition} cannot be evaluated: {error}") from error
+        raise InvalidOption(f"table {table!r}: the filter {_shown(condition)} cannot be evaluated: {error}") from error
+
+
+def _shown(condition: pc.Expression) -> str:
+    """Of an expression with a view of bytes in it Arrow makes no text, unless they happen to be UTF-8."""
+    try:
+        return str(condition)
+    except UnicodeDecodeError:
+        return "(with bytes that are no text)"
 
 
 def key_ranges(

@@ -112,7 +112,7 @@ def milliseconds(seconds: float | None, option: str) -> int | None:
     if seconds is None:
         return None
     check_seconds(seconds, option)
-    return int(seconds * 1000)
+    return round(seconds * 1000)  # 1.001 s are 1000.9999999999999 ms
 
 
 def _ttl_ms(ttl: float | None, column: object) -> int | None:

@@ -34,13 +34,16 @@ class BufferedAccess:
         check_open: Callable[[], None],
         overlay_rows: int,
         before_write: "Callable[[BufferedAccess], None] | None" = None,
+        *,
+        keeps_copies: bool = True,
     ) -> None:
         """`kind` is what this is part of, for messages; `write` buffers a sorted run for a table's id.
 
         `overlay_rows` are kept as they were given, at most twice. `before_write` is called before a write as long as
-        no savepoint is open here, and may `begin` one.
+        no savepoint is open here, and may `begin` one. `keeps_copies` is as for `RowOverlay`.
         """
         self._before_write = before_write
+        self._keeps_copies = keeps_copies
         self.table = spec.id
         self.name = spec.name
         self.views = views
@@ -68,9 +71,9 @@ class BufferedAccess:
         self._prepare()
         if self.reads.overlay is not None:
             self.reads.overlay.forget()
+        self._write(self.table, rows)
         if self._is_noting:
             self._digest = _digest(rows, self._digest or 0)
-        self._write(self.table, rows)
 
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
@@ -93,6 +96,7 @@ class BufferedAccess:
             lambda keys, rows: self._write(self.table, encode(keys, rows)),
             self._overlay_rows,
             None if self._before_write is None else self._prepare,
+            keeps_copies=self._keeps_copies,
         )
         return overlay
 

@@ -83,7 +83,11 @@ class Delta:
         views = _DeltaViews(self._parts, spec, self._runs)
         reads = KeyReader(views, self._parts.sstables)
         rows = self._parts.settings.limits.overlay_rows
-        access = BufferedAccess("a delta", spec, views, reads, self._write, self._check_open, rows, self._join)
+        # Where others write, and where rows expire, a row may be another one the next time that it is read.
+        keeps = not shared and spec.ttl_ms is None
+        access = BufferedAccess(
+            "a delta", spec, views, reads, self._write, self._check_open, rows, self._join, keeps_copies=keeps
+        )
         self._opened[name] = open_table(self._parts, spec, access)
         self._accesses[spec.id] = access
         if not shared:
@@ -148,9 +152,13 @@ class Delta:
     def freeze(self, batch_id: int) -> "Frozen":
         """Cut here: what was written so far commits as this batch; what comes is part of the next.
 
-        The part before has to be committed: `InvalidOption` otherwise.
+        The part before has to be committed, and no savepoint open: `InvalidOption` otherwise.
         """
         self._check_open()
+        if self._mark is not None:
+            raise InvalidOption(
+                "a savepoint of the delta is open, and what is frozen cannot be undone: keep() or undo()"
+            )
         if self._frozen is not None and not self._frozen.is_committed:
             raise InvalidOption("the part of the delta that was frozen before is not committed yet")
         for access in self._accesses.values():

@@ -1,11 +1,14 @@
 """A run of the shared buffer: rows that are in memory, or were spilled to SSTs."""
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
 from tussock.statestore.contract.records import Run
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup import RunIndex
 
-__all__ = ["BufferedRun"]
+__all__ = ["BufferedRun", "neighbours"]
 
 _OVERHEAD_BYTES = 1500
 """What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
@@ -31,3 +34,11 @@ class BufferedRun:
             return False
         mine, others = self.block.rows.columns, newer.block.rows.columns
         return len(mine) == len(others) and all(a.type == b.type for a, b in zip(mine, others, strict=True))
+
+
+def neighbours(runs: Iterable[BufferedRun]) -> Iterator[tuple[BufferedRun, ...]]:
+    """The runs in their order, those together that follow each other and are all in memory, or all in SSTs.
+
+    Rows in memory lie on both sides of what another process has uploaded, so not all of them can become one run.
+    """
+    return (tuple(some) for _, some in groupby(runs, key=lambda run: run.block is None))

@@ -46,13 +46,17 @@ class RowOverlay:
         flush: Callable[[Sequence[bytes], Sequence[Row | None]], None],
         rows_max: int,
         before_write: Callable[[], None] | None = None,
+        *,
+        keeps_copies: bool = True,
     ) -> None:
         """`flush` puts rows, or deletes, by ascending keys into the buffer; `rows_max`: of one generation.
 
         `before_write` is called before a change of what the buffer or the overlay has, as long as no savepoint is
-        open, and may open one.
+        open, and may open one. Without `keeps_copies` only rows that the buffer lacks are here: what is below it may
+        become another one while this lasts.
         """
         self._before_write = before_write
+        self._keeps_copies = keeps_copies
         self._rows_max = rows_max
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
@@ -91,6 +95,8 @@ class RowOverlay:
 
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
+        if not self._keeps_copies:
+            return
         size = size_of(((key, row),))
         if len(self._rows) < self._rows_max and self._nbytes + size <= _BYTES_MAX:
             self._nbytes += size
@@ -104,16 +110,18 @@ class RowOverlay:
                 self._savepoint.unflushed = self._fresh_at(self._savepoint)
             keys = sorted(self._fresh)
             rows = [self._rows[key] for key in keys]
-            self._fresh = {}
             self._flush(keys, rows)
+            # Not before: making room for them may fail, and then they are still nowhere else.
+            self._fresh = {}
+            if not self._keeps_copies:
+                self._forget_copies()
 
     def forget(self) -> None:
         """Rows are written past the overlay: flush, and know nothing any more."""
         self.flush()
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}
-        self._rows, self._older = {}, {}
-        self._nbytes = 0
+        self._forget_copies()
 
     def turn(self) -> None:
         """Flush, and let the older generation of the copies go."""
@@ -157,6 +165,10 @@ class RowOverlay:
 
     def _turn(self) -> None:
         self._older, self._rows = self._rows, {}
+        self._nbytes = 0
+
+    def _forget_copies(self) -> None:
+        self._rows, self._older = {}, {}
         self._nbytes = 0
 
     def _fresh_at(self, savepoint: _Savepoint) -> dict[bytes, Row | None]:

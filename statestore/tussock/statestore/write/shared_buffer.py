@@ -19,7 +19,7 @@ from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.write.buffered_run import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun, neighbours
 from tussock.statestore.write.loose_rows import EncodeRows, LooseRows
 
 __all__ = ["EpochBuffer", "SharedBuffer"]
@@ -297,7 +297,7 @@ class SharedBuffer:
             return [*found, *(sst_id for guest in self._guests for sst_id in guest.spilled_ids())]
 
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
-        """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
+        """(table, epoch, in-memory runs) of an open epoch and one of `tables`: neighbours that hold the most memory."""
         with self._lock:
             for table in [*self._loose]:
                 self._bind(table)
@@ -308,9 +308,10 @@ class SharedBuffer:
                 for table, runs in buffer.runs.items():
                     if table not in tables:
                         continue
-                    size = sum(run.nbytes for run in runs)
-                    if size > most:
-                        best, most = (table, epoch, tuple(run for run in runs if run.block is not None)), size
+                    for some in neighbours(runs):
+                        size = sum(run.nbytes for run in some)
+                        if size > most:
+                            best, most = (table, epoch, some), size
             for run in best[2] if best else ():
                 run.spilling = True
             return best
@@ -322,7 +323,7 @@ class SharedBuffer:
             if buffer is None:
                 return False
             kept = buffer.runs[table]
-            # Newer runs may have come in front meanwhile; older spills stand behind.
+            # Newer runs may have come in front meanwhile; others stand behind.
             at = kept.index(runs[0])
             buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, spilled_to), *kept[at + len(runs) :])
             self.nbytes -= sum(run.nbytes for run in runs)

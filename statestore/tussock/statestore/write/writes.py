@@ -21,7 +21,7 @@ from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.write.buffered_run import BufferedRun
+from tussock.statestore.write.buffered_run import BufferedRun, neighbours
 from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
@@ -139,9 +139,12 @@ class Writes:
         payloads = Payloads(buffer.payloads, payload_bytes_max, self._limits.commit_payload_bytes)
         for table, runs in buffer.runs.items():
             if table not in buffer.uploaded:
-                fresh = [run.block.rows for run in runs if run.block is not None]
-                newest = [self._upload(table, buffer.epoch, fresh, payloads)] if fresh else []
-                buffer.uploaded[table] = (*newest, *(run.spilled_to for run in runs if run.spilled_to is not None))
+                stored: list[Run] = []
+                for some in neighbours(runs):
+                    stored += (run.spilled_to for run in some if run.spilled_to is not None)
+                    if fresh := [run.block.rows for run in some if run.block is not None]:
+                        stored.append(self._upload(table, buffer.epoch, fresh, payloads))
+                buffer.uploaded[table] = tuple(stored)
         return buffer.uploaded
 
     def renew_uploads(self, buffer: EpochBuffer) -> None:
