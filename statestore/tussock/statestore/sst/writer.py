@@ -79,6 +79,8 @@ class _Accumulator:
         self.first_keys: list[bytes] = []
         self.hashes: list[npt.NDArray[np.uint64]] = []
         self.largest = b""
+        self.goes_on = False
+        """It has older versions of the last key of the SST before, and nothing else."""
         self.until = 0
         self.expires_ms = 0
 
@@ -103,10 +105,10 @@ def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
 class SstWriter:
     """Turns a stream of `Rows` batches, sorted as one run over all of them, into `EncodedSst`s.
 
-    `sst_bytes` bounds an SST before compression; a user key's versions never part over two SSTs. With
-    `epoch_inherited` the rows are of one epoch which the version will give (a commit); otherwise every block says
-    its epochs. With `history` the first column of the rows is `UNTIL`. SSTs with up to `one_object_bytes` of data are
-    one object; with 0 none is.
+    `sst_bytes` bounds an SST before compression; it ends where a user key does. With `epoch_inherited` the rows are of
+    one epoch which the version will give (a commit); otherwise every block says its epochs. With `history` the first
+    column of the rows is `UNTIL`, and an SST twice as large ends within a key, whose older versions have the next SSTs
+    for themselves. SSTs with up to `one_object_bytes` of data are one object; with 0 none is.
     """
 
     def __init__(
@@ -145,12 +147,16 @@ class SstWriter:
         for end in self._cuts(rows, again):
             border = self._vnode_border(rows, start, end)
             for stop in (border, end) if start < border < end else (end,):
-                block = rows.slice(start, stop)
-                if start == border or self._is_full(block.key(0)):
-                    yield self._finish()
-                self._add(block)
-                self._open.hashes.append(hashes[start:stop][~again[start:stop]])
-                start = stop
+                while start < stop:
+                    if start == border or self._is_full(rows.key(start)):
+                        yield self._finish(goes_on=rows.key(start) == self._open.largest)
+                    last = self._end_of_key(rows, start, stop)
+                    heads = ~again[start:last]
+                    # The filter of an SST has its first key, though the SST before may have it, too.
+                    heads[0] |= not self._open.rows
+                    self._add(rows.slice(start, last))
+                    self._open.hashes.append(hashes[start:last][heads])
+                    start = last
 
     def end(self) -> Iterator[EncodedSst]:
         """The run has ended: its last SST, if there is one."""
@@ -158,7 +164,19 @@ class SstWriter:
             yield self._finish()
 
     def _is_full(self, next_key: bytes) -> bool:
-        return self._open.raw_size >= self._sst_bytes and next_key != self._open.largest
+        sst = self._open
+        if not sst.rows:
+            return False
+        if next_key != sst.largest:
+            return sst.goes_on or sst.raw_size >= self._sst_bytes
+        # Not as soon as it is full: most keys have few versions, and none of them need be parted.
+        return self._history and sst.raw_size >= (self._sst_bytes if sst.goes_on else 2 * self._sst_bytes)
+
+    def _end_of_key(self, rows: Rows, start: int, stop: int) -> int:
+        """Up to where in start .. stop-1 the rows may be a block of the open SST; all unless that has one key."""
+        if not self._open.goes_on or rows.key(stop - 1) == rows.key(start):
+            return stop
+        return start + rows.slice(start, stop).upper_bound(rows.key(start))
 
     def _vnode_border(self, rows: Rows, start: int, end: int) -> int:
         """The first row in start .. end-1 of another virtual node than the row before it; -1 if it does not matter.
@@ -228,8 +246,9 @@ class SstWriter:
         sst.size += len(data)
         sst.raw_size += raw_length
 
-    def _finish(self) -> EncodedSst:
+    def _finish(self, *, goes_on: bool = False) -> EncodedSst:
         sst, self._open = self._open, _Accumulator()
+        self._open.goes_on = goes_on
         ends = np.cumsum([len(key) for key in sst.first_keys])
         index = BlockIndex(
             offset=np.array(sst.offset, "<u8").tobytes(),
