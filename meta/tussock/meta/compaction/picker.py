@@ -35,7 +35,7 @@ MOVED_FILES_MAX = 256
 def pick(state: TableState, tasks: Sequence[CompactionTask], config: PickerConfig, watermark: int) -> Pick | None:
     """The best compaction for a table beside `tasks`, or `None`.
 
-    `watermark` is the largest that the compaction could use; it decides whether merging deletes is of any use.
+    `watermark` is the largest that the compaction could use; it decides which rows have expired.
     """
     table = Table(state, tasks)
     for candidate in candidates(state, tasks, config, watermark):
