@@ -4,8 +4,10 @@ Relied on by the shared buffer's flush and by compaction. One `SstWriter` yields
 non-overlapping key ranges: a sorted run. It holds at most one SST's encoded bytes and one batch of rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +85,11 @@ class _Accumulator:
         """It has older versions of the last key of the SST before, and nothing else."""
         self.until = 0
         self.expires_ms = 0
+
+
+def _packed(kind: str, numbers: Sequence[int]) -> bytes:
+    """The numbers, little-endian. Most SSTs have one block, for which an array of NumPy would be dear."""
+    return struct.pack(f"<{len(numbers)}{kind}", *numbers)
 
 
 def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
@@ -249,21 +256,22 @@ class SstWriter:
     def _finish(self, *, goes_on: bool = False) -> EncodedSst:
         sst, self._open = self._open, _Accumulator()
         self._open.goes_on = goes_on
-        ends = np.cumsum([len(key) for key in sst.first_keys])
+        ends = list(accumulate(map(len, sst.first_keys)))
         index = BlockIndex(
-            offset=np.array(sst.offset, "<u8").tobytes(),
-            length=np.array(sst.length, "<u4").tobytes(),
-            raw_length=np.array(sst.raw_length, "<u4").tobytes(),
-            crc=np.array(sst.crc, "<u4").tobytes(),
-            rows=np.array(sst.rows, "<u4").tobytes(),
-            deletes=np.array(sst.deletes, "<u4").tobytes(),
-            min_epoch=np.array(sst.min_epoch, "<u8").tobytes(),
-            max_epoch=np.array(sst.max_epoch, "<u8").tobytes(),
+            offset=_packed("Q", sst.offset),
+            length=_packed("I", sst.length),
+            raw_length=_packed("I", sst.raw_length),
+            crc=_packed("I", sst.crc),
+            rows=_packed("I", sst.rows),
+            deletes=_packed("I", sst.deletes),
+            min_epoch=_packed("Q", sst.min_epoch),
+            max_epoch=_packed("Q", sst.max_epoch),
             continues=bytes(sst.continues),
-            key_ends=ends.astype("<u4").tobytes(),
+            key_ends=_packed("I", ends),
             first_keys=b"".join(sst.first_keys),
         )
-        filter_bytes = bloom.build(np.concatenate(sst.hashes), BITS_PER_KEY)
+        hashes = sst.hashes[0] if len(sst.hashes) == 1 else np.concatenate(sst.hashes)
+        filter_bytes = bloom.build(hashes, BITS_PER_KEY)
         schema = self._schema.serialize().to_pybytes()
         low, high = min(sst.min_epoch), max(sst.max_epoch)
         in_data = sst.size <= self._one_object_bytes
