@@ -46,7 +46,7 @@ def execute(
     progress: Callable[[int], None] = lambda _: None,
     start: bytes | None = None,
     end: bytes | None = None,
-    sst_bytes: int = OUTPUT_SST_BYTES,
+    sst_bytes: int | None = None,
 ) -> tuple[SstInfo, ...]:
     """Merge the task's inputs; returns the outputs, uploaded and not yet in any version.
 
@@ -61,17 +61,21 @@ def execute(
         progress: told between batches how many rows have been read so far.
         start: only keys from this one on.
         end: only keys before this one.
-        sst_bytes: size of an output before compression.
+        sst_bytes: size of an output before compression; `None`: the one of commits.
 
     Raises `CorruptSst` if an input is damaged; the version is not touched in any case.
     """
     # Inputs from before the table was altered become rows of its present columns here, if they are merged at all.
     want = ReadRange(start=start, end=end, fill=False, types=value_schema(spec).types).shared_by(len(task.inputs))
-    one_object_bytes = sstables.limits.one_object_bytes
+    limits = sstables.limits
 
     def writer(*, history: bool) -> SstWriter:
         return SstWriter(
-            spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=one_object_bytes, history=history
+            spec,
+            sst_bytes=limits.sst_bytes if sst_bytes is None else sst_bytes,
+            epoch_inherited=False,
+            one_object_bytes=limits.one_object_bytes,
+            history=history,
         )
 
     if task.kind == "history":

@@ -212,9 +212,13 @@ def test_deletes_above_others_are_merged_with_what_they_overlap() -> None:
     assert numbers(picked) == [[1], [2]]
 
 
-def test_deletes_that_could_not_vanish_yet_are_left() -> None:
-    """Above the watermark they would be rewritten for nothing, repeatedly."""
-    assert pick(state([], [file(1, 0, 9, deletes=90)]), [], CONFIG, 8) is None
+@pytest.mark.parametrize("watermark", [0, 8, 9])
+def test_deletes_that_readers_may_ask_for_are_reclaimed_too(watermark: int) -> None:
+    """History has them for these readers; once they waited for the watermark, which a single young one held up."""
+    picked = pick(state([], [file(1, 0, 9, deletes=90)]), [], CONFIG, watermark)
+    assert numbers(picked) == [[1]]
+    assert picked is not None
+    assert (picked.kind, picked.bottom) == ("tombstone", True)
 
 
 def test_a_level_with_busy_overlap_gives_way_to_the_next() -> None:

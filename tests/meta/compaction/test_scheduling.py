@@ -20,6 +20,7 @@ from tussock.meta.version.deltas.tables import DropTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import SstInfo, TableLevels, TableSpec, TableState
+from tussock.statestore.epochs import epoch_at_ms
 
 PICKER = PickerConfig(l0_small_bytes=1, base_bytes=10**9, l0_runs_max=10**6)
 CONFIG = SchedulerConfig(
@@ -409,14 +410,15 @@ def test_a_manual_compaction_that_would_change_nothing_is_forgotten() -> None:
 
 
 def test_a_tree_without_work_is_searched_again_after_a_change_or_some_time() -> None:
-    """Deletes may vanish when the retention moves on, though the tree does not change."""
-    deletes = sst(b"a", b"z", deletes=90, epoch=0, min_epoch=1, max_epoch=5, id=make_id(1))
-    state = TableState(spec=TableSpec(id=1, name="t1"), levels=TableLevels(levels=((deletes,),)))
+    """Rows may have expired when the retention moves on, though the tree does not change."""
+    epoch, early, late = (epoch_at_ms(ms) for ms in (1, 10, 11))
+    expiring = sst(b"a", b"z", epoch=0, min_epoch=epoch, max_epoch=epoch, id=make_id(1))
+    state = TableState(spec=TableSpec(id=1, name="t1", ttl_ms=10), levels=TableLevels(levels=((expiring,),)))
     leader = Leader(state)
     leader.beat("a")
-    assert leader.schedule.choose(leader.version, lambda _: 4, (), leader.now) is None
-    assert leader.schedule.choose(leader.version, lambda _: 5, (), leader.now) is None
-    found = leader.schedule.choose(leader.version, lambda _: 5, (), leader.now + IDLE_SECONDS_MAX)
+    assert leader.schedule.choose(leader.version, lambda _: early, (), leader.now) is None
+    assert leader.schedule.choose(leader.version, lambda _: late, (), leader.now) is None
+    found = leader.schedule.choose(leader.version, lambda _: late, (), leader.now + IDLE_SECONDS_MAX)
     assert found is not None
     assert found.pick.kind == "tombstone"
 

@@ -429,3 +429,16 @@ def test_the_last_known_facts_stay_while_no_node_answers() -> None:
     facts = MetaFacts(parse_store(store_body()), DEFAULTS, PlatformFact("away."))
     found = plan_meta(parse_meta(body), Observed(facts, children, others_of(store_body())), NOW)
     assert found.status["committedEpoch"] == 17
+
+
+def test_a_store_tells_of_rows_that_were_accepted_as_lost() -> None:
+    """The meta's status has the numbers, and keeps them while its nodes do not answer; a store without has none."""
+    assert not {"lostRows", "quarantinedSsts"} & plan_of_meta(platform=LED).status.keys()
+    lossy = LED._replace(quarantined_ssts=2, lost_rows=40)
+    told = plan_of_meta(platform=lossy).status
+    assert (told["quarantinedSsts"], told["lostRows"]) == (2, 40)
+    body = store_body()
+    facts = MetaFacts(parse_store(body), DEFAULTS, None)
+    one = parse_meta({**resource("Meta", replicas=2), "status": told})
+    kept = plan_meta(one, Observed(facts, {}, others_of(body)), NOW).status
+    assert (kept["quarantinedSsts"], kept["lostRows"]) == (2, 40)

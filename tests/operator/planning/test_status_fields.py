@@ -32,7 +32,9 @@ from tussock.operator.resources.meta import parse_meta
 from tussock.operator.resources.store import parse_store
 
 CRDS = Path(__file__).resolve().parents[3] / "crds"
-LED = PlatformFact("", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, tasks=1)
+LED = PlatformFact(
+    "", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, tasks=1, quarantined_ssts=1, lost_rows=5
+)
 Status = Mapping[str, Any]
 
 
@@ -64,6 +66,7 @@ def statuses_of_stores() -> Iterator[Status]:
     """Statuses of a store that serves, and of one that began with a backup."""
     meta = body("Meta", "s", {"storeRef": {"name": "s"}})
     told = {"version": "0.1.0", "leader": "s-meta-1", "committedEpoch": 7, "committedTime": at(0), "replicas": 2}
+    told |= {"quarantinedSsts": 1, "lostRows": 5}
     meta["status"].update(told)
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
     one["status"] = {"restoredFrom": "nightly-1"}

@@ -18,7 +18,7 @@ from tussock.operator.planning.words.conditions import (
     ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.planning.words.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
+from tussock.operator.planning.words.model import Apply, Delete, Emit, Hold, Observed, Plan, Ref, Work
 from tussock.operator.resources.store import StoreResource, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -395,3 +395,25 @@ def test_numbers_in_the_status_are_sums() -> None:
     assert status["meta"] == {"replicas": 2, "readyReplicas": 2}
     assert status["compactor"] == {"replicas": 4, "readyReplicas": 2}
     assert status["compute"] == {"total": 0, "ready": 0}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_rows_that_were_accepted_as_lost_are_told_once(paused: bool) -> None:
+    """The status has the numbers of the meta nodes; an event tells of each loss, and no pass repeats it."""
+    meta = {"metadata": {"name": "s"}, "spec": {"storeRef": {"name": "s"}}}
+    one = store(paused=paused)
+
+    def told(one: Any, **numbers: int) -> tuple[dict[str, Any], list[str]]:
+        others = secret() | {Ref("Meta", "s"): {"kind": "Meta", **meta, "status": numbers}}
+        found = plan(one, others=others)
+        events = [action for action in found.actions if isinstance(action, Emit) and action.reason == "RowsLost"]
+        return found.status, [event.message for event in events]
+
+    assert told(one)[1] == []
+    status, events = told(one, lostRows=40, quarantinedSsts=1)
+    assert (status["lostRows"], status["quarantinedSsts"]) == (40, 1)
+    assert [text.partition(" of")[0] for text in events] == ["40 rows"]
+    status, events = told(replace_status(one, status), lostRows=40)
+    assert events == []
+    assert "quarantinedSsts" not in status
+    assert [text.partition(" of")[0] for text in told(replace_status(one, status), lostRows=41)[1]] == ["1 rows"]

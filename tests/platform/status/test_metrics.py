@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.service.meta_process import MetaProcess
 from support.service.statuses import bare_status
 from tussock.meta.server.status.counters import ReplicaMetrics
-from tussock.meta.server.status.document import ServiceStatus, TableStatus
+from tussock.meta.server.status.document import LossStatus, ServiceStatus, TableStatus
 from tussock.meta.server.status.metrics import OTHER_TABLES, TABLES_MAX, StatusCollector
 from tussock.statestore import connect
 
@@ -180,6 +180,17 @@ def test_number_of_tables_does_not_grow_the_labels() -> None:
     assert value(families, "tussock_meta_table_rows", table=OTHER_TABLES) == 500
     assert value(families, "tussock_meta_table_stalled", table=OTHER_TABLES) == 1
     assert value(families, "tussock_meta_tables") == count
+
+
+def test_losses_are_counted() -> None:
+    """What was put aside and is kept, and the rows of all that was accepted as lost; 0 of a store without."""
+    loss = LossStatus(
+        sst="1", table="t", history=False, rows=7, bytes=100, min_epoch=1, max_epoch=2, at_ms=1, by="me", kept=True
+    )
+    for losses, kept, rows in (((), 0, 0), ((loss,), 1, 7), ((loss, replace(loss, rows=2, kept=False)), 1, 9)):
+        families = render(bare_status(losses=losses))
+        assert value(families, "tussock_meta_quarantined_ssts") == kept
+        assert value(families, "tussock_meta_lost_rows") == rows
 
 
 def test_names_of_tables_are_escaped() -> None:

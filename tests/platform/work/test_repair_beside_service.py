@@ -10,6 +10,7 @@ from support.store.stores import changes_of, pairs
 from tussock.cli.main import main
 from tussock.compactor.sst_repair import SstRepair
 from tussock.meta.version.version import Version
+from tussock.operator.probes.platform import ask
 from tussock.statestore import CorruptSst, StateStore
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -74,6 +75,8 @@ def test_clients_and_compactors_of_a_service_go_on(
         assert pairs(platform.connect().table("kv").scan()) == found
         (told,) = platform.leader.report.status().losses
         assert (told.sst, told.table, told.rows, told.kept) == (sst.id, "kv", loss.rows, True)
+        fact = ask(platform.leader.address, None, "")
+        assert (fact.quarantined_ssts, fact.lost_rows) == (1, loss.rows)
         epoch = commit(store, b"later")
         assert len(changes_of(store.table("kv"), loss.min_epoch, epoch)) == 100
         platform.leader.node.meta.vacuum()
@@ -86,3 +89,5 @@ def test_clients_and_compactors_of_a_service_go_on(
         repair(url, sst.id)
         assert [one.discarded for one in version_of(platform).losses] == [True]
         assert [one.kept for one in platform.leader.report.status().losses] == [False]
+        fact = ask(platform.leader.address, None, "")
+        assert (fact.quarantined_ssts, fact.lost_rows) == (0, loss.rows)

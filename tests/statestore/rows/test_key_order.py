@@ -1,10 +1,12 @@
 """`key_order` sorts bytewise and stably in each of its ways."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.rows.rows import key_order
+from tussock.statestore.rows.rows import key_order, repeats
 
 ROWS = 3000
 
@@ -50,3 +52,15 @@ def test_key_order_is_the_stable_bytewise_order(name: str, skip: int):
     array = pa.array(keys, pa.binary()).slice(skip)
     expected = sorted(range(len(keys[skip:])), key=keys[skip:].__getitem__)
     assert key_order(array).tolist() == expected
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 15, 16, 17, 31])
+@pytest.mark.parametrize("rows", [1, 2, 255, 256, 700])
+def test_repeats_are_found_in_keys_of_any_width(width: int, rows: int) -> None:
+    """Also where keys differ in one byte only, wherever that is, and where the array is a slice."""
+    base = random_keys(width, rows)
+    keys = [*base, *base[::3], *(key[:at] + b"x" + key[at + 1 :] for at, key in enumerate(base) if at < width)]
+    keys.sort()
+    expected = [False, *(left == right for left, right in pairwise(keys))]
+    assert repeats(pa.array(keys, pa.binary())).tolist() == expected
+    assert repeats(pa.array([b"before", *keys], pa.binary()).slice(1)).tolist() == expected

@@ -1,7 +1,8 @@
 """Guarantees 3 and 6 with history: merges part rows, and each epoch that is kept reads as a plain dictionary says."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.models.history import TableHistory
 from support.store.stores import TickingSystem, changes_of, open_on, pairs
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import Pick, PickerConfig
+from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore import Conflict, clone, connect, restore
 from tussock.statestore.base.limits import Limits
@@ -32,17 +34,21 @@ PICKER = PickerConfig(
 SMALL = Limits(segment_bytes=300, batch_bytes=500, merge_bytes=1500, sst_bytes=1000, one_object_bytes=400)
 """Keys have more versions than a batch may hold."""
 
+TINY = Limits(segment_bytes=300, batch_bytes=500, merge_bytes=1500, sst_bytes=200, one_object_bytes=400)
+"""Keys have more versions than an SST may hold."""
+
 
 class Lives:
     """A store on a clock of the test, its model, and what holds epochs readable."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, keys: Sequence[bytes] = KEYS, limits: Sequence[Limits] = (Limits(), SMALL)) -> None:
         self.chance = random.Random(seed)
+        self.keys = keys
         self.system = TickingSystem()
-        self.bucket = open_bucket(f"memory://lives-of-history-{seed}")
+        self.bucket = open_bucket(f"memory://lives-of-history-{seed}-{len(keys)}")
         options = {"retention": RETENTION, "gc_grace": 0, "cache_bytes": self.chance.choice([0, 5000, 1 << 20])}
         options |= {"buffer_bytes": self.chance.choice([200, 1 << 20])}
-        self.store = open_on(self.bucket, self.system, limits=self.chance.choice([Limits(), SMALL]), **options)
+        self.store = open_on(self.bucket, self.system, limits=self.chance.choice(limits), **options)
         self.table: Any = self.store.create_table("t", block_bytes=self.chance.choice([256, 1024, 64 << 10]))
         self.embedded = inside.backend(self.store)
         self.embedded.meta.config = PICKER
@@ -56,7 +62,7 @@ class Lives:
         """Commit some batches, the same keys in several of them at times."""
         epoch, batch = self.store.new_epoch(), {}
         for _ in range(self.chance.choice([1, 1, 3])):
-            keys = sorted(self.chance.sample(KEYS, self.chance.choice([1, 3, len(KEYS)])))
+            keys = sorted(self.chance.sample(self.keys, self.chance.choice([1, 3, len(self.keys)])))
             rows = {key: self._value() for key in keys}
             self.table.ingest_batch(list(rows.items()), epoch)
             batch.update(rows)
@@ -105,6 +111,7 @@ class Lives:
     def check(self) -> None:
         """Read everything that is kept, in every way."""
         kept = list(self.kept())
+        assert problems(inside.version(self.store)) == []
         for epoch in self.chance.sample(kept, min(len(kept), 4)):
             check_rows(self.table, self.model.at(epoch), self.chance, epoch=epoch)
         for snapshot in self.pins:
@@ -168,6 +175,22 @@ def test_every_kept_epoch_reads_as_the_model_says(seed: int) -> None:
         lives.chance.choices(steps, [30, 30, 6, 3, 8])[0]()
     lives.check()
     assert {"intra-l0", "l0", "history"} <= lives.kinds
+    lives.store.close()
+
+
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
+def test_versions_of_a_key_may_lie_in_several_ssts_of_a_run(seed: int) -> None:
+    """Keys with more versions than an SST holds: the same, with merges of such runs, pins, expiry and vacuum."""
+    lives = Lives(seed, KEYS[3:20:4], [TINY])
+    parted = 0
+    steps = [lives.commit, lives.compact, lives.live_on, lives.pin, lives.check]
+    for _ in range(250):
+        lives.chance.choices(steps, [40, 20, 3, 3, 6])[0]()
+        runs = [run.ssts for run in history(lives.store)]
+        parted = max(parted, sum(left.largest == right.smallest for run in runs for left, right in pairwise(run)))
+    lives.check()
+    assert parted > 5
+    assert "history" in lives.kinds
     lives.store.close()
 
 

@@ -76,6 +76,27 @@ def ids(batches: Any) -> list[int]:
     return sorted(batch_id for batch in batches for batch_id in batch.column("id").to_pylist())
 
 
+def test_what_has_expired_as_a_whole_is_not_read(world: World) -> None:
+    """A scan opens no SST all of whose rows have expired, in the live tree or in history; own rows are read always."""
+    world.commit({b"%d" % number: b"old" for number in range(9)})
+    world.system.forward(TTL / 2)
+    read = world.commit({b"%d" % number: b"new" for number in range(0, 9, 2)})
+    metas = inside.sstables(world.store).metas
+    old = {sst.id: sst.max_epoch < read for sst in world.store.version().find_table("raw").levels.ssts()}  # type: ignore[union-attr]
+    assert sorted(old.values()) == [False, True]
+    world.system.forward(TTL / 2)
+    world.commit()
+    new = [(b"%d" % number, b"new") for number in range(0, 9, 2)]
+    for options in ({}, {"reverse": True}, {"start": b"0"}):
+        found = pairs(world.raw.scan(**options))
+        assert found == (new[::-1] if "reverse" in options else new)
+    assert {sst_id: metas.get((sst_id,)) is None for sst_id in old} == old
+    epoch = world.store.new_epoch()
+    world.raw.ingest_batch([(b"1", b"own")], epoch)
+    assert pairs(world.raw.scan()) == sorted([*new, (b"1", b"own")])
+    world.store.abort_epoch(epoch)
+
+
 def test_a_row_is_gone_from_the_first_epoch_after_its_time(world: World) -> None:
     """Every way to read agrees, before any compaction; by the wall clock alone nothing goes."""
     world.commit({b"a": b"1", b"b": b"2"}, [world.event(1), world.event(2, age=30), world.event(3, age=None)])

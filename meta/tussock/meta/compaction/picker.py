@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from tussock.meta.compaction.picker_config import Candidate, Pick, PickerConfig, Table, pick_of
 from tussock.meta.compaction.picker_history import history_candidates, pick_history
-from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
+from tussock.meta.compaction.picker_l0 import intra_l0_window, pick_intra_l0, pick_l0_to_base
 from tussock.meta.compaction.picker_tombstones import pick_vanishing, vanishing_candidates
 from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
@@ -35,10 +35,10 @@ MOVED_FILES_MAX = 256
 def pick(state: TableState, tasks: Sequence[CompactionTask], config: PickerConfig, watermark: int) -> Pick | None:
     """The best compaction for a table beside `tasks`, or `None`.
 
-    `watermark` is the largest that the compaction could use; it decides whether merging deletes is of any use.
+    `watermark` is the largest that the compaction could use; it decides which rows have expired.
     """
     table = Table(state, tasks)
-    for candidate in candidates(state, tasks, config, watermark):
+    for candidate in _candidates_of(table, config, watermark):
         if candidate.score < 1:
             break
         picked = _pick_one(table, candidate, config, watermark)
@@ -51,7 +51,10 @@ def candidates(
     state: TableState, tasks: Sequence[CompactionTask], config: PickerConfig, watermark: int
 ) -> list[Candidate]:
     """All kinds of compaction with their scores, highest first; of files that no task has claimed."""
-    table = Table(state, tasks)
+    return _candidates_of(Table(state, tasks), config, watermark)
+
+
+def _candidates_of(table: Table, config: PickerConfig, watermark: int) -> list[Candidate]:
     found = [*_l0_candidates(table, config), *_level_candidates(table, config), *history_candidates(table, config)]
     found += vanishing_candidates(table, config, watermark)
     return sorted(found, key=lambda candidate: -candidate.score)
@@ -102,9 +105,7 @@ def _l0_candidates(table: Table, config: PickerConfig) -> Iterator[Candidate]:
     ):
         score, reason = len(l0) / config.l0_runs_max, f"L0 has {len(l0)} runs, {config.l0_runs_max} are fine"
     yield Candidate(score, "l0", 0, reason)
-    tier = pick_intra_l0(table, config)
-    if tier is not None:
-        count = len(tier.inputs)
+    if count := len(intra_l0_window(table, config)):
         yield Candidate(count / config.l0_merge_min, "intra-l0", 0, f"{count} neighbouring runs are of similar size")
 
 

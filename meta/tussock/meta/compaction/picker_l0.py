@@ -6,26 +6,32 @@ from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, pic
 from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, total_bytes
 from tussock.statestore.contract.records import Run, SstInfo
 
-__all__ = ["pick_intra_l0", "pick_l0_to_base"]
+__all__ = ["intra_l0_window", "pick_intra_l0", "pick_l0_to_base"]
 
 SEEDS_MAX = 64
 
 
-def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
-    """The longest window of neighbouring idle runs of similar size; of equally long ones the oldest."""
+def intra_l0_window(table: Table, config: PickerConfig) -> range:
+    """The longest window of neighbouring idle runs of similar size; of equally long ones the oldest; empty for none."""
     l0 = table.state.levels.l0
+    if len(l0) < config.l0_merge_min:
+        return range(0)
     sizes = [max(total_bytes(run.ssts), config.l0_small_bytes) for run in l0]
     idle = [_is_idle(table, run) for run in l0]
-    best: range | None = None
+    best = range(0)
     for start in range(len(l0) - 1, -1, -1):  # from the oldest: a later window must be longer to win
         window = _window_down_from(start, sizes, idle, config)
-        if len(window) >= config.l0_merge_min and (best is None or len(window) > len(best)):
+        if len(window) >= config.l0_merge_min and len(window) > len(best):
             best = window
-        if best is not None and len(best) == config.l0_merge_max:
+        if len(best) == config.l0_merge_max:
             break
-    if best is None:
-        return None
-    return pick_of(table, "intra-l0", [l0[index].ssts for index in best], 0)
+    return best
+
+
+def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
+    """That window as one run."""
+    window = intra_l0_window(table, config)
+    return pick_of(table, "intra-l0", [table.state.levels.l0[at].ssts for at in window], 0) if window else None
 
 
 def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:

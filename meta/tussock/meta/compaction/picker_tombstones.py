@@ -1,6 +1,7 @@
 """Picking what would vanish: files of which many rows are deletes, and files whose rows have all expired.
 
-Only once they are at or below the watermark, since before that they could not vanish and would be picked for ever.
+Deletes leave the live tree at the bottom whatever the watermark, as history has them for readers that may ask for them;
+a row that expires leaves it only once it has expired for every reader.
 """
 
 from collections.abc import Iterator
@@ -42,12 +43,11 @@ def pick_vanishing(table: Table, config: PickerConfig, watermark: int) -> Pick |
 
 
 def _vanishing_files(table: Table, config: PickerConfig, watermark: int) -> Iterator[tuple[int, SstInfo]]:
-    """(level, file) that are idle, and old enough that what is to vanish can."""
+    """(level, file) that are idle and have much that would vanish."""
     for level, files in enumerate(table.state.levels.levels, start=1):
         for sst in files:
             many = sst.deletes * 100 >= sst.rows * config.tombstone_percent and sst.deletes > 0
-            vanishes = (many and sst.max_epoch <= watermark) or _is_expired(table.state.spec, sst, watermark)
-            if vanishes and sst.id not in table.busy:
+            if (many or _is_expired(table.state.spec, sst, watermark)) and sst.id not in table.busy:
                 yield level, sst
 
 

@@ -6,10 +6,10 @@ the newest first: of two rows of one key and epoch, the one that was parted firs
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
-from tussock.meta.version.ranges import is_sorted_run
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import Run, SstInfo, TableLevels
 
@@ -17,6 +17,7 @@ __all__ = [
     "claimed_history",
     "find_neighbours",
     "history_problem",
+    "is_history_run",
     "with_parted",
     "without_expired",
     "without_merged",
@@ -61,12 +62,29 @@ def without_expired(levels: TableLevels, epoch: int, claimed: Collection[str]) -
     return replace(levels, history=tuple(run for run in runs if run.ssts)), expired
 
 
+def is_history_run(ssts: Sequence[SstInfo]) -> bool:
+    """Whether SSTs are a run of history: by key ascending, and no two with a common key but where one goes on.
+
+    The versions of a key are parted where they are too many for one SST: the oldest are alone in the SSTs that follow.
+    """
+    return all(sst.smallest <= sst.largest for sst in ssts) and all(
+        left.largest < right.smallest or _goes_on(left, right) for left, right in pairwise(ssts)
+    )
+
+
+def _goes_on(left: SstInfo, right: SstInfo) -> bool:
+    """Whether one SST has only versions of the last key of the one before it, and older ones, as far as is known."""
+    if not left.largest == right.smallest == right.largest:
+        return False
+    return left.smallest < left.largest or left.min_epoch > right.max_epoch
+
+
 def history_problem(ssts: Sequence[SstInfo], until_max: int) -> str:
     """Why these cannot be what a task puts out as history; empty if they can."""
     for sst in ssts:
         if not sst.max_epoch <= sst.until <= until_max or sst.epoch:
             return f"SST {sst.id} of history has epochs up to {sst.max_epoch} until {sst.until}, at most {until_max}"
-    if not is_sorted_run(ssts):
+    if not is_history_run(ssts):
         return f"history is not a sorted run: {[sst.id for sst in ssts]}"
     return ""
 

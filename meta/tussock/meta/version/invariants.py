@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tussock.meta.version.deltas.tasks import targets_collide
+from tussock.meta.version.history import is_history_run
 from tussock.meta.version.ledger import RANGES_MAX
 from tussock.meta.version.ranges import is_sorted_run, older_overlap, ranks
 from tussock.meta.version.version import Version
@@ -138,7 +139,7 @@ def _about_runs(state: TableState) -> Iterator[str]:
         if not is_sorted_run(run):
             yield f"table {name!r}: sorted run {number} is not sorted, or its SSTs overlap: {[sst.id for sst in run]}"
     for number, past in enumerate(state.levels.history):
-        if not past.ssts or not is_sorted_run(past.ssts):
+        if not past.ssts or not is_history_run(past.ssts):
             yield f"table {name!r}: run {number} of history is empty or not sorted: {[sst.id for sst in past.ssts]}"
     for sst in state.levels.history_ssts():
         # `until` is the epoch of a row that was in the tree.

@@ -54,8 +54,13 @@ def find_in_run(run: Sequence[SstInfo], sst: SstInfo) -> SstInfo | None:
         return run[0] if run[0].id == sst.id else None
     if not run[0].smallest <= sst.smallest <= run[-1].smallest:
         return None
-    found = run[lower_bound(run, sst.smallest, _SMALLEST)]
-    return found if found.id == sst.id else None
+    at = lower_bound(run, sst.smallest, _SMALLEST)
+    # Of history several may have the same smallest key, one with very many versions.
+    while at < len(run) and run[at].smallest == sst.smallest:
+        if run[at].id == sst.id:
+            return run[at]
+        at += 1
+    return None
 
 
 def is_sorted_run(run: Sequence[SstInfo]) -> bool:

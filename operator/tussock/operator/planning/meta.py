@@ -287,7 +287,7 @@ def _status(
     platform = observed.facts.platform
     if platform is None or platform.problem:
         # The last known values are better than none, except a leader whose pod is gone.
-        kept = ["term", "version", "committedEpoch", "committedTime"]
+        kept = ["term", "version", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows"]
         kept += ["leader"] if meta.status.get("leader") in [_name(pod) for pod in observed.pods()] else []
         return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}
     leader = [_name(pod) for pod in observed.pods() if platform.leader and _ip(pod) == platform.leader_ip]
@@ -297,6 +297,9 @@ def _status(
         "version": platform.version,
         "committedEpoch": platform.committed_epoch,
         "committedTime": _time(platform.committed_ms),
+        # A store that has lost nothing says nothing of it.
+        "quarantinedSsts": platform.quarantined_ssts or None,
+        "lostRows": platform.lost_rows or None,
     }
     return {**status, **{name: value for name, value in told.items() if value not in ("", None)}}
 

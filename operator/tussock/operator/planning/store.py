@@ -20,7 +20,7 @@ from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
 from tussock.operator.planning.restore import plan_restore
 from tussock.operator.planning.turns import TURN_SECONDS, turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
-from tussock.operator.planning.words.components import last_verdict, named, status_conditions
+from tussock.operator.planning.words.components import last_verdict, loss_event, named, status_conditions
 from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
@@ -114,7 +114,8 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
             progressing=False,
             degraded=False,
         )
-        return Plan((Hold(),), _status(store, observed, verdict, now, store.status.get("obstacle")))
+        status = _status(store, observed, verdict, now, store.status.get("obstacle"))
+        return Plan((Hold(), *loss_event(store, status)), status)
     names = meta_names(store, metas, facts.sections)
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
@@ -165,7 +166,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
         status["restoredFrom"] = restoring.done
-    return Plan(tuple(actions), status, again)
+    return Plan((*actions, *loss_event(store, status)), status, again)
 
 
 def _plan_deletion(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
@@ -373,7 +374,7 @@ def _status(
     if metas:
         status["endpoint"] = _endpoint(store, metas)
         first = metas[0].get("status") or {}
-        told = ("version", "leader", "committedEpoch", "committedTime")
+        told = ("version", "leader", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows")
         status |= {name: first[name] for name in told if name in first}
     if observed.facts.certificates_expire:
         status["certificatesExpireTime"] = observed.facts.certificates_expire

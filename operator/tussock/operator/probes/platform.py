@@ -46,6 +46,11 @@ class _Compaction(msgspec.Struct):
     tasks: tuple[_TaskStatus, ...] = ()
 
 
+class _Loss(msgspec.Struct):
+    rows: int
+    kept: bool
+
+
 class _PlatformStatus(msgspec.Struct):
     """The parts of a status that the operator uses (`docs/console.md` has all)."""
 
@@ -53,6 +58,7 @@ class _PlatformStatus(msgspec.Struct):
     replica: _Replica
     version: _Version
     compaction: _Compaction = msgspec.field(default_factory=_Compaction)
+    losses: tuple[_Loss, ...] = ()
 
 
 def ask(address: str, certificates: Certificates | None, server_name: str) -> PlatformFact:
@@ -84,6 +90,8 @@ def ask(address: str, certificates: Certificates | None, server_name: str) -> Pl
         committed_ms=status.version.committed_ms,
         slots=status.compaction.slots,
         tasks=len(status.compaction.tasks),
+        quarantined_ssts=sum(loss.kept for loss in status.losses),
+        lost_rows=sum(loss.rows for loss in status.losses),
     )
 
 

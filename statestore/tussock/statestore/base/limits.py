@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     merge_bytes: int = 64 << 20
     """Once the inputs of a merge hold this many bytes, another is opened only when nothing else can be given out."""
     sst_bytes: int = 64 << 20
-    """Bytes of an SST before compression, in commits and spills."""
+    """Bytes of an SST before compression, in commits, spills and merges of an embedded store."""
     one_object_bytes: int = 256 << 10
     """An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
     read whole sooner than a meta and one block in two requests."""

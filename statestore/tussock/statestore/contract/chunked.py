@@ -83,6 +83,12 @@ class Chunked(Sequence[Item]):
     def __getitem__(self, at: int | slice) -> Item | tuple[Item, ...]:
         if isinstance(at, slice):
             return self._slice(at)
+        if self._chunks:
+            # The ends are asked for most: they say whether a key may be there.
+            if at == 0:
+                return self._chunks[0][0]
+            if at == -1:
+                return self._chunks[-1][-1]
         if at < 0:
             at += len(self)
         if not 0 <= at < len(self):

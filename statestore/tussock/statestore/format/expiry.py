@@ -53,10 +53,17 @@ class TimeToLive(NamedTuple):
             expired = self.marks(rows, ms, column)
             return rows.filter(~expired) if expired.any() else rows
         # The epochs as they are, with one comparison for each row.
-        first = max(ms - self.ttl_ms + 1, 0) << SERIAL_BITS
+        last = self.expired_epoch(ms)
         if isinstance(rows.epochs, int):
-            return rows if rows.epochs >= first else rows.slice(0, 0)
-        return rows.filter(rows.epochs >= np.uint64(first))
+            return rows if rows.epochs > last else rows.slice(0, 0)
+        return rows.filter(rows.epochs > np.uint64(last))
+
+    def expired_epoch(self, ms: int) -> int:
+        """All rows of this epoch and of older ones are expired at that time; 0 if no epoch tells.
+
+        A reader at that time need not look at them: what they hide is older still, so it is expired, too.
+        """
+        return 0 if self.column is not None else max((max(ms - self.ttl_ms + 1, 0) << SERIAL_BITS) - 1, 0)
 
     def is_expired(self, rows: Rows, at: int, ms: int) -> bool:
         """Whether one row, which has all value columns, is expired at that time."""

@@ -240,6 +240,7 @@ class KeyReader:
             scan.reverse,
             columns,
             few,
+            after_epoch=0 if expiry is None else expiry.expired_epoch(ms),
             newest_at=newest_at,
             types=_types(view, columns),
             within=scan.ranges if len(scan.ranges) > 1 else None,
@@ -299,12 +300,15 @@ class KeyReader:
         """
         indexes = [index for index in view.runs if view.epoch is None or index.min_epoch <= view.epoch]
         opened = [] if view.epoch is None else open_at(view.history, view.epoch)
+        if want.after_epoch:
+            indexes = [index for index in indexes if index.max_epoch > want.after_epoch]
+            opened = [run for run in opened if run.max_epoch > want.after_epoch]
         want = want.shared_by(len(view.own) + len(indexes) + len(opened))
         limits = self._sstables.limits
         sources: list[Iterable[Rows]] = []
         for run in view.own:
             if run.index is not None:
-                sources.append(ConcatIterator(self._sstables, run.index.ssts, want))
+                sources.append(ConcatIterator(self._sstables, run.index.ssts, want._replace(after_epoch=0)))
             elif run.block is not None:
                 rows = want.cut(run.block.rows)
                 if len(rows):

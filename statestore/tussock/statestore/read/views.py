@@ -3,7 +3,7 @@
 `TableViews` takes from here what the reads of one table see.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from tussock.statestore.base.arguments import check_table
@@ -25,6 +25,7 @@ from tussock.statestore.errors import (
     TableNotFound,
     WaitTimeout,
 )
+from tussock.statestore.sst.history import index_history
 from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.shared_buffer import SharedBuffer
@@ -100,13 +101,11 @@ class Views:
                 dropped = version.gone.get(table) if gone else None
                 if dropped is None:
                     raise TableNotFound(f"table {name!r} was dropped from the store at {self._url}", name)
-                return _indexed(version, dropped.state, {})
+                return _indexed(version, dropped.state, None)
             if view is not None and view.state.levels is state.levels:
                 view = view._replace(version=version, state=state)
             else:
-                # A run that a commit or a compaction left alone is the very same object.
-                known = () if view is None else (*view.runs, *view.history)
-                view = _indexed(version, state, {id(index.source): index for index in known})
+                view = _indexed(version, state, view)
             self._by_table[table] = view
         return view
 
@@ -203,9 +202,14 @@ class Views:
         return None
 
 
-def _indexed(version: VersionView, state: TableState, known: Mapping[int, RunIndex]) -> ReadView:
-    """The table in that version, each run as it is known by the id of what it was made of, or prepared now."""
+def _indexed(version: VersionView, state: TableState, before: ReadView | None) -> ReadView:
+    """The table in that version, each run as it was in the view before, or prepared now."""
     tree = state.levels
+    # A run that a commit or a compaction left alone is the very same object.
+    known = {} if before is None else {id(index.source): index for index in before.runs}
     runs = [known.get(id(run)) or RunIndex(run) for run in tree.runs()]
-    history = tuple(known.get(id(run.ssts)) or RunIndex(run.ssts) for run in tree.history)
+    past: dict[int, list[RunIndex]] = {}
+    for index in () if before is None else before.history:
+        past.setdefault(id(index.source), []).append(index)
+    history = tuple(index for run in tree.history for index in past.get(id(run.ssts)) or index_history(run.ssts))
     return ReadView(version, state, runs, history=history)

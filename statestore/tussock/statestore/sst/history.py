@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.rows.rows import Rows, key_order, repeats
 from tussock.statestore.sst.cached_blocks import CachedBlock
@@ -31,11 +32,27 @@ __all__ = [
     "find_many_at",
     "history_range",
     "in_range",
+    "index_history",
     "open_at",
     "rows_at",
     "until_array",
     "with_untils",
 ]
+
+
+def index_history(ssts: Sequence[SstInfo]) -> list[RunIndex]:
+    """A run of history, prepared: as several runs where the versions of a key are parted over SSTs of it.
+
+    No SST of these has a key in common with another. Which runs rows of history are in does not matter to readers.
+    """
+    layers: list[list[SstInfo]] = []
+    for sst in ssts:
+        layer = next((one for one in layers if one[-1].largest < sst.smallest), None)
+        if layer is None:
+            layers.append([sst])
+        else:
+            layer.append(sst)
+    return [RunIndex(ssts)] if len(layers) == 1 else [RunIndex(layer, ssts) for layer in layers]
 
 
 def open_at(history: Iterable[RunIndex], epoch: int) -> list[RunIndex]:

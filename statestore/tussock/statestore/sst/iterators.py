@@ -68,7 +68,8 @@ class ReadRange(NamedTuple):
     fill: bool = True
     """Keep what is read in the block cache."""
     after_epoch: int = 0
-    """Skip blocks and SSTs that hold nothing above this epoch."""
+    """Skip blocks and SSTs that hold nothing above this epoch; without `newest_at`, what follows a version above it in
+    the next block is read, as it may be what that one replaced."""
     until_epoch: int | None = None
     """Skip blocks and SSTs that hold nothing at or below this epoch."""
     newest_at: int | None = None
@@ -295,7 +296,10 @@ class SSTableIterator(MergeSource):
         want = self._want
         until = want.until_epoch if want.newest_at is None else want.newest_at
         later = meta.min_epoch[first:last] > until if until is not None and self._sst.max_epoch > until else None
-        if want.after_epoch:
+        if want.after_epoch and want.newest_at is not None:
+            old = meta.max_epoch[first:last] <= want.after_epoch
+            later = old if later is None else old | later
+        elif want.after_epoch:
             # What follows a version that is new may be of the same key, and then it is what that one replaced.
             news = meta.max_epoch[first:last] > want.after_epoch
             follows = np.frombuffer(meta.continues, np.bool_)[first:last] & np.append(False, news[:-1])

@@ -35,9 +35,9 @@ class RunIndex:
 
     __slots__ = ("largest", "max_epoch", "min_epoch", "smallest", "source", "ssts", "until")
 
-    def __init__(self, ssts: Sequence[SstInfo]) -> None:
-        self.source = ssts
-        """The very sequence that it was made of."""
+    def __init__(self, ssts: Sequence[SstInfo], source: Sequence[SstInfo] | None = None) -> None:
+        self.source = ssts if source is None else source
+        """The very sequence that it was made of, or of a part of which."""
         self.ssts = tuple(ssts)
         self.smallest = [sst.smallest for sst in ssts]
         self.largest = [sst.largest for sst in ssts]

@@ -4,8 +4,10 @@ Relied on by the shared buffer's flush and by compaction. One `SstWriter` yields
 non-overlapping key ranges: a sorted run. It holds at most one SST's encoded bytes and one batch of rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +83,15 @@ class _Accumulator:
         self.hashes: list[npt.NDArray[np.uint64]] = []
         self.bounds: list[bytes] = []
         self.largest = b""
+        self.goes_on = False
+        """It has older versions of the last key of the SST before, and nothing else."""
         self.until = 0
         self.expires_ms = 0
+
+
+def _packed(kind: str, numbers: Sequence[int]) -> bytes:
+    """The numbers, little-endian. Most SSTs have one block, for which an array of NumPy would be dear."""
+    return struct.pack(f"<{len(numbers)}{kind}", *numbers)
 
 
 def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
@@ -105,10 +114,10 @@ def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
 class SstWriter:
     """Turns a stream of `Rows` batches, sorted as one run over all of them, into `EncodedSst`s.
 
-    `sst_bytes` bounds an SST before compression; a user key's versions never part over two SSTs. With
-    `epoch_inherited` the rows are of one epoch which the version will give (a commit); otherwise every block says
-    its epochs. With `history` the first column of the rows is `UNTIL`. SSTs with up to `one_object_bytes` of data are
-    one object; with 0 none is.
+    `sst_bytes` bounds an SST before compression; it ends where a user key does. With `epoch_inherited` the rows are of
+    one epoch which the version will give (a commit); otherwise every block says its epochs. With `history` the first
+    column of the rows is `UNTIL`, and an SST twice as large ends within a key, whose older versions have the next SSTs
+    for themselves. SSTs with up to `one_object_bytes` of data are one object; with 0 none is.
     """
 
     def __init__(
@@ -150,14 +159,18 @@ class SstWriter:
         for number, end in enumerate(cuts):
             border = self._vnode_border(rows, start, end)
             for stop in (border, end) if start < border < end else (end,):
-                block = rows.slice(start, stop)
-                if start == border or self._is_full(block.key(0)):
-                    yield self._finish()
-                self._add(block)
-                self._open.hashes.append(hashes[start:stop][~again[start:stop]])
-                # Where a block was parted, these are of both parts: wider than need be, and still right.
-                self._open.bounds.append(bounds[number])
-                start = stop
+                while start < stop:
+                    if start == border or self._is_full(rows.key(start)):
+                        yield self._finish(goes_on=rows.key(start) == self._open.largest)
+                    last = self._end_of_key(rows, start, stop)
+                    heads = ~again[start:last]
+                    # The filter of an SST has its first key, though the SST before may have it, too.
+                    heads[0] |= not self._open.rows
+                    self._add(rows.slice(start, last))
+                    self._open.hashes.append(hashes[start:last][heads])
+                    # Where a block was parted, these are of all its parts: wider than need be, and still right.
+                    self._open.bounds.append(bounds[number])
+                    start = last
 
     def end(self) -> Iterator[EncodedSst]:
         """The run has ended: its last SST, if there is one."""
@@ -165,7 +178,19 @@ class SstWriter:
             yield self._finish()
 
     def _is_full(self, next_key: bytes) -> bool:
-        return self._open.raw_size >= self._sst_bytes and next_key != self._open.largest
+        sst = self._open
+        if not sst.rows:
+            return False
+        if next_key != sst.largest:
+            return sst.goes_on or sst.raw_size >= self._sst_bytes
+        # Not as soon as it is full: most keys have few versions, and none of them need be parted.
+        return self._history and sst.raw_size >= (self._sst_bytes if sst.goes_on else 2 * self._sst_bytes)
+
+    def _end_of_key(self, rows: Rows, start: int, stop: int) -> int:
+        """Up to where in start .. stop-1 the rows may be a block of the open SST; all unless that has one key."""
+        if not self._open.goes_on or rows.key(stop - 1) == rows.key(start):
+            return stop
+        return start + rows.slice(start, stop).upper_bound(rows.key(start))
 
     def _vnode_border(self, rows: Rows, start: int, end: int) -> int:
         """The first row in start .. end-1 of another virtual node than the row before it; -1 if it does not matter.
@@ -235,23 +260,25 @@ class SstWriter:
         sst.size += len(data)
         sst.raw_size += raw_length
 
-    def _finish(self) -> EncodedSst:
+    def _finish(self, *, goes_on: bool = False) -> EncodedSst:
         sst, self._open = self._open, _Accumulator()
-        ends = np.cumsum([len(key) for key in sst.first_keys])
+        self._open.goes_on = goes_on
+        ends = list(accumulate(map(len, sst.first_keys)))
         index = BlockIndex(
-            offset=np.array(sst.offset, "<u8").tobytes(),
-            length=np.array(sst.length, "<u4").tobytes(),
-            raw_length=np.array(sst.raw_length, "<u4").tobytes(),
-            crc=np.array(sst.crc, "<u4").tobytes(),
-            rows=np.array(sst.rows, "<u4").tobytes(),
-            deletes=np.array(sst.deletes, "<u4").tobytes(),
-            min_epoch=np.array(sst.min_epoch, "<u8").tobytes(),
-            max_epoch=np.array(sst.max_epoch, "<u8").tobytes(),
+            offset=_packed("Q", sst.offset),
+            length=_packed("I", sst.length),
+            raw_length=_packed("I", sst.raw_length),
+            crc=_packed("I", sst.crc),
+            rows=_packed("I", sst.rows),
+            deletes=_packed("I", sst.deletes),
+            min_epoch=_packed("Q", sst.min_epoch),
+            max_epoch=_packed("Q", sst.max_epoch),
             continues=bytes(sst.continues),
-            key_ends=ends.astype("<u4").tobytes(),
+            key_ends=_packed("I", ends),
             first_keys=b"".join(sst.first_keys),
         )
-        filter_bytes = bloom.build(np.concatenate(sst.hashes), BITS_PER_KEY)
+        hashes = sst.hashes[0] if len(sst.hashes) == 1 else np.concatenate(sst.hashes)
+        filter_bytes = bloom.build(hashes, BITS_PER_KEY)
         schema = self._schema.serialize().to_pybytes()
         low, high = min(sst.min_epoch), max(sst.max_epoch)
         in_data = sst.size <= self._one_object_bytes

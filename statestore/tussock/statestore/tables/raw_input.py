@@ -115,9 +115,9 @@ def few_rows(batch: RawBatch) -> list[tuple[bytes, Row | None]] | None:
 
 def encode_few(keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:
     """Rows that were written alone, or deletes, by ascending keys."""
-    deletes = np.array([row is None for row in rows], np.bool_)
+    deletes = np.array([row is None for row in rows], np.bool_) if None in rows else None
     values = pa.array([b"" if row is None else row["value"] for row in rows], pa.binary())
-    return Rows(pa.array(keys, pa.binary()), 0, deletes if deletes.any() else None, (values,))
+    return Rows(pa.array(keys, pa.binary()), 0, deletes, (values,))
 
 
 def raw_keys(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> Keys:

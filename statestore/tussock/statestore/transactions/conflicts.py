@@ -17,8 +17,8 @@ from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.ranges import Range
 from tussock.statestore.rows.rows import shown_key
+from tussock.statestore.sst.history import index_history
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.sst.lookup_many import Keys, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.transactions.read_set import ReadSet
@@ -76,8 +76,8 @@ def _among_keys(sstables: Sstables, runs: Sequence[Sequence[SstInfo]], since: in
         by_epoch: dict[int, list[SstInfo]] = {}
         for sst in run:
             by_epoch.setdefault(sst.epoch, []).append(sst)
-        for epoch, ssts in by_epoch.items():
-            hits = find_many(sstables, [RunIndex(ssts)], keys, MAX_EPOCH)
+        for epoch, index in ((epoch, index) for epoch, ssts in by_epoch.items() for index in index_history(ssts)):
+            hits = find_many(sstables, [index], keys, MAX_EPOCH)
             for block, at, slot in hits.points:
                 written = epoch or block.rows.epoch(at)
                 if written > since:

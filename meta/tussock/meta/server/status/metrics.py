@@ -85,6 +85,11 @@ def _version(status: ServiceStatus) -> Iterable[Metric]:
     )
     yield _gauge("dropped_ssts", "SSTs that left the tree and wait for vacuum.", version.dropped_ssts)
     yield _gauge("writers", "Writers in the ledger.", version.writers)
+    kept = sum(loss.kept for loss in status.losses)
+    yield _gauge("quarantined_ssts", "Damaged SSTs that were put aside and are kept.", kept)
+    yield _gauge(
+        "lost_rows", "Rows of damaged SSTs that were accepted as lost.", sum(one.rows for one in status.losses)
+    )
 
 
 class _Line(NamedTuple):

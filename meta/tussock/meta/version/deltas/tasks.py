@@ -22,6 +22,7 @@ from tussock.meta.version.history import (
     claimed_history,
     find_neighbours,
     history_problem,
+    is_history_run,
     with_parted,
     without_expired,
     without_merged,
@@ -81,7 +82,8 @@ class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_comp
         if state is None:
             raise TableNotFound(f"compaction task {task.id}: table with id {task.table_id} is not in the store")
         inputs = task.ssts()
-        if not inputs or not 0 <= task.target_level <= LEVELS_MAX or not all(is_sorted_run(run) for run in task.inputs):
+        is_run = is_history_run if task.kind == "history" else is_sorted_run
+        if not inputs or not 0 <= task.target_level <= LEVELS_MAX or not all(is_run(run) for run in task.inputs):
             raise InvalidOption(
                 f"compaction task {task.id} on {state.spec.name!r}: needs inputs in sorted runs and a target level "
                 f"from 0 to {LEVELS_MAX}, has {len(inputs)} inputs and target level {task.target_level}"

@@ -7,7 +7,7 @@ from typing import Any
 from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.words.comparison import differences, mark
 from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progress_verdict
-from tussock.operator.planning.words.model import Annotate, Delete, Manifest, Ref, ref_of
+from tussock.operator.planning.words.model import Annotate, Delete, Emit, Manifest, Ref, ref_of
 from tussock.operator.planning.words.ownership import Holder, deletes
 from tussock.operator.planning.words.rollout import rollout
 from tussock.operator.resources.common import Resource
@@ -17,6 +17,7 @@ __all__ = [
     "image_of",
     "is_settled",
     "last_verdict",
+    "loss_event",
     "match_message",
     "named",
     "no_meta_message",
@@ -50,6 +51,15 @@ def last_verdict(resource: Resource) -> Verdict | None:
         return None  # from another release; or about a pass, and not about the resource
     values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
     return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
+
+
+def loss_event(store: Resource, status: Mapping[str, Any]) -> tuple[Emit, ...]:
+    """An event about rows that were accepted as lost since the status that the store has."""
+    rows = status.get("lostRows", 0) - store.status.get("lostRows", 0)
+    if rows <= 0:
+        return ()
+    told = f"{rows} rows of damaged SSTs were accepted as lost. `tussock status` names the tables, `tussock check` the"
+    return (Emit("Warning", "RowsLost", f"{told} keys; a backup or an intact copy of the objects has them."),)
 
 
 def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:

@@ -39,6 +39,10 @@ class PlatformFact(NamedTuple):
     """The number of compactors with a session."""
     tasks: int = 0
     """The number of running compaction tasks."""
+    quarantined_ssts: int = 0
+    """The number of damaged SSTs that were put aside and are kept; like the next, of the newest 500."""
+    lost_rows: int = 0
+    """The number of rows in damaged SSTs that somebody has accepted as lost."""
     is_blind: bool = False
     """Only the operator cannot reach them: it has no route, as outside of the cluster, or a policy forbids it."""
     times: int = 0
