@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows.rows import Rows, repeats
+from tussock.statestore.rows.key_arrays import repeats
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.history import until_array, with_untils
 
 __all__ = ["Parted", "part_rows", "unexpired"]

@@ -14,7 +14,8 @@ from the newer run, stays.
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows.rows import Rows, repeats
+from tussock.statestore.rows.key_arrays import repeats
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["retained_rows"]
 

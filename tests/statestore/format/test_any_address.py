@@ -9,7 +9,8 @@ import pytest
 
 from tussock.statestore import connect
 from tussock.statestore.format.block import CODECS, decode_block, encode_block
-from tussock.statestore.rows.rows import Rows, binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
 
 ADDRESSES = range(8)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.rows.rows import key_order, repeats
+from tussock.statestore.rows.key_arrays import key_order, repeats
 
 ROWS = 3000
 

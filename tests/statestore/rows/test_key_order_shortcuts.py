@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.rows.rows import key_order
+from tussock.statestore.rows.key_arrays import key_order
 
 COUNT = 5000
 

@@ -28,7 +28,8 @@ from crc32c import crc32c
 
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.columns import Buffer, buffer_count, column_buffers, column_from_buffers
-from tussock.statestore.rows.rows import Epochs, Rows, binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
+from tussock.statestore.rows.rows import Epochs, Rows
 
 __all__ = ["CODECS", "TRAILER_BYTES", "decode_block", "encode_block"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["buffer_count", "check_storable", "column_buffers", "column_from_buffers", "storage_type"]
 

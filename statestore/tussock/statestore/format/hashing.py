@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["SEED", "hash_key", "hash_keys"]
 

@@ -21,8 +21,8 @@ import pyarrow.types as pt
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows.buffers import AnyArray, as_binary, fixed_array, fixed_values, null_mask
 from tussock.statestore.rows.conversion import kind_of
+from tussock.statestore.rows.key_arrays import binary_buffers
 from tussock.statestore.rows.python_values import python_value, taker
-from tussock.statestore.rows.rows import binary_buffers
 
 __all__ = ["TERMINATOR", "FixedCodec", "TextCodec", "check_size", "codec_for"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tussock.statestore.keys.codecs import TERMINATOR
 from tussock.statestore.rows.buffers import binary_array
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["KeyCursor"]
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.keys.codecs import check_size
 from tussock.statestore.rows.buffers import binary_array
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["FixedPiece", "Piece", "join_pieces", "text_piece"]
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.rows.byte_order import first_places
-from tussock.statestore.rows.rows import Rows, fixed_view
+from tussock.statestore.rows.key_arrays import fixed_view
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["KeyRanges", "Range"]
 

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.rows.buffers import AnyArray, as_binary, fixed_values, null_mask
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["SPARK_SEED", "hash_value", "spark_hash", "value_hasher"]
 

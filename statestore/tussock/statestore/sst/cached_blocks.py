@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows.rows import Rows, binary_buffers, fixed_view
+from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["CachedBlock", "CachedSegment"]
 

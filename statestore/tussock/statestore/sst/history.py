@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.rows.rows import Rows, key_order, repeats
+from tussock.statestore.rows.key_arrays import key_order, repeats
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import FoundRow, RunIndex, find

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -322,12 +323,7 @@ class SSTableIterator(MergeSource):
         return skipped
 
 
-def _smallest(sst: SstInfo) -> bytes:
-    return sst.smallest
-
-
-def _largest(sst: SstInfo) -> bytes:
-    return sst.largest
+_smallest, _largest = attrgetter("smallest"), attrgetter("largest")
 
 
 class ConcatIterator(MergeSource):

@@ -21,7 +21,8 @@ from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.byte_order import first_places
-from tussock.statestore.rows.rows import Rows, fixed_view, key_order
+from tussock.statestore.rows.key_arrays import fixed_view, key_order
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 from tussock.statestore.sst.lookup import RunIndex, find, find_from
 from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Sstables

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
-from tussock.statestore.rows.rows import Rows, key_order, repeats
+from tussock.statestore.rows.key_arrays import key_order, repeats
+from tussock.statestore.rows.rows import Rows
 
 __all__ = [
     "MergeIterator",

@@ -23,7 +23,8 @@ from tussock.statestore.format.expiry import NEVER, expiry_of
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
 from tussock.statestore.format.value_bounds import BoundsWriter
-from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
+from tussock.statestore.rows.key_arrays import binary_buffers, repeats
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["BITS_PER_KEY", "UNTIL", "EncodedSst", "SstWriter", "history_schema", "value_schema"]
 

@@ -30,7 +30,8 @@ from tussock.statestore.format.expiry import expiry_of
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.unexpired_hits import unexpired_hits
 from tussock.statestore.read.views import ReadView
-from tussock.statestore.rows.rows import Rows, repeats
+from tussock.statestore.rows.key_arrays import repeats
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.history import changed_rows, find_many_at, in_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.merge import whole_keys

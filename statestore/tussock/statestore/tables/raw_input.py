@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.rows.key_arrays import key_order, repeats, shown_key
 from tussock.statestore.rows.row_codec import Row
-from tussock.statestore.rows.rows import Rows, key_order, repeats, shown_key
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 

@@ -16,7 +16,7 @@ from tussock.statestore.contract.records import SstInfo, TableSpec, TableState
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.ranges import Range
-from tussock.statestore.rows.rows import shown_key
+from tussock.statestore.rows.key_arrays import shown_key
 from tussock.statestore.sst.history import index_history
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup_many import Keys, find_many

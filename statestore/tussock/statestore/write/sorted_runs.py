@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.rows.rows import Rows, key_order, repeats
+from tussock.statestore.rows.key_arrays import key_order, repeats
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.lookup_many import Hits

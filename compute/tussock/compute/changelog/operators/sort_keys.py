@@ -20,8 +20,8 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
 from tussock.statestore.keys.pieces import Piece, join_pieces, text_piece
 from tussock.statestore.rows.buffers import binary_array, null_mask
+from tussock.statestore.rows.key_arrays import binary_buffers
 from tussock.statestore.rows.python_values import BAD_VALUE, array_of
-from tussock.statestore.rows.rows import binary_buffers
 
 __all__ = ["SortKeys"]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.rows.rows import key_order
+from tussock.statestore.rows.key_arrays import key_order
 
 __all__ = ["KeyGroup", "Partition"]
 

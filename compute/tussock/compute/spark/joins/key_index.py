@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.format.hashing import hash_keys
-from tussock.statestore.rows.rows import binary_buffers, fixed_view
+from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view
 
 __all__ = ["KeyIndex"]
 

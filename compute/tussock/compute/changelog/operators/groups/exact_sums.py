@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tussock.statestore.rows.buffers import binary_array, fixed_values
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["Addends", "ExactSums", "addends_of", "float_of", "integer_of", "packed_integer", "unpacked_integer"]
 

@@ -14,7 +14,7 @@ from tussock.compute.changelog.operators.patterns.pattern_plan import PatternPla
 from tussock.compute.changelog.operators.patterns.step_masks import masks_of_rows
 from tussock.compute.changelog.operators.row_bags import Members, RowBags
 from tussock.statestore.keys.pieces import join_pieces, text_piece
-from tussock.statestore.rows.rows import key_order
+from tussock.statestore.rows.key_arrays import key_order
 
 __all__ = ["pattern_by_columns"]
 

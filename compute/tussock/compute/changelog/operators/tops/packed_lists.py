@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.rows.buffers import binary_array
-from tussock.statestore.rows.rows import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers
 
 __all__ = ["pack", "pack_many", "unpack", "unpack_many"]
 

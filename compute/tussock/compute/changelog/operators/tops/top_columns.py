@@ -15,7 +15,7 @@ from tussock.compute.changelog.operators.sort_keys import SortKeys
 from tussock.compute.changelog.operators.tops.packed_lists import pack_many, unpack_many
 from tussock.statestore.keys.pieces import join_pieces, text_piece
 from tussock.statestore.rows.buffers import binary_array
-from tussock.statestore.rows.rows import binary_buffers, key_order, repeats
+from tussock.statestore.rows.key_arrays import binary_buffers, key_order, repeats
 
 __all__ = ["TopPlan", "TopTables", "top_by_columns"]
 

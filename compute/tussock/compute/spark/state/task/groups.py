@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tussock.compute.spark.state.task.answers import one_batch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.spark_hash import spark_hash
-from tussock.statestore.rows.rows import key_order, repeats
+from tussock.statestore.rows.key_arrays import key_order, repeats
 
 __all__ = ["Piece", "Share", "pieces_of", "sorted_by_key"]
 
