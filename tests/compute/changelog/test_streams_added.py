@@ -76,13 +76,18 @@ def test_a_large_input_comes_in_parts() -> None:
 
 def test_others_have_their_turn_between_parts() -> None:
     """A start does not wait for all of them, and a commit may come after each: then a kill loses one part."""
-    with connect("memory://", compaction=False) as store:
+    system = _LaterSystem()
+
+    def takes_long(_: object) -> bool:
+        system.seconds += 0.05
+        return True
+
+    with open_on(open_bucket("memory://"), system) as store:
         source = source_of(store)
         with cl.Flow(store, [source]):
             source.push(rows(0, 12, LARGE)).result(60)
         source = source_of(store)
-        counts = cl.aggregate("counts", source, "g", {"n": ("count",), "last": ("max", "k")})
-        flow = cl.Flow(store, [source, counts], name="s", checkpoint=0)
+        flow = cl.Flow(store, [source, cl.filter("copy", source, takes_long)], name="s", checkpoint=0)
         flow.start()
         flow.drain(60)
         # All at once it was one.

@@ -97,6 +97,7 @@ def test_other_clients_are_served_during_a_flood_of_hostile_calls(tmp_path: Path
         )
         loaded = times_of_commits(store, "loaded", SECONDS)
         out, _ = attacker.communicate(timeout=120)
+        assert attacker.returncode == 0, "the program of the attack failed: its error is above"
         told = json.loads(out)
         figures = {
             "offered": told["offered"],

@@ -151,6 +151,9 @@ def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
         value = bytes(1 << 28)
         with pytest.raises(InvalidBatch, match=r"table 'kv': a column has .* nothing was stored"):
             table.ingest_batch([(b"%d" % number, value) for number in range(9)], epoch)
+        typed = store.create_table("typed", pa.schema([("k", pa.int64()), ("v", pa.binary())]), ["k"])
+        with pytest.raises(InvalidBatch, match=r"table 'typed': column 'v' has .* nothing was stored"):
+            typed.upsert([{"k": number, "v": value} for number in range(9)], epoch)
         assert scan(table) == []
         table.ingest_batch([(b"k", value)], epoch)
         with pytest.raises(InvalidOption, match=r"table 'kv': the values of 9 keys .* ask for fewer keys at once"):

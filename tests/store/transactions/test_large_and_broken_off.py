@@ -93,6 +93,40 @@ def test_a_transaction_of_a_million_rows_is_bounded_by_the_buffer(tmp_path: Path
     assert int(ran.stdout) < MORE_MIB_MAX << 20, f"{int(ran.stdout) >> 20} MiB more"
 
 
+ALONE = """
+import sys
+import pyarrow as pa
+from support.memory import peak_bytes
+from tussock.statestore import connect
+schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.binary())])
+buffer = 8 << 20
+with connect(sys.argv[1], buffer_bytes=buffer, cache_bytes=buffer, compaction=False) as store:
+    store.create_table("t", schema, primary_key=["id"])
+    store.create_table("kv")
+    before = peak_bytes()
+    with store.transaction() as tx:
+        for at in range(6000):
+            tx.table("t").upsert([{"id": at, "v": b"%d" % at * 10_000}])
+            tx.table("kv").ingest_batch([(b"%d" % at, b"%d" % at * 10_000)])
+        assert tx.table("t").get(3)["v"] == b"3" * 10_000
+        for at in range(0, 6000, 7):
+            assert tx.table("kv").get(b"%d" % at) == b"%d" % at * 10_000
+    print(peak_bytes() - before, flush=True)
+    assert sum(batch.num_rows for batch in store.table("t").read(["id"])) == 6000
+    assert store.table("kv").get(b"5999") == b"5999" * 10_000
+"""
+ALONE_MIB_MAX = 200
+
+
+@pytest.mark.slow
+def test_rows_written_one_by_one_are_bounded_by_their_bytes(tmp_path: Path) -> None:
+    """They wait as they were given, by thousands where they are small: these are 460 MB, and read one by one, too."""
+    command = [sys.executable, "-c", ALONE, (tmp_path / "store").as_uri()]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=child_environment())
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert int(ran.stdout) < ALONE_MIB_MAX << 20, f"{int(ran.stdout) >> 20} MiB more"
+
+
 def test_a_client_that_dies_in_a_transaction_leaves_garbage_alone(tmp_path: Path) -> None:
     """What it had spilled is nobody's, and vacuum deletes it after the grace period."""
     folder = tmp_path / "store"

@@ -18,6 +18,7 @@ _INTS = {
 _NAMES = ("", "x", "\0", "../log/1", "pins/../leader", "%s%n", "{}", "kv", "\ud7ff\ue000", "a\nb")
 _IDS = ("0" * 16, "0" * 32, "f" * 32, "g" * 32, f"{1:020d}-{1:016x}", f"{2**63}-0")
 _TEXTS = (*_NAMES, *_IDS, "x" * 255, "x" * 256, "x" * 1025, "x" * 100_000, "\U0001f600" * 300)
+_EMPTY = {FieldDescriptor.TYPE_STRING: "", FieldDescriptor.TYPE_BYTES: b""}
 _DEPTH_MAX = 5
 _SCHEMAS = {"schema", "add", "widen"}
 """Fields that hold an Arrow schema: bytes at random are refused before anything looks at a column."""
@@ -63,7 +64,7 @@ class Hostile:
         many = self.random.random() < 0.03
         for _ in range(self.random.randrange(20_000) if many else self.random.randrange(4)):
             if field.message_type is None:
-                values.append("" if many else self._value(field))
+                values.append(_EMPTY.get(field.type, 0) if many else self._value(field))
             elif many or depth >= _DEPTH_MAX:
                 values.add()
             else:

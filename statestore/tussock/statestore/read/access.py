@@ -62,8 +62,11 @@ class TableAccess(Protocol):
     def write(self, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys."""
 
-    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
-        """Buffer a few rows, or deletes; of several with one key the last wins. `encode` makes a run of them."""
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:
+        """Buffer a few rows, or deletes; of several with one key the last wins. `encode` makes a run of them.
+
+        `False` if they are too large for that: nothing was stored, and `write` takes them.
+        """
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
@@ -97,9 +100,9 @@ class StoreAccess:
         """Into the shared buffer, where this client's reads see them at once."""
         self._writes.write(self._table, epoch, rows)
 
-    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:
         """The same for rows as they were given."""
-        self._writes.write_alone(self._table, epoch, written, encode)
+        return self._writes.write_alone(self._table, epoch, written, encode)
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None
@@ -133,7 +136,7 @@ class ReadOnlyAccess:
         """Nothing is written through a snapshot."""
         self._refuse(epoch, rows)
 
-    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:
         """Nothing is written through a snapshot."""
         self._refuse(epoch, written, encode)
 

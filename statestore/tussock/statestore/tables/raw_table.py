@@ -56,10 +56,8 @@ class RawTable:
         """
         at = self._access.write_epoch(epoch)
         few = few_rows(rows)
-        if few is None:
+        if few is None or not self._access.write_alone(at, few, encode_few):
             self._access.write(at, raw_rows(rows, self.name))
-        else:
-            self._access.write_alone(at, few, encode_few)
 
     def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int | None = None) -> None:
         """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""

@@ -108,8 +108,7 @@ class TypedTable:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         at = self._access.write_epoch(epoch)
         few = self._few_keys(keys)
-        if few is not None:
-            self._access.write_alone(at, [(key, None) for key in few], self._encode_kept)
+        if few is not None and self._access.write_alone(at, [(key, None) for key in few], self._encode_kept):
             return
         encoded = self._encode_keys(keys)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
@@ -311,8 +310,7 @@ class TypedTable:
             if row is None:
                 return False
             kept.append((self._alone.key_of(row), row))
-        self._access.write_alone(epoch, kept, self._encode_kept)
-        return True
+        return self._access.write_alone(epoch, kept, self._encode_kept)
 
     def _encode_kept(self, keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:
         """Rows that were written alone, or deletes, by ascending keys."""

@@ -14,7 +14,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.loose_rows import EncodeRows
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -72,11 +72,14 @@ class BufferedAccess:
             self._digest = _digest(rows, self._digest or 0)
         self._write(self.table, rows)
 
-    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> None:  # noqa: ARG002 - there is one epoch here
+    def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
+        if size_of(written) > LOOSE_BYTES_MAX:
+            return False
         overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
         for key, row in written:
             overlay.write(key, row)
+        return True
 
     def upload(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None

@@ -5,19 +5,20 @@ alone wait here as they were given, and become one sorted run together: when the
 as Arrow, or when rows come that they have to stand below.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["EncodeRows", "LooseRows", "size_of"]
+__all__ = ["LOOSE_BYTES_MAX", "EncodeRows", "LooseRows", "size_of"]
 
 EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 """A sorted run of rows, or deletes, by ascending keys."""
 
 _ROWS_MAX = 4096
 
-_BYTES_MAX = 1 << 20
+LOOSE_BYTES_MAX = 1 << 20
+"""What has more becomes a run at once; so a run of loose rows has less than twice as many."""
 
 _ROW_BYTES = 400
 """What a row takes besides its values: a dict, the key, a place among the others."""
@@ -51,7 +52,7 @@ class LooseRows:
     @property
     def are_many(self) -> bool:
         """Whether it is time for a run of them."""
-        return len(self._rows) >= _ROWS_MAX or self.nbytes >= _BYTES_MAX
+        return len(self._rows) >= _ROWS_MAX or self.nbytes >= LOOSE_BYTES_MAX
 
     def as_run(self) -> Rows:
         """All of them, as a sorted run of unique keys."""
@@ -59,7 +60,7 @@ class LooseRows:
         return self._encode(keys, [self._rows[key] for key in keys])
 
 
-def size_of(written: Sequence[tuple[bytes, Row | None]]) -> int:
+def size_of(written: Iterable[tuple[bytes, Row | None]]) -> int:
     """Bytes that these rows take in memory while they are loose, as an estimate that is not too small."""
     size = 0
     for key, row in written:

@@ -2,7 +2,8 @@
 
 A write of a row stays here until something needs it as Arrow: a scan, a look-up of many keys, the commit. Then all that
 was written since goes into the buffer as one sorted run, and the rows here are copies, which save the next `get` its
-way through blocks. Copies are bounded: in two generations, of which the older goes when the newer is full.
+way through blocks. All are bounded, by rows and by bytes: in two generations, of which the older goes when the newer
+is full.
 
 A savepoint notes what it takes to undo: of each key that is written after it, what was here before.
 """
@@ -13,8 +14,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Known, Row
+from tussock.statestore.write.loose_rows import size_of
 
 __all__ = ["RowOverlay"]
+
+_BYTES_MAX = 8 << 20
+"""Of one generation; a run of them has to fit into an Arrow array, too."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,6 +57,8 @@ class RowOverlay:
         self._flush = flush
         self._rows: dict[bytes, Row | None] = {}
         self._older: dict[bytes, Row | None] = {}
+        self._nbytes = 0
+        """Of the newer generation, as an estimate that is not too small."""
         self._fresh: dict[bytes, None] = {}
         """Keys whose rows are not in the buffer."""
         self._savepoint: _Savepoint | None = None
@@ -67,9 +74,11 @@ class RowOverlay:
 
     def write(self, key: bytes, row: Row | None) -> None:
         """A row, or a delete, that reads see from now on."""
-        if len(self._rows) >= self._rows_max:
+        size = size_of(((key, row),))
+        if len(self._rows) >= self._rows_max or self._nbytes + size > _BYTES_MAX:
             self.flush()
             self._turn()
+        self._nbytes += size
         self._prepare()
         savepoint = self._savepoint
         if savepoint is not None:
@@ -82,7 +91,9 @@ class RowOverlay:
 
     def remember(self, key: bytes, row: Row | None) -> None:
         """What a read has found below, so that the next one need not look there."""
-        if len(self._rows) < self._rows_max:
+        size = size_of(((key, row),))
+        if len(self._rows) < self._rows_max and self._nbytes + size <= _BYTES_MAX:
+            self._nbytes += size
             self._rows[key] = row
 
     def flush(self) -> None:
@@ -102,6 +113,7 @@ class RowOverlay:
         if self._savepoint is not None and self._savepoint.unflushed is None:
             self._savepoint.unflushed = {}
         self._rows, self._older = {}, {}
+        self._nbytes = 0
 
     def turn(self) -> None:
         """Flush, and let the older generation of the copies go."""
@@ -128,6 +140,7 @@ class RowOverlay:
         if savepoint.unflushed is not None:
             # Copies may be of what is undone. What the buffer loses is here again.
             self._rows, self._older = dict(savepoint.unflushed), {}
+            self._nbytes = size_of(self._rows.items())
             self._fresh = dict.fromkeys(savepoint.unflushed)
             return
         for key, (known, was_fresh) in savepoint.before.items():
@@ -144,6 +157,7 @@ class RowOverlay:
 
     def _turn(self) -> None:
         self._older, self._rows = self._rows, {}
+        self._nbytes = 0
 
     def _fresh_at(self, savepoint: _Savepoint) -> dict[bytes, Row | None]:
         found = {key: self._rows[key] for key in self._fresh if key not in savepoint.before}

@@ -22,7 +22,7 @@ from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
-from tussock.statestore.write.loose_rows import EncodeRows, size_of
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
 from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
@@ -89,15 +89,19 @@ class Writes:
 
     def write_alone(
         self, table: int, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows
-    ) -> None:
+    ) -> bool:
         """The same for a few rows, or deletes, as they were given; of several with one key the last wins.
 
-        `encode` makes a run of them, once something needs one.
+        `encode` makes a run of them, once something needs one. Returns `False` for rows too large to be kept so:
+        nothing was stored, and `write` takes them.
         """
         self._lifetime.check_usable()
         size = size_of(written)
+        if size > LOOSE_BYTES_MAX:
+            return False
         self._make_room(size)
         self.buffer.add_alone(table, epoch, written, size, encode)
+        return True
 
     def _make_room(self, nbytes: int) -> None:
         while self.buffer.nbytes and self.buffer.nbytes + nbytes > self._buffer_bytes:

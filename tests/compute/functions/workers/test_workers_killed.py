@@ -66,8 +66,8 @@ def test_a_partition_without_changes_keeps_its_state(store: StateStore) -> None:
         for at in range(20):
             runtime.send("account", f"a{at}", "begin", at).result(30)
         for _ in range(3):
-            runtime.send("account", "a0", "begin", 100).result(30)
             commits = runtime.stats()["commits"]
+            runtime.send("account", "a0", "begin", 100).result(30)
             eventually(lambda before=commits: runtime.stats()["commits"] > before)
         for process in runtime.worker_processes():
             os.kill(process, signal.SIGKILL)

@@ -1,8 +1,10 @@
 """Knows the callers of a node, and refuses calls: the same for all of its ports."""
 
+import asyncio
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from tussock.compute.service.rpc.application_errors import code_of, message_of
 from tussock.compute.service.rpc.kinds import ERROR_METADATA, PROTOCOL, PROTOCOL_METADATA
@@ -61,11 +63,15 @@ class CallGate:
                 log.warning("refused", peer=context.peer(), code=code, error=clip(str(error), DETAILS_BYTES_MAX))
             except RateLimited:
                 pass
-        await context.abort(
-            grpc.StatusCode[code],
-            clip(str(error) or FAILED, DETAILS_BYTES_MAX),
-            ((ERROR_METADATA, message_of(error).SerializeToString()),),
-        )
+        try:
+            await context.abort(
+                grpc.StatusCode[code],
+                clip(str(error) or FAILED, DETAILS_BYTES_MAX),
+                ((ERROR_METADATA, message_of(error).SerializeToString()),),
+            )
+        except grpc.aio.InternalError as gone:
+            # The client left meanwhile. gRPC would log that as a failure of ours; a call that was cancelled is none.
+            raise asyncio.CancelledError from gone
 
 
 def host_of(context: Context) -> str:

@@ -88,9 +88,15 @@ def _serve_until_told(settings: ServeSettings) -> None:
             door = layer.take_workers()
     except InvalidOption as error:
         raise BadApplication(f"{settings.app} with workers={workers}: {error}") from None
-    code = asyncio.run(_serve(settings, layer, door, workers or 0, stores))
+    asyncio.run(_serve_and_exit(settings, layer, door, workers or 0, stores))
+
+
+async def _serve_and_exit(
+    settings: ServeSettings, layer: ServedLayer, door: WorkerDoor | None, workers: int, stores: list[StateStore]
+) -> None:
+    code = await _serve(settings, layer, door, workers, stores)
     log.info("stopped", application=layer.name, code=code)
-    # A thread in a procedure that hangs, or in a request to the bucket, would keep Python from ending.
+    # A thread in a procedure that hangs, or in a request to the bucket, would keep the loop, and Python, from ending.
     sys.stderr.flush()
     os._exit(code)
 
@@ -158,6 +164,11 @@ async def _follow_workers(settings: ServeSettings, layer: ServedLayer, workers: 
         await WorkersFile(settings.workers_file).follow(layer, workers)
 
 
+def _close(stores: list[StateStore]) -> None:
+    for store in stores:
+        store.close()
+
+
 async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, stores: list[StateStore]) -> int:
     layer, seconds = node.layer, settings.drain_seconds
     loop = asyncio.get_running_loop()
@@ -180,8 +191,8 @@ async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, s
         await port.stop(FAREWELL_SECONDS)
         await farewell
     if failure is None:
-        for store in stores:
-            await loop.run_in_executor(None, store.close)
+        # All is committed: a bucket that is away now is waited for no longer than the drain took.
+        await asyncio.wait({loop.run_in_executor(None, _close, stores)}, timeout=max(seconds, LOOK_SECONDS))
         return 0
     if isinstance(failure, ApplicationFenced):
         log.error("fenced: another process runs the application", application=layer.name, error=str(failure))

@@ -177,8 +177,7 @@ def test_a_program_whose_workers_are_gone_ends_when_it_is_told(url: str, stack: 
     with fn.Client(program.address, deadline=SECONDS) as client:
         eventually(lambda: client.status()["workers_joined"] == 0)
         waiting = client.send("account", "p0", "transfer", "p1", 5, request_id="twice")
-        # This look is counted, too.
-        eventually(lambda: client.status()["outstanding"] == 2)
+        eventually(lambda: client.status()["outstanding"] == 1)
         program.terminate()
         assert program.wait() == 1
         later = ProgramProcess(url, 1, "--listen", program.address, workers_listen=workers_address)
