@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster demo bench bench-meta bench-spark bench-compute bench-functions bench-changelog lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster spark-classes demo bench bench-meta bench-spark bench-compute bench-functions bench-changelog lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -26,11 +26,11 @@ setup-no-java:
 	@scripts/setup.sh --no-java
 
 ##@ Check
-test: setup lint ## Lint, then the everyday tests, in WORKERS=3 processes; what they leave out is named at the end
+test: setup lint spark-classes ## Lint, then the everyday tests, in WORKERS=3 processes; what they leave out is named at the end
 	@echo "Running the everyday tests"
 	@$(PYTHON) -m pytest --everyday --numprocesses $(or $(WORKERS),3)
 
-test-all: setup lint build-cluster ## Lint, then every test: Kubernetes and programs that start their own Spark, too
+test-all: setup lint build-cluster spark-classes ## Lint, then every test: Kubernetes and programs that start their own Spark, too
 	@echo "Running all tests"
 	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest --numprocesses $(or $(WORKERS),3)
 
@@ -42,6 +42,9 @@ test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not
 
 e2e: setup-no-java build-cluster ## Tests on a Kubernetes node of our own (root on Linux, with Go), or on the cluster of KUBECONFIG
 	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest tests/e2e
+
+spark-classes: setup
+	@cd tests && ../$(PYTHON) -m support.spark.shared_classes
 
 build-cluster: setup-no-java
 	@cd tests && ../$(PYTHON) -m cluster build --where-possible

@@ -402,7 +402,7 @@ def test_tls(tmp_path: Path) -> None:
             with pytest.raises(AccessDenied):
                 client.send("account", "p0", "transfer", "p1", 1).result(SECONDS)
         for options in ({}, {"tls_ca": ca}, {"tls_ca": str(stranger.certificate)}):
-            with fn.Client(node.address, deadline=3.0, **options) as client, pytest.raises(fn.ServiceUnavailable):  # type: ignore[arg-type]
+            with fn.Client(node.address, deadline=1.0, **options) as client, pytest.raises(fn.ServiceUnavailable):  # type: ignore[arg-type]
                 client.stats()
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from support.spark.shared_classes import java_options
 from support.spark.truth import GROUP, KEYS, ODD_KEY, ODD_STATE, ODD_SUM, ODD_VALUE, ROWS_PER_BATCH
 
 STREAMING = "streaming"
@@ -32,7 +33,7 @@ CONF = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
     # Executors die long before their code is worth a second compiler.
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": java_options(),
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     # The test kills many workers and executors of one driver; Spark would give up on the job, or on the cluster.
