@@ -37,7 +37,6 @@ _MANY_KEYS = 32
 
 _MANY_KEYS_OF_SEVERAL_WIDTHS = 256
 """The same where the segment's keys have several widths: to search these together they are all converted first."""
-
 FEW_KEYS = 256
 """Fewer keys are handled as Python objects, which takes less time than a round through arrays."""
 
