@@ -31,7 +31,7 @@ def rows_of_history() -> Rows:
 
 
 def write(rows: Rows, sst_bytes: int, batch_rows: int, *, history: bool) -> list[tuple[SstInfo, bytes]]:
-    """The SSTs of one run, and the meta of each, written from batches of so many rows."""
+    """The SSTs of one run, and the meta of each, written from batches of `batch_rows`."""
     spec = raw_spec(block_bytes=256, compression="none")
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=0, history=history)
     batches = [rows.slice(start, start + batch_rows) for start in range(0, len(rows), batch_rows)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.rows.byte_order import equal_to_previous, stable_order
+from tussock.statestore.rows.key_words import FEW_KEYS, mark_repeats, varying_positions, words_at
 
 __all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats", "shown_key"]
 
@@ -20,9 +21,6 @@ Epochs = int | npt.NDArray[np.uint64]
 # Batches come and go at megabytes each. Arrow's default allocator gives such memory back to the kernel at once and
 # has it handed out anew, page by page; the C library's keeps some of it.
 _POOL = pa.system_memory_pool()
-
-# Below this many keys a sort of bytes takes less time than the steps that would avoid it.
-_FEW_KEYS = 256
 
 _SAMPLE_KEYS = 1024
 
@@ -91,10 +89,10 @@ def _word_order(fixed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.intp] | None:
     with its unstable sort. Without ties that gives the one order that there is; with ties the stable sort is asked,
     which is right if all that tie are equal keys.
     """
-    if len(fixed) < _FEW_KEYS:
+    if len(fixed) < FEW_KEYS:
         return None
-    telling = _varying_positions(fixed)
-    words = _words_at(fixed, telling[:8])
+    telling = varying_positions(fixed)
+    words = words_at(fixed, telling[:8])
     sample = words[:: max(len(words) // _SAMPLE_KEYS, 1)]
     if len(telling) > 8 and len(np.unique(sample)) < len(sample):
         return None  # Many keys agree in these bytes and differ later, so the work would be for nothing.
@@ -108,35 +106,6 @@ def _word_order(fixed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.intp] | None:
     return None
 
 
-def _varying_positions(fixed: npt.NDArray[np.bytes_]) -> list[int]:
-    """The byte positions at which not all keys have the same byte, ascending."""
-    width = fixed.dtype.itemsize
-    lane = min(width, 8)
-    kind = {8: np.uint64, 4: np.uint32}.get(lane, np.uint8)
-    step = np.dtype(kind).itemsize
-    differs = bytearray(width)
-    # The last lane may overlap the one before it.
-    for start in (*range(0, width - step, step), width - step):
-        words = np.ndarray((len(fixed),), kind, fixed, start, (width,))
-        bits = np.bitwise_or.reduce(words ^ words[0])
-        for offset, octet in enumerate(bits.tobytes()):
-            differs[start + offset] |= octet
-    return [position for position, octet in enumerate(differs) if octet]
-
-
-def _words_at(fixed: npt.NDArray[np.bytes_], positions: Sequence[int]) -> npt.NDArray[np.uint64]:
-    """Per key the bytes at `positions`, at most eight, as one number, the first the most significant."""
-    width = fixed.dtype.itemsize
-    if list(positions) == list(range(8)):
-        first: npt.NDArray[np.uint64] = np.ndarray((len(fixed),), ">u8", fixed, 0, (width,)).astype(np.uint64)
-        return first
-    words = np.zeros(len(fixed), np.uint64)
-    for position in positions:
-        words <<= np.uint64(8)
-        words |= np.ndarray((len(fixed),), np.uint8, fixed, position, (width,))
-    return words
-
-
 def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     """For sorted keys: which rows have the key of the row before them. n booleans."""
     marks = np.zeros(len(keys), np.bool_)
@@ -144,27 +113,10 @@ def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
         return marks
     fixed = fixed_view(keys)
     if fixed is not None:
-        _mark_repeats(fixed, marks[1:])
+        mark_repeats(fixed, marks[1:])
     else:
         marks[1:] = equal_to_previous(keys)
     return marks
-
-
-def _mark_repeats(fixed: npt.NDArray[np.bytes_], marks: npt.NDArray[np.bool_]) -> None:
-    """Mark which keys, from the second on, are equal to the one before."""
-    width = fixed.dtype.itemsize
-    if width < 8 or len(fixed) < _FEW_KEYS:
-        np.equal(fixed[1:], fixed[:-1], out=marks)
-        return
-    # NumPy compares numbers about ten times as fast as bytes. The last word first: most keys differ there, and then no
-    # other one is looked at. The first word may overlap the one after it.
-    words = np.ndarray((len(fixed),), np.uint64, fixed, width - 8, (width,))
-    np.equal(words[1:], words[:-1], out=marks)
-    for start in (*range(width - 16, 0, -8), 0) if width > 8 else ():
-        if not marks.any():
-            return
-        words = np.ndarray((len(fixed),), np.uint64, fixed, start, (width,))
-        marks &= words[1:] == words[:-1]
 
 
 def shown_key(key: bytes) -> str:
