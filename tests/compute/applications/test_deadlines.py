@@ -55,13 +55,14 @@ sys.unraisablehook = lambda what: dropped.append(what.exc_type)
 
 class Endless:
     def __del__(self):
-        while len(dropped) < 5:
+        while len(dropped) < 3:
             pass
 
 
 def leave_garbage():
+    Endless()
     while True:
-        Endless()
+        pass
 
 
 guard = Deadline(RealSystem(), 0.012, lambda: print("given up", flush=True))
@@ -81,8 +82,8 @@ def test_one_that_python_drops_in_a_destructor_comes_again_soon() -> None:
     ran = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60, check=False)
     *lines, dropped = ran.stdout.splitlines()
     assert (ran.returncode, lines) == (0, ["ended", *["499500"] * 3]), ran.stderr
-    # One that is on its way as the fifth arrives may be dropped, too.
-    assert dropped in ("dropped 5 {True}", "dropped 6 {True}")
+    # One that is on its way as the third arrives may be dropped, too.
+    assert dropped in ("dropped 3 {True}", "dropped 4 {True}")
 
 
 class StoppedClock(RealSystem):

@@ -8,6 +8,7 @@ import pytest
 
 from support.store.ssts import raw_spec
 from tussock.meta.version.history import is_history_run
+from tussock.meta.version.ranges import find_in_run
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.hashing import hash_key
 from tussock.statestore.format.meta import decode_meta
@@ -31,7 +32,7 @@ def rows_of_history() -> Rows:
 
 
 def write(rows: Rows, sst_bytes: int, batch_rows: int, *, history: bool) -> list[tuple[SstInfo, bytes]]:
-    """The SSTs of one run, and the meta of each, written from batches of that many rows."""
+    """The SSTs of one run, and the meta of each, written from batches of `batch_rows`."""
     spec = raw_spec(block_bytes=256, compression="none")
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=0, history=history)
     batches = [rows.slice(start, start + batch_rows) for start in range(0, len(rows), batch_rows)]
@@ -57,6 +58,8 @@ def test_a_key_of_many_versions_has_ssts_of_history_for_itself(batch_rows: int) 
         loaded = decode_meta(meta, info.id, "here")
         assert loaded.bloom is not None
         assert all(loaded.bloom.may_contain(hash_key(key)) for key in {info.smallest, info.largest})
+    # A repair finds each of them by its id, though several begin with one key.
+    assert [find_in_run(ssts, info) for info in ssts] == ssts
     # Prepared for lookups, no SST of a run touches another.
     layers = index_history(ssts)
     assert sum(len(layer.ssts) for layer in layers) == len(ssts)
