@@ -181,3 +181,29 @@ def test_a_snapshot_that_is_no_longer_kept_ends_the_transaction() -> None:
 def put(store: StateStore, key: bytes, value: bytes) -> None:
     with store.transaction() as tx:
         tx.table("kv").ingest_batch([(key, value)])
+
+
+@pytest.mark.parametrize("of_table", [False, True], ids=["store", "table"])
+def test_without_retention_a_transaction_runs_again_on_what_others_have_committed(of_table: bool) -> None:
+    """Each commit of others ends the snapshot that this client knows, for up to a quarter of a second."""
+    url = f"memory://no-retention-{of_table}"
+    options = {} if of_table else {"retention": 0}
+    with connect(url, compaction=False, **options) as store, connect(url, compaction=False, **options) as other:
+        store.create_table("counts", **({"retention": 0} if of_table else {}))
+
+        def count(tx: object) -> int:
+            table = tx.table("counts")  # type: ignore[attr-defined]
+            number = int(table.get(b"k") or b"0") + 1
+            table.ingest_batch([(b"k", b"%d" % number)])
+            return number
+
+        for number in range(1, 20, 2):
+            assert other.transact(count) == number
+            assert store.transact(count) == number + 1
+
+        def too_late(tx: object) -> int:
+            other.transact(count)
+            return count(tx)
+
+        with pytest.raises(SnapshotExpired):
+            store.transact(too_late, attempts=2)

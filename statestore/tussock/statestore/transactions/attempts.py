@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from tussock.statestore.base.arguments import check_ended, check_function
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import Conflict, InvalidOption
+from tussock.statestore.errors import Conflict, InvalidOption, SnapshotExpired
 from tussock.statestore.shown import show_value
 from tussock.statestore.transactions.transaction import Transaction
 
@@ -20,7 +20,7 @@ ATTEMPTS_MAX = 1000
 
 
 def transact(begin: Callable[[], Transaction], fn: Callable[[Transaction], T], attempts: int, system: System) -> T:
-    """What `fn(tx)` returned in the attempt that committed; the last attempt's `Conflict` if none did.
+    """What `fn(tx)` returned in the attempt that committed; the last attempt's `Conflict`, or expiry, if none did.
 
     The pauses between attempts double, and their lengths are random, so that transactions that met do not meet again.
     Raises `InvalidOption` for an impossible number of attempts, and for what is no plain function.
@@ -35,6 +35,11 @@ def transact(begin: Callable[[], Transaction], fn: Callable[[Transaction], T], a
                 returned = fn(tx)
                 check_ended(returned, "the function of a transaction")
                 return returned
+        except SnapshotExpired:
+            # A commit of others was faster than the snapshot: without retention it ends that at once, and is known now.
+            # A pause would let more of them come.
+            if not left:
+                raise
         except Conflict:
             if not left:
                 raise

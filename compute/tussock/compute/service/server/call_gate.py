@@ -70,7 +70,7 @@ class CallGate:
                 ((ERROR_METADATA, message_of(error).SerializeToString()),),
             )
         except grpc.aio.InternalError as gone:
-            # The client left meanwhile. gRPC would log that as the handler's failure; a call that was cancelled is none.
+            # The client left meanwhile. gRPC would log a failure of the handler; a cancelled call is none.
             raise asyncio.CancelledError from gone
 
 
