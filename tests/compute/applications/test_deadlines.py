@@ -60,7 +60,8 @@ class Endless:
 
 
 def leave_garbage():
-    Endless()
+    while len(dropped) < 3:
+        Endless()
     while True:
         pass
 
