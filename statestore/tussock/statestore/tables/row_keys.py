@@ -9,6 +9,8 @@ from tussock.statestore.rows.row_codec import Row
 __all__ = ["RowKeys"]
 
 KEYS_MAX = 16_384
+KEY_BYTES_MAX = 256
+"""Longer keys are not remembered: they may have a megabyte each."""
 _REMEMBERED = (int, str)
 """Classes whose equal values have equal keys; 1, 1.0 and True are equal, too, and are keys of different columns."""
 
@@ -29,6 +31,8 @@ class RowKeys:
         known = self._known.get(key)
         if known is None:
             known = self._encode((key,))
+            if len(known) > KEY_BYTES_MAX:
+                return known
             if len(self._known) >= KEYS_MAX:
                 self._known.clear()
             self._known[key] = known
