@@ -50,6 +50,38 @@ def test_a_write_skew_over_workers(store: StateStore, conflicts: Any) -> None:
         assert found == ({"A": 2, "B": 1} if conflicts == "snapshot" else {"A": 1, "B": 1})
 
 
+def calling_many(calls: int) -> fn.Operator:
+    """Each of the calls appends to one of four cells; half of them are made by a call."""
+    cell = fn.Operator("cell", partitions=4)
+
+    @cell.register
+    async def call_many(ctx: Any, first: int, is_first: bool) -> None:
+        for number in range(first, first + calls // 2):
+            ctx.call_async("cell", f"c{number % 4}", "append", number)
+            if is_first and number == 10:
+                ctx.call_async("cell", "c0", "call_many", calls // 2, False)
+
+    @cell.register
+    async def append(ctx: Any, number: int) -> None:
+        ctx.put({"numbers": [*(ctx.get() or {"numbers": []})["numbers"], number]})
+
+    return cell
+
+
+def test_many_calls_that_nobody_awaits_run_in_their_order(store: StateStore) -> None:
+    """They move with the transaction, unread by the workers that do not run them; in one process it is the same."""
+    found = []
+    for name, workers in (("here", 0), ("there", 2)):
+        with (
+            connect(f"{store.url}-{name}", compaction=False) as own,
+            fn.Runtime(own, name, [calling_many(400)], workers=workers) as runtime,
+        ):
+            runtime.send("cell", "root", "call_many", 0, True).result(60)
+            found.append([(runtime.query("cell", f"c{at}") or {})["numbers"] for at in range(4)])
+    assert found[0] == found[1]
+    assert sorted(number for numbers in found[0] for number in numbers) == list(range(400))
+
+
 def test_a_store_in_memory_has_no_workers() -> None:
     """Other processes do not see it."""
     with connect("memory://") as store, pytest.raises(InvalidOption, match="in the memory of this process"):

@@ -133,7 +133,7 @@ class EpochCoordination:
             size = 0
             while queue and size < STEP_BYTES_MAX and not self._left[worker]:
                 token = queue.popleft()
-                size += sum([len(call.arguments) for call in token.waiting])
+                size += sum(map(len, token.waiting))
                 size += len(token.value) + (0 if token.call is None else len(token.call.arguments))
                 tokens.append(token)
             commits, self._commits[worker] = self._commits[worker], []

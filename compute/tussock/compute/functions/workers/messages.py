@@ -102,8 +102,8 @@ class TravelToken(msgspec.Struct, array_like=True, gc=False):
     value: msgspec.Raw
     path: list[int]
     """Workers of functions that await others, the one that goes on first the last."""
-    waiting: list[RemoteCall]
-    """What runs when nobody awaits any more."""
+    waiting: list[msgspec.Raw]
+    """What runs when nobody awaits any more: each a `RemoteCall`, which only the worker that runs it reads."""
     parts: Number
     of: Number
     """The shares that have come back, as a number of parts, and of how many."""

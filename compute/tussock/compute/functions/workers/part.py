@@ -10,6 +10,7 @@ of them leave as they left then, that is what the loser had done on its way from
 
 import copy
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ KEPT_BYTES_MAX = 64 << 20
 CALL_BYTES = 256
 """Of a call that is kept, beside its arguments, about."""
 encode = msgspec.msgpack.Encoder().encode
+decode_call = msgspec.msgpack.Decoder(RemoteCall).decode
 
 
 class AskFirst(Interrupt):
@@ -155,7 +157,7 @@ class WorkerPart:
         self._may_ask = token.may_ask
         graph.begun, graph.run.held = token.begun, token.held
         graph.acks.set(whole(token.parts), whole(token.of))
-        graph.waiting.extend(self._invocation(call, visit) for call in token.waiting)
+        visit.carried = deque(token.waiting)
         if token.drawn is not None:
             draws = self._draws(visit)
             draws.go_on(token.drawn.kept, token.drawn.fresh, token.drawn.counts)
@@ -221,10 +223,13 @@ class WorkerPart:
             if token.path:
                 self._move(stay, token, None, msgspec.Raw(pack(value)))
                 return
-            if not graph.waiting:
+            if visit.carried:
+                begun = self._invocation(decode_call(visit.carried.popleft()), visit)
+            elif graph.waiting:
+                begun = graph.waiting.popleft()
+            else:
                 assert graph.acks.is_complete, "no share of a transaction is lost"
                 return
-            begun = graph.waiting.popleft()
             visit.bases.append(graph.depth)
 
     def _move(self, stay: TokenStay, token: TravelToken, begun: Invocation | None, value: msgspec.Raw) -> None:
@@ -243,7 +248,7 @@ class WorkerPart:
         graph = visit.graph
         assert graph is not None
         if stay.end == "moved":
-            token.waiting = [self._call(one) for one in graph.waiting]
+            token.waiting = [*visit.carried, *(msgspec.Raw(encode(self._call(one))) for one in graph.waiting)]
             graph.waiting.clear()
             if _size(token) > TOKEN_BYTES_MAX:
                 fault = FunctionFault("calls of a transaction that wait, and what it has drawn, take at most 16 MiB")
@@ -377,7 +382,7 @@ def _size(token: TravelToken) -> int:
     """Bytes of a token, about."""
     size = len(token.value)
     if token.waiting:
-        size += sum([len(call.arguments) for call in token.waiting])
+        size += sum(map(len, token.waiting))
     if token.call is not None:
         size += len(token.call.arguments)
     if token.drawn is not None:

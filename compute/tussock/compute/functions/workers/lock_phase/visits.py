@@ -1,5 +1,6 @@
 """Runs of transactions, as far as they are in one worker, and what it keeps of a first run for a second one."""
 
+from collections import deque
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,13 +37,15 @@ class FirstRun(NamedTuple):
 class Visit:
     """A transaction's run, as far as it is here."""
 
-    __slots__ = ("bases", "draws", "first", "graph", "run", "stays", "timed")
+    __slots__ = ("bases", "carried", "draws", "first", "graph", "run", "stays", "timed")
 
     def __init__(self, run: int) -> None:
         self.run = run
         self.graph: CallGraph | None = None
         self.bases: list[int] = []
         """How many functions awaited others here before each of the calls that came from elsewhere."""
+        self.carried: deque[msgspec.Raw] = deque()
+        """Calls that nobody awaits and that came with the token; they run before those that were made here since."""
         self.draws: TransactionDraws | None = None
         self.first = FirstRun(set(), {}, None)
         """Of a run of the lock phase."""
