@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import statistics
+import timeit
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,17 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "packages": {name: _installed(name) for name in PACKAGES},
+        "pace_ms": pace(),
     }
+
+
+def pace() -> float:
+    """Milliseconds of a fixed loop of Python, the best of nine: machines of one kind differ by half and more.
+
+    Rates of two days can be compared as far as this is the same.
+    """
+    loop = "for key in range(100_000): counts[key & 1023] = counts.get(key & 1023, 0) + key"
+    return round(min(timeit.repeat(loop, "counts = {}", number=10, repeat=9)) * 1000, 1)
 
 
 def _installed(name: str) -> str:
@@ -131,7 +142,7 @@ def markdown(results: Results, ratios: list[Ratio]) -> list[str]:
         ),
         (
             f"Machine ({kind}): {found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['system']}, "
-            f"{results['filesystem']}."
+            f"{results['filesystem']}; a million steps of Python take {found['pace_ms']:.0f} ms."
         ),
         f"Python {found['python']}, {packages}.",
         "",
