@@ -77,11 +77,12 @@ class BufferedAccess:
 
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
-        if size_of(written) > LOOSE_BYTES_MAX:
+        sizes = [size_of(key, row) for key, row in written]
+        if sum(sizes) > LOOSE_BYTES_MAX:
             return False
         overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
-        for key, row in written:
-            overlay.write(key, row)
+        for (key, row), size in zip(written, sizes, strict=True):
+            overlay.write(key, row, size)
         return True
 
     def upload(

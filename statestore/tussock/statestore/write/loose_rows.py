@@ -5,7 +5,7 @@ alone wait here as they were given, and become one sorted run together: when the
 as Arrow, or when rows come that they have to stand below.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
@@ -60,13 +60,11 @@ class LooseRows:
         return self._encode(keys, [self._rows[key] for key in keys])
 
 
-def size_of(written: Iterable[tuple[bytes, Row | None]]) -> int:
-    """Bytes that these rows take in memory while they are loose, as an estimate that is not too small."""
-    size = 0
-    for key, row in written:
-        size += _ROW_BYTES + len(key)
-        for value in () if row is None else row.values():
-            size += _VALUE_BYTES + (len(value) * _WIDTHS[type(value)] if type(value) in _WIDTHS else 0)
+def size_of(key: bytes, row: Row | None) -> int:
+    """Bytes that a row takes in memory while it is loose, as an estimate that is not too small."""
+    size = _ROW_BYTES + len(key)
+    for value in () if row is None else row.values():
+        size += _VALUE_BYTES + (len(value) * _WIDTHS[type(value)] if type(value) in _WIDTHS else 0)
     return size
 
 

@@ -76,9 +76,8 @@ class RowOverlay:
         row: Known = self._rows.get(key, ABSENT)
         return row if row is not ABSENT or not self._older else self._older.get(key, ABSENT)
 
-    def write(self, key: bytes, row: Row | None) -> None:
-        """A row, or a delete, that reads see from now on."""
-        size = size_of(((key, row),))
+    def write(self, key: bytes, row: Row | None, size: int) -> None:
+        """A row, or a delete, that reads see from now on; it takes `size` bytes."""
         if len(self._rows) >= self._rows_max or self._nbytes + size > _BYTES_MAX:
             self.flush()
             self._turn()
@@ -97,7 +96,7 @@ class RowOverlay:
         """What a read has found below, so that the next one need not look there."""
         if not self._keeps_copies:
             return
-        size = size_of(((key, row),))
+        size = size_of(key, row)
         if len(self._rows) < self._rows_max and self._nbytes + size <= _BYTES_MAX:
             self._nbytes += size
             self._rows[key] = row
@@ -148,7 +147,7 @@ class RowOverlay:
         if savepoint.unflushed is not None:
             # Copies may be of what is undone. What the buffer loses is here again.
             self._rows, self._older = dict(savepoint.unflushed), {}
-            self._nbytes = size_of(self._rows.items())
+            self._nbytes = sum([size_of(key, row) for key, row in self._rows.items()])
             self._fresh = dict.fromkeys(savepoint.unflushed)
             return
         for key, (known, was_fresh) in savepoint.before.items():

@@ -96,7 +96,7 @@ class Writes:
         nothing was stored, and `write` takes them.
         """
         self._lifetime.check_usable()
-        size = size_of(written)
+        size = sum([size_of(key, row) for key, row in written])
         if size > LOOSE_BYTES_MAX:
             return False
         self._make_room(size)

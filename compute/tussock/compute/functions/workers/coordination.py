@@ -43,6 +43,7 @@ from tussock.compute.functions.workers.messages import (
     Stepped,
     TokenStay,
     TravelToken,
+    token_bytes,
     whole,
 )
 
@@ -133,8 +134,7 @@ class EpochCoordination:
             size = 0
             while queue and size < STEP_BYTES_MAX and not self._left[worker]:
                 token = queue.popleft()
-                size += sum(map(len, token.waiting))
-                size += len(token.value) + (0 if token.call is None else len(token.call.arguments))
+                size += token_bytes(token)
                 tokens.append(token)
             commits, self._commits[worker] = self._commits[worker], []
             found[worker] = EpochStep(numbers[worker], self._epoch, self._host.is_replay, commits, tokens, parts)

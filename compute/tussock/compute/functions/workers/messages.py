@@ -36,6 +36,7 @@ __all__ = [
     "TravelToken",
     "Welcome",
     "Welcomed",
+    "token_bytes",
     "whole",
     "wide",
 ]
@@ -114,6 +115,12 @@ class TravelToken(msgspec.Struct, array_like=True, gc=False):
     """Whether workers tell how long its functions took."""
     held: int = 0
     """Bytes of arguments of calls that have not returned, in all workers."""
+
+
+def token_bytes(token: TravelToken) -> int:
+    """Bytes of what a token carries for its functions, about: calls and values."""
+    called = 0 if token.call is None else len(token.call.arguments)
+    return len(token.value) + called + sum(map(len, token.waiting))
 
 
 class TokenStay(msgspec.Struct, array_like=True):

@@ -41,6 +41,7 @@ from tussock.compute.functions.workers.messages import (
     Stepped,
     TokenStay,
     TravelToken,
+    token_bytes,
     whole,
     wide,
 )
@@ -380,14 +381,7 @@ def _end_by(interrupt: Interrupt, stay: TokenStay) -> None:
 
 def _size(token: TravelToken) -> int:
     """Bytes of a token, about."""
-    size = len(token.value)
-    if token.waiting:
-        size += sum(map(len, token.waiting))
-    if token.call is not None:
-        size += len(token.call.arguments)
-    if token.drawn is not None:
-        size += len(encode(token.drawn))
-    return size
+    return token_bytes(token) + (0 if token.drawn is None else len(encode(token.drawn)))
 
 
 def _names(target: Target) -> tuple[str, Any, str]:

@@ -192,7 +192,12 @@ async def _end(settings: ServeSettings, node: ApplicationNode, port: GrpcPort, s
         await farewell
     if failure is None:
         # All is committed: a bucket that is away now is waited for no longer than the drain took.
-        await asyncio.wait({loop.run_in_executor(None, _close, stores)}, timeout=max(seconds, LOOK_SECONDS))
+        closed = loop.run_in_executor(None, _close, stores)
+        await asyncio.wait({closed}, timeout=max(seconds, LOOK_SECONDS))
+        if closed.done():
+            closed.result()
+        else:
+            log.warning("the store was not closed in time; its pins and its session end by themselves")
         return 0
     if isinstance(failure, ApplicationFenced):
         log.error("fenced: another process runs the application", application=layer.name, error=str(failure))
