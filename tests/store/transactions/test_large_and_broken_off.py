@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support import inside
-from support.children import child_environment
+from support.memory import bytes_told_by
 from support.store.stores import sst_objects
 from tussock.statestore import Conflict, SnapshotExpired, StateStore, connect
 from tussock.statestore.buckets import open_bucket
@@ -87,10 +87,8 @@ MORE_MIB_MAX = 60
 @pytest.mark.slow
 def test_a_transaction_of_a_million_rows_is_bounded_by_the_buffer(tmp_path: Path) -> None:
     """Of 108 MB of rows, after a transaction of a tenth of them, no more than a few buffers of 8 MiB are in memory."""
-    command = [sys.executable, "-c", MILLION, (tmp_path / "store").as_uri()]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=child_environment())
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert int(ran.stdout) < MORE_MIB_MAX << 20, f"{int(ran.stdout) >> 20} MiB more"
+    more = bytes_told_by(MILLION, (tmp_path / "store").as_uri())
+    assert more < MORE_MIB_MAX << 20, f"{more >> 20} MiB more"
 
 
 ALONE = """
@@ -121,10 +119,8 @@ ALONE_MIB_MAX = 200
 @pytest.mark.slow
 def test_rows_written_one_by_one_are_bounded_by_their_bytes(tmp_path: Path) -> None:
     """They wait as they were given, by thousands where they are small: these are 460 MB, and read one by one, too."""
-    command = [sys.executable, "-c", ALONE, (tmp_path / "store").as_uri()]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=child_environment())
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert int(ran.stdout) < ALONE_MIB_MAX << 20, f"{int(ran.stdout) >> 20} MiB more"
+    more = bytes_told_by(ALONE, (tmp_path / "store").as_uri())
+    assert more < ALONE_MIB_MAX << 20, f"{more >> 20} MiB more"
 
 
 def test_a_client_that_dies_in_a_transaction_leaves_garbage_alone(tmp_path: Path) -> None:
