@@ -143,6 +143,19 @@ def test_what_is_put_back_may_be_withdrawn() -> None:
     assert not future.set_running_or_notify_cancel()
 
 
+def test_a_caller_withdraws_what_waits_again() -> None:
+    """Also after a call of `cancel` while it ran; of two callers, both have to want it."""
+    shared, replies = WithdrawableFuture(), SharedReplies()
+    one, other = (replies.share(lambda: shared) for _ in range(2))
+    assert shared.set_running_or_notify_cancel()
+    assert not one.cancel()
+    shared.put_back()
+    assert not one.cancel()
+    assert not other.done()
+    assert other.cancel()
+    assert one.cancelled()
+
+
 def test_replies_that_fit_into_no_message_are_not_gathered() -> None:
     """Of a `send_many` over a network: its error says what has happened, and what to do."""
     keys = ["a", "b", "c"]

@@ -29,17 +29,17 @@ class SharedReplies:
         with self._lock:
             shared = send()
             self._waiting[shared] = self._waiting.get(shared, 0) + 1
-        mine = _CallersReply(lambda: self._stop_waiting(shared))
+        mine = _CallersReply(lambda callers: self._stop_waiting(shared, callers))
         shared.add_done_callback(mine.copy)
         shared.add_done_callback(self._forget)
         return mine
 
-    def _stop_waiting(self, shared: "Future[Any]") -> None:
+    def _stop_waiting(self, shared: "Future[Any]", callers: int) -> None:
         with self._lock:
-            left = self._waiting.get(shared, 0) - 1
-            if left >= 0:
-                self._waiting[shared] = left
-            if left == 0:
+            if shared not in self._waiting:
+                return
+            self._waiting[shared] -= callers
+            if not self._waiting[shared]:
                 shared.cancel()
 
     def _forget(self, shared: "Future[Any]") -> None:
@@ -47,23 +47,23 @@ class SharedReplies:
             self._waiting.pop(shared, None)
 
 
-def _nothing() -> None:
+def _nothing(_: int) -> None:
     """A reply that is there is not awaited."""
 
 
 class _CallersReply(WithdrawableFuture):
     """Cancelled only with the request itself, since a request that runs for others may not be called withdrawn."""
 
-    def __init__(self, stop_waiting: Callable[[], None]) -> None:
+    def __init__(self, stop_waiting: Callable[[int], None]) -> None:
+        """`stop_waiting` is told how many callers have stopped, 1 or 0, and withdraws what nobody waits for."""
         super().__init__()
         self._stop_waiting = stop_waiting
         self._once = threading.Lock()
 
     def cancel(self) -> bool:
         """Stop waiting; returns whether that has withdrawn the request."""
-        # A second call must not count for another caller.
-        if self._once.acquire(blocking=False):
-            self._stop_waiting()
+        # A second call must not count for another caller, but may find that the request waits again.
+        self._stop_waiting(int(self._once.acquire(blocking=False)))
         return self.cancelled()
 
     def copy(self, shared: "Future[Any]") -> None:

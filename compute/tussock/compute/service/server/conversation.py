@@ -107,9 +107,12 @@ class Conversation:
 
         They are refused, as they would have been. What has begun stays.
         """
-        node = self._node
         for one in self._asked.values():
-            node.outstanding.expect(one.place)
+            self._node.outstanding.expect(one.place)
+        self._withdraw()
+
+    def _withdraw(self) -> None:
+        node = self._node
         # One that begins in another thread is behind all of these, and would overtake them.
         while self._asked and not self._is_beginning and node.outstanding.is_over(self._share):
             number, asked = next(reversed(self._asked.items()))
@@ -194,6 +197,9 @@ class Conversation:
         if is_larger:
             for one in list(self._node.open):
                 one.expect()
+        else:
+            # What ran when that was learnt may wait again: an epoch that ended early has put it back.
+            self._withdraw()
 
     def _refuse(self, number: int, error: TussockError) -> None:
         self._refused.append(pb.Reply(number=number, error=message_of(error)))
