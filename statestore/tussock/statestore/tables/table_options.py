@@ -117,7 +117,9 @@ def milliseconds(seconds: float | None, option: str) -> int | None:
 
 def _ttl_ms(ttl: float | None, column: object) -> int | None:
     if ttl is None and column is not None:
-        raise InvalidOption(f"ttl_column is {show_value(column)} without ttl; expected seconds, 0 to expire at that time")
+        raise InvalidOption(
+            f"ttl_column is {show_value(column)} without ttl; expected seconds, 0 to expire at that time"
+        )
     ttl_ms = milliseconds(ttl, "ttl")
     if ttl_ms == 0 and column is None:
         raise InvalidOption(f"ttl is {ttl!r}; expected at least a millisecond, as rows live from when they are written")
