@@ -81,8 +81,10 @@ def _nodes(shape: Shape, conditions: Conditions) -> list[int] | None:
     """The virtual nodes of the rows that can pass, if the tests fix the distribution key to a few values."""
     names = shape.spec.distribution_key
     keys = conditions.keys(names, _INTERVALS_MAX)
+    if keys is None:
+        return None
     if not keys:
-        return keys
+        return []
     kinds = [shape.schema.field(name).type for name in names]
     columns = [array_of(values, kind) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
     return sorted({int(node) for node in vnodes(columns, shape.spec.vnodes)})

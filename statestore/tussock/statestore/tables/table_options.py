@@ -135,8 +135,8 @@ def _check_ttl_column(schema: pa.Schema, spec: TableSpec) -> None:
         is_key = " of the key" if name in spec.primary_key else ""
         kind = "which is not there" if found is None else f"a column{is_key} of type {found.type}"
         raise InvalidOption(
-            f"table {spec.name!r}: ttl_column is {show_value(name)}, {kind}; expected a column of a timestamp type that is "
-            f"not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
+            f"table {spec.name!r}: ttl_column is {show_value(name)}, {kind}; expected a column of a timestamp type "
+            f"that is not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
         )
 
 
