@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore import CorruptSst, Fenced, StateStore, connect
+from tussock.statestore import CorruptSst, Fenced, StateStore, TableNotFound, connect
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import SstInfo, data_path
 
@@ -58,6 +59,39 @@ def test_a_compaction_that_meets_the_end_of_the_store_is_no_failure(
         sstables, _ = inside.execution_tools(backend)
         sstables.close()
         commit(store, b"2")
+        assert not store.version().tasks  # type: ignore[attr-defined]
+    assert "compaction" not in caplog.text
+
+
+def test_a_table_that_is_dropped_while_it_is_compacted_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once this logged the error "compaction failed", as if somebody had to look."""
+    with connect("memory://dropped", compaction=False) as store, connect("memory://dropped", compaction=False) as other:
+        backend = inside.backend(store)
+        tasks = backend.meta.own_tasks
+        backend.meta.config = PickerConfig(l0_merge_min=2)
+        store.create_table("kv")
+        commit(store, b"1")
+        commit(store, b"2")
+        claim, claim_together = tasks.claim, tasks.claim_together
+
+        def drop(claimed: Any) -> Any:
+            other.drop_table("kv")
+            backend.refresh()
+            return claimed
+
+        monkeypatch.setattr(tasks, "claim_together", lambda *given: drop(claim_together(*given)))
+        assert not store.version().tasks  # type: ignore[attr-defined]
+        inside.step(backend)
+        assert store.tables() == []
+        monkeypatch.setattr(tasks, "claim_together", claim_together)
+        store.create_table("kv")
+        commit(store, b"3")
+        commit(store, b"4")
+        monkeypatch.setattr(tasks, "claim", lambda *given, **named: drop(claim(*given, **named)))
+        with pytest.raises(TableNotFound, match="'kv' was dropped while it was being compacted"):
+            store.compact("kv")
         assert not store.version().tasks  # type: ignore[attr-defined]
     assert "compaction" not in caplog.text
 

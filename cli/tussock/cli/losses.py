@@ -15,7 +15,8 @@ KEY_CHARACTERS_MAX = 60
 
 
 def loss_document(loss: AcceptedLoss) -> dict[str, Any]:
-    """A loss as JSON."""
+    """A loss as JSON; one that nobody has agreed to yet, as a dry run finds it, has no entry, time and name."""
+    noted = loss.seq > 0
     return {
         "sst": loss.sst.id,
         "table": loss.table,
@@ -30,9 +31,9 @@ def loss_document(loss: AcceptedLoss) -> dict[str, Any]:
         "ranges": [{"first": one.first, "end": one.end, "closed": one.closed} for one in loss.ranges],
         "uncovered": loss.uncovered,
         "saved": loss.saved or None,
-        "seq": loss.seq,
-        "at": iso_ms(loss.at_ms),
-        "by": loss.by,
+        "seq": loss.seq if noted else None,
+        "at": iso_ms(loss.at_ms) if noted else None,
+        "by": loss.by if noted else None,
         "kept": not loss.discarded,
     }
 

@@ -364,7 +364,7 @@ class EmbeddedBackend:
 
         try:
             if state is None:
-                raise TableNotFound(f"table with id {task.table_id} was dropped", task.table_id)
+                raise CompactionCancelled(f"table with id {task.table_id} was dropped")
             return execute(self._sstables, self._uploader, state.spec, task, cancelled=is_over)
         except CompactionCancelled:
             self._give_up(task)

@@ -259,6 +259,8 @@ def test_a_damaged_sst_is_put_aside_once_somebody_agrees(
 def test_a_damaged_sst_that_was_put_aside_is_discarded(tussock: Tussock, damaged: tuple[str, str]) -> None:
     """With --json nobody is asked, so it goes with --yes; the loss stays noted after a vacuum."""
     url, name = damaged
+    (looked,) = tussock("repair", "sst", "--store", url, "--dry-run", "--json").json()["losses"]
+    assert (looked["sst"], looked["seq"], looked["at"], looked["by"]) == (name, None, None, None)
     made = tussock("repair", "sst", "--store", url, "--yes", "--json").json()
     (loss,) = made["losses"]
     assert (made["checked"], made["refused"], loss["saved"] is not None, loss["backups"]) == (2, [], True, [])

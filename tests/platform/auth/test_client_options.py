@@ -33,3 +33,12 @@ def test_errors_of_access_are_not_retried() -> None:
         assert issubclass(kind, TussockError)
         assert issubclass(kind, PermissionError)
         assert not issubclass(kind, MetaUnavailable)
+
+
+@pytest.mark.parametrize(
+    "replicas", ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:1, 127.0.0.2:1", "a b:1", "a\t:1", "a/b:1", "127.0.0.1:1/b"]
+)
+def test_addresses_that_no_replica_can_have_are_refused_at_once(replicas: str) -> None:
+    """A blank after a comma was looked up as a part of the name, for as long as the deadline."""
+    with pytest.raises(InvalidOption, match="does not name a meta service: expected HOST:PORT, or several with commas"):
+        connect(f"tussock://{replicas}", deadline=60.0)

@@ -347,6 +347,8 @@ def test_successor_waits_for_its_predecessors_session(platform: Platform) -> Non
         ({"interval": 0}, "interval is 0"),
         ({"timeout": -1.0}, "timeout is -1.0"),
         ({"on_missing": "ignore"}, "on_missing is 'ignore'"),
+        ({"on_barrier": 3}, "on_barrier is 3; expected a function"),
+        ({"on_restore": "again"}, "on_restore is 'again'; expected a function"),
     ],
 )
 def test_options_that_cannot_work(platform: Platform, options: dict[str, Any], message: str) -> None:

@@ -182,3 +182,28 @@ def test_a_filter_on_the_key_leaves_blocks_unread() -> None:
         assert (found, requests <= 4) == (10, True)
         found, requests = reads(store, lambda: table.read(filter=pc.field("day") < pa.scalar(3, pa.date32())))
         assert found == 3000
+
+
+def test_a_filter_on_the_distribution_key_reads_its_virtual_nodes_alone() -> None:
+    """Also where it is no leading part of the primary key: of 16 nodes, those of the values that the filter allows."""
+    schema = pa.schema([("country", pa.string()), ("user", pa.int64()), ("v", pa.string())])
+    users, country = pa.array(range(20_000)), pc.field("country")
+    user = pc.field("user")
+    with connect("memory://", compaction=False, limits=Limits(segment_bytes=10_000)) as store:
+        table = store.create_table(
+            "t", schema, ["country", "user"], distribution_key=["user"], vnodes=16, block_bytes=2048, compression="none"
+        )
+        epoch = store.new_epoch()
+        countries = pa.array(["AT", "DE"] * 10_000)
+        table.upsert(pa.table([countries, users, pa.array(["x" * 30] * 20_000)], schema=schema), epoch)
+        store.commit_epoch(epoch)
+        store.compact("t")
+        rows, whole = reads(store, lambda: table.read())
+        assert rows == 20_000
+        found, requests = reads(store, lambda: table.read(filter=user == 7))
+        assert (found, requests < whole / 8) == (1, True)
+        found, requests = reads(store, lambda: table.read(filter=user.isin([7, 9]) & (country >= "DE")))
+        assert (found, requests < whole / 8) == (2, True)
+        assert reads(store, lambda: table.read(filter=(user == 7) & (user == 9))) == (0, 0)
+        assert reads(store, lambda: table.read(filter=user.isin(pa.array([], pa.int64())))) == (0, 0)
+        assert reads(store, lambda: table.read(filter=user.isin(list(range(5000)))))[0] == 5000

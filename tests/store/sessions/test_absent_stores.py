@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.buckets.minio import MinioServer
-from tussock.statestore import InvalidOption, StoreNotFound, connect
+from tussock.statestore import InvalidOption, ObjectStoreUnavailable, StoreNotFound, connect
 
 
 def test_a_folder_without_a_store_is_left_as_it_is(tmp_path: Path) -> None:
@@ -23,6 +23,20 @@ def test_a_folder_without_a_store_is_left_as_it_is(tmp_path: Path) -> None:
         store.create_table("kv")
     with connect((tmp_path / "there").as_uri(), create=False) as store:
         assert store.tables() == ["kv"]
+
+
+def test_a_path_that_no_folder_can_have_is_told_as_every_trouble_of_a_bucket(tmp_path: Path) -> None:
+    """Whether a store may be created or not: the file system's own error is a cause, and does not come out."""
+    for create in (True, False):
+        with pytest.raises(ObjectStoreUnavailable, match="takes no names as long as this; take a shorter path"):
+            connect((tmp_path / ("x" * 300)).as_uri(), create=create)
+    (tmp_path / "file").write_text("not ours")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ObjectStoreUnavailable, match="a file is where a folder of the store, or one above it"):
+            connect(path.as_uri())
+        with pytest.raises(StoreNotFound, match="is not a folder"):
+            connect(path.as_uri(), create=False)
+    assert (tmp_path / "file").read_text() == "not ours"
 
 
 @pytest.mark.parametrize("name", ["log/app.log", "log/2026/11.delta", "sst/notes.data", "snapshot/disk.img"])

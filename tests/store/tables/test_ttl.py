@@ -27,6 +27,13 @@ EVENTS = pa.schema(
 )
 
 
+class Unprintable:
+    """An object of a foreign library, which fails when it is to be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
 class World:
     """A store on clocks of the test, with a table that expires by write time and one that does by a column."""
 
@@ -384,6 +391,17 @@ def test_a_wrong_time_to_live_is_refused(world: World, options: dict[str, Any], 
     with pytest.raises(InvalidOption):
         world.store.create_table("wrong", **options)
     assert "wrong" not in world.store.tables()
+
+
+def test_a_column_that_cannot_be_shown_is_refused_by_its_type(world: World) -> None:
+    store = world.store
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
+    with pytest.raises(InvalidOption, match="a value of type Unprintable, which is not there"):
+        store.create_table("typed", schema, ["id"], ttl=1, ttl_column=Unprintable())  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="a value of type Unprintable without ttl"):
+        store.create_table("typed", schema, ["id"], ttl_column=Unprintable())  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="a value of type Unprintable; a raw table has no such column"):
+        store.create_table("raw", ttl=1, ttl_column=Unprintable())  # type: ignore[arg-type]
 
 
 def test_a_store_of_small_epochs_has_no_time(world: World) -> None:

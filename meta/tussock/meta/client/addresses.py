@@ -11,7 +11,9 @@ def addresses_in(url: str) -> list[str]:
     addresses = rest.split(",")
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or "@" in host or "/" in rest or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        # A blank, as after a comma, would be looked up as a part of the name until the deadline.
+        is_host = host.isprintable() and not set(host) & set(" @/")
+        if not host or not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             shown = url if "@" not in url else "tussock://***"
             raise InvalidOption(
                 f"{shown!r} does not name a meta service: expected HOST:PORT, or several with commas between"

@@ -20,7 +20,7 @@ from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 
-__all__ = ["FileBucket"]
+__all__ = ["FileBucket", "unavailable"]
 
 TEMPORARY = ".tmp-"
 _TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{24}")
@@ -36,6 +36,8 @@ _ADVICE = {
     errno.EPERM: "it is not permitted; check the folder's owner, and that its file system has hard links",
     errno.EOPNOTSUPP: "the file system lacks hard links or fsync, which the store needs; use another one",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+    errno.EEXIST: "a file is where a folder of the store, or one above it, should be; take another path",
+    errno.ENAMETOOLONG: "the file system takes no names as long as this; take a shorter path",
 }
 
 P = ParamSpec("P")
@@ -132,7 +134,7 @@ class FileBucket:
                 temporary.unlink()
         except OSError as error:
             self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
-            failure = self._unavailable("create", path, error)
+            failure = unavailable("create", path, self.url, error)
             # Without its name there is no object.
             failure.nothing_written = not created
             raise failure from error
@@ -216,14 +218,16 @@ class FileBucket:
                 away = "" if self._root.is_dir() else ", where no store is: not even the folder is (is its disk there?)"
                 raise ObjectNotFound(f"there is no object {path} in {self.url}{away}") from error
             self._synced_folders.clear()  # someone removed a folder: the next call makes it again
-            raise self._unavailable(operation, path, error) from error
+            raise unavailable(operation, path, self.url, error) from error
         except OSError as error:
-            raise self._unavailable(operation, path, error) from error
+            raise unavailable(operation, path, self.url, error) from error
 
-    def _unavailable(self, operation: str, path: str, error: OSError) -> ObjectStoreUnavailable:
-        advice = _ADVICE.get(error.errno or 0, "check the folder and repeat the call")
-        what = f"{operation} of {path}" if path else operation
-        return ObjectStoreUnavailable(f"{what} in {self.url} failed: {advice} ({error.strerror or error})")
+
+def unavailable(operation: str, path: str, url: str, error: OSError) -> ObjectStoreUnavailable:
+    """What a file system's error means to the store at `url`, with what to do; `path` is empty for the folder."""
+    advice = _ADVICE.get(error.errno or 0, "check the folder and repeat the call")
+    what = f"{operation} of {path}" if path else operation
+    return ObjectStoreUnavailable(f"{what} in {url} failed: {advice} ({error.strerror or error})")
 
 
 def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tussock.statestore.buckets.file import unavailable
 from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import StoreNotFound
@@ -20,9 +21,18 @@ Many a folder has a `log` of something else."""
 
 
 def check_folder(url: str) -> None:
-    """Before a bucket is opened: `StoreNotFound` if `url` is of a folder that is not there."""
+    """Before a bucket is opened: `StoreNotFound` if `url` is of a folder that is not there.
+
+    `ObjectStoreUnavailable` if the file system does not tell, as where this user may not look.
+    """
     where = parse_bucket_url(url)
-    if where.scheme == "file" and not Path(where.prefix).is_dir():
+    if where.scheme != "file":
+        return
+    try:
+        is_there = Path(where.prefix).is_dir()
+    except OSError as error:
+        raise unavailable("open", "", str(where), error) from error
+    if not is_there:
         raise StoreNotFound(f"no store here: {where} is not a folder")
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVarTuple
 
-from tussock.statestore.base.arguments import check_timeout
+from tussock.statestore.base.arguments import check_function, check_timeout
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Condition
 from tussock.statestore.checkpoint.participant import (
@@ -74,6 +74,9 @@ class Checkpoint:
         callbacks: tuple[Callback | None, Callback | None, Callback | None],
     ) -> None:
         """Join; `callbacks`: on barrier, on committed, on restore."""
+        for name, callback in zip(("on_barrier", "on_committed", "on_restore"), callbacks, strict=True):
+            if callback is not None:
+                check_function(callback, f"job {job!r}: {name}")
         self.job = job
         self.participant = participant
         self._parts = parts

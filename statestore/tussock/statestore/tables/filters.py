@@ -17,8 +17,9 @@ from tussock.statestore.format.value_bounds import ValueTest, layout_of
 from tussock.statestore.keys.conditions import Conditions, Test
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.expressions import column_tests
-from tussock.statestore.keys.intervals import interval_ranges
+from tussock.statestore.keys.intervals import Interval, interval_ranges
 from tussock.statestore.keys.ranges import KeyRanges
+from tussock.statestore.keys.vnode import vnodes
 from tussock.statestore.rows.python_values import array_of
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup_many import Hits
@@ -36,6 +37,9 @@ large it would leave hardly a block unread."""
 
 _INTERVALS_OF_ALL_NODES_MAX = 50
 """The same where each of them is a range in every virtual node."""
+
+
+_ALL_KEYS: list[Interval] = [((), ())]
 
 
 class ReadPlan(NamedTuple):
@@ -64,11 +68,26 @@ def read_plan(encoder: KeyEncoder, shape: Shape, condition: pc.Expression | None
     in_one_node = conditions.fixed_columns(encoder.primary_key) >= encoder.distribution_width
     most = _INTERVALS_MAX if in_one_node else _INTERVALS_OF_ALL_NODES_MAX
     intervals = conditions.intervals(encoder.primary_key, most)
-    if intervals is None:
+    nodes = None if in_one_node else _nodes(shape, conditions)
+    if intervals is None and nodes is None:
         return ReadPlan(ranges, None, tests)
-    nodes = range(shape.spec.vnodes)
-    narrow = KeyRanges(one for interval in intervals for one in interval_ranges(encoder, interval, nodes))
+    among = range(shape.spec.vnodes) if nodes is None else nodes
+    parts = _ALL_KEYS if intervals is None else intervals
+    narrow = KeyRanges(one for interval in parts for one in interval_ranges(encoder, interval, among))
     return ReadPlan(ranges.common(narrow), None, tests)
+
+
+def _nodes(shape: Shape, conditions: Conditions) -> list[int] | None:
+    """The virtual nodes of the rows that can pass, if the tests fix the distribution key to a few values."""
+    names = shape.spec.distribution_key
+    keys = conditions.keys(names, _INTERVALS_MAX)
+    if keys is None:
+        return None
+    if not keys:
+        return []
+    kinds = [shape.schema.field(name).type for name in names]
+    columns = [array_of(values, kind) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+    return sorted({int(node) for node in vnodes(columns, shape.spec.vnodes)})
 
 
 def _value_test(test: Test, shape: Shape) -> ValueTest:

@@ -58,7 +58,7 @@ def table_spec(
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
         if periods.ttl_column is not None:
             raise InvalidOption(
-                f"table {name!r}: ttl_column is {periods.ttl_column!r:.100}; a raw table has no such column"
+                f"table {name!r}: ttl_column is {show_value(periods.ttl_column)}; a raw table has no such column"
             )
         return TableSpec(
             id=0,
@@ -117,7 +117,9 @@ def milliseconds(seconds: float | None, option: str) -> int | None:
 
 def _ttl_ms(ttl: float | None, column: object) -> int | None:
     if ttl is None and column is not None:
-        raise InvalidOption(f"ttl_column is {column!r:.100} without ttl; expected seconds, 0 to expire at that time")
+        raise InvalidOption(
+            f"ttl_column is {show_value(column)} without ttl; expected seconds, 0 to expire at that time"
+        )
     ttl_ms = milliseconds(ttl, "ttl")
     if ttl_ms == 0 and column is None:
         raise InvalidOption(f"ttl is {ttl!r}; expected at least a millisecond, as rows live from when they are written")
@@ -133,8 +135,8 @@ def _check_ttl_column(schema: pa.Schema, spec: TableSpec) -> None:
         is_key = " of the key" if name in spec.primary_key else ""
         kind = "which is not there" if found is None else f"a column{is_key} of type {found.type}"
         raise InvalidOption(
-            f"table {spec.name!r}: ttl_column is {name!r:.100}, {kind}; expected a column of a timestamp type that is "
-            f"not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
+            f"table {spec.name!r}: ttl_column is {show_value(name)}, {kind}; expected a column of a timestamp type "
+            f"that is not in the key: {f'one of {shown(times)}' if times else 'there is none'}"
         )
 
 

@@ -205,7 +205,8 @@ class SharedBuffer:
                 if older < epoch and common:
                     raise EpochOutOfOrder(
                         f"epoch {epoch} cannot be committed while this client's older epoch {older} holds rows for the "
-                        "same table; commit or abort that one first",
+                        "same table; commit or abort that one first, and this one then; threads that write to one "
+                        "table each use a store.transaction()",
                         epoch,
                         older,
                     )
