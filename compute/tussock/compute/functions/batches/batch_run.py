@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
+from tussock.compute.functions.batches.abort_texts import texts_of, worded
 from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, RoundEnd, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
@@ -30,6 +31,8 @@ class EndedBatch(NamedTuple):
     digest: int
     rounds: int
     aborted: int
+    texts: list[Any]
+    """By which texts it aborted rows, for the record."""
 
 
 def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
@@ -55,7 +58,7 @@ def failed_batch(request: ColumnsRequest, error: TransactionAborted) -> EndedBat
     """Of a function that raised, where each request has that as its reply."""
     rows = request.columns.num_rows
     replies = pa.table({"reply": pa.nulls(rows), "error": pa.array([str(error)] * rows, pa.string())})
-    return EndedBatch({}, replies, 0, 0, rows)
+    return EndedBatch({}, replies, 0, 0, rows, [])
 
 
 def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
@@ -91,9 +94,11 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
                 replies[at] = reply
             else:
                 errors[at] = error
+    if request.texts:
+        errors = worded(errors, request.texts)
     table = pa.table({"reply": _replies(replies, kinds), "error": pa.array(errors, pa.string())})
     digest = zlib.crc32(encode_facts([list(overlay.writes.items()), replies, errors]))
-    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None))
+    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None), texts_of(errors))
 
 
 def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:

@@ -80,7 +80,7 @@ class FedColumns:
             return self
         if not left:
             return None
-        function, columns, entities = self.request
+        function, columns, entities, _ = self.request
         request = ColumnsRequest(
             function,
             columns.take(pa.array(left)),
