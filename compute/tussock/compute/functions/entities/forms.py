@@ -27,7 +27,7 @@ ROW_BYTES_MAX = 16 << 20
 _SIZED = frozenset((str, bytes))
 _ADVICE = "give the operator a schema for types that JSON lacks"
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def table_schema(operator: Operator) -> pa.Schema:
@@ -71,9 +71,15 @@ class StateForm:
         return self._encode_dict(state, key) if self.schema is None else self._encode_row(state, key)
 
     def decode(self, stored: Any) -> dict[str, Any]:
-        """A dict that nobody else has."""
+        """A dict that nobody else has; `FunctionFault` if somebody else has written what is none."""
         if self.schema is None:
-            return _decode(stored)
+            try:
+                return _decode(stored)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise FunctionFault(
+                    f"a state in table {self.operator.name!r} is not the JSON of an object, so no function wrote it: "
+                    f"{error}; while the program is stopped, put the row right or delete it"
+                ) from error
         row = dict(zip(self.names, stored, strict=True))
         for name, copy in self._copies:
             if row[name] is not None:
