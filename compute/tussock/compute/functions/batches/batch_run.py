@@ -18,6 +18,7 @@ from tussock.compute.functions.errors import FunctionFault, StateUnread, Transac
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.places import place_of
+from tussock.statestore.rows.python_values import python_values
 
 __all__ = ["EndedBatch", "failed_batch", "run_batch", "run_guarded"]
 
@@ -84,7 +85,7 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
                 raise overlay.interrupt
         end.apply(overlay.writes, own)
         kinds.add(returned.type)
-        given = returned.to_pylist()
+        given = python_values(returned)
         if is_all:
             errors = end.errors
             replies = [reply if error is None else None for reply, error in zip(given, errors, strict=True)]

@@ -13,6 +13,7 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.rows.nested_values import copy_of, nested_take_of
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
@@ -82,8 +83,9 @@ class StateForm:
                 ) from error
         row = dict(zip(self.names, stored, strict=True))
         for name, copy in self._copies:
-            if row[name] is not None:
-                row[name] = copy(row[name])
+            value = row[name]
+            if value is not None and not isinstance(value, pa.Scalar):
+                row[name] = copy(value)
         return row
 
     def of_row(self, row: Mapping[str, Any]) -> Any:
@@ -139,7 +141,7 @@ class StateForm:
         if row is None:
             try:
                 # Of a row without any column Arrow makes none.
-                row = conform([state or {self.names[0]: None}], self.schema, (), self.operator.name).to_pylist()[0]
+                row = python_rows(conform([state or {self.names[0]: None}], self.schema, (), self.operator.name))[0]
             except SchemaMismatch as error:
                 raise FunctionFault(f"{self._of(key)} does not fit its schema: {error}") from error
         stored = tuple(row.values())
@@ -178,6 +180,8 @@ def _held_by(value: Any) -> int:
     kind = type(value)
     if kind in _SIZED:
         return sys.getsizeof(value)
+    if isinstance(value, pa.Scalar):
+        return int(pa.array([value], value.type).nbytes)
     if kind is dict:
         value = [*value, *value.values()]
     elif kind is not list and kind is not tuple:

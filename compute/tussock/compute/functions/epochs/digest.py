@@ -8,13 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.program.context import Entity
+from tussock.statestore.rows.python_values import plain_parts
 
 __all__ = ["digest_of", "encode_facts", "writes_digest"]
 
-encode_facts = msgspec.msgpack.Encoder(enc_hook=repr).encode
+
+def _fact(value: Any) -> Any:
+    """What msgpack lacks; of what Python lacks all digits, too."""
+    if not isinstance(value, pa.Scalar):
+        return repr(value)
+    parts = plain_parts(value)
+    if parts is not value:
+        return parts
+    return value.cast(pa.int64()).as_py() if pa.types.is_temporal(value.type) else repr(value)
+
+
+encode_facts = msgspec.msgpack.Encoder(enc_hook=_fact).encode
 """Bytes of states and replies, whatever types their columns have."""
 _MASK = (1 << 32) - 1
 

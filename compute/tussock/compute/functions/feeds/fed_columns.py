@@ -18,6 +18,7 @@ from tussock.compute.functions.entities.replies import KeptReply
 from tussock.compute.functions.epochs.request_records import FeedPlace
 from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.directory import Operators
+from tussock.statestore.rows.python_values import plain_parts, python_values
 
 __all__ = ["FedColumns", "pack_rows", "unpack_rows"]
 
@@ -98,7 +99,9 @@ class FedColumns:
         """Of each row, in plain values."""
         function, kind = self.request.function, "TransactionAborted" if self.failed is None else self.failed.kind
         # What no plain value is, such as a decimal or a time, is told as JSON tells it.
-        values = msgspec.to_builtins(ended.replies.column("reply").to_pylist(), builtin_types=(bytes,), enc_hook=str)
+        values = msgspec.to_builtins(
+            python_values(ended.replies.column("reply")), builtin_types=(bytes,), enc_hook=_as_text
+        )
         errors = ended.replies.column("error").to_pylist()
         found = []
         for value, error, (_, key) in zip(values, errors, self.request.entities[None], strict=True):
@@ -107,6 +110,14 @@ class FedColumns:
                 aborted = TransactionAborted(error, kind, function.operator, key, function.name)
             found.append(KeptReply(value, aborted))
         return found
+
+
+def _as_text(value: Any) -> Any:
+    """What JSON lacks; of a time of which Python has not all digits Arrow has."""
+    if not isinstance(value, pa.Scalar):
+        return str(value)
+    parts = plain_parts(value)
+    return value.cast(pa.string()).as_py() if parts is value else parts
 
 
 def pack_rows(rows: FedColumns) -> list[Any]:
