@@ -1,7 +1,6 @@
 """Epochs of batch functions, which run requests as columns: of callers, and of feeds."""
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from tussock.compute.applications.durability.troubles import FEED
 from tussock.compute.applications.errors import BadInput
@@ -81,14 +80,15 @@ class ColumnEpochs:
         texts = by_row(record.drawn)
         if record.given[:1] == FED:
             rows = unpack_rows(self._operators, record.name, requests_of(record.given))
-            rows.request = rows.request._replace(texts=texts)
+            request = rows.request = rows.request._replace(texts=texts)
             ended: EndedBatch | TransactionAborted = self._rows_through(rows)
         else:
-            request = from_bytes(self._operators, record.name, record.given)
-            ended = self._through(request._replace(texts=texts))
-        found: Any = None if isinstance(ended, TransactionAborted) else (ended.digest, self._count.epoch)
-        if isinstance(ended, TransactionAborted) or found != (record.digest, record.batch_id):
-            raise other_batch(record)
+            request = from_bytes(self._operators, record.name, record.given)._replace(texts=texts)
+            ended = self._through(request)
+        epoch = self._count.epoch
+        if isinstance(ended, TransactionAborted) or (ended.digest, epoch) != (record.digest, record.batch_id):
+            failed = None if rows is None else rows.failed
+            raise other_batch(record, request, failed or ended, epoch)
         batch = ended
         return lambda: self._fed.end(self._count.epoch) if rows is None else self._answered(rows, batch)
 
