@@ -12,6 +12,7 @@ from support.applications.fine_times import KINDS, clock, exact, make
 from support.applications.serve_process import ServeProcess
 from support.feeds.sums import rows_of
 from tussock.compute import functions as fn
+from tussock.compute import procedures as ps
 from tussock.statestore import StateStore, connect
 
 SECONDS = 60
@@ -107,7 +108,35 @@ def test_nested_replies_of_feeds_have_all_digits_too(store: StateStore) -> None:
     fine = "00:00:01.000000001"
     replies = dict(zip(KINDS, [found[str(at)] for at in range(len(KINDS))], strict=True))
     assert (replies["time"], replies["times"], replies["named"]) == (fine, [fine, None], [["a", fine]])
-    assert replies["moment"].endswith("00:00:01.000000001+00:00")
-    assert replies["span"].endswith("00:00:01.000000001")
+    assert replies["moment"] == "1970-01-01T00:00:01.000000001+00:00"
+    assert replies["span"] == "P0DT0H0M1.000000001S"
     assert replies["pair"]["time"] == fine
     assert "1000000000000" in replies["late"]
+
+
+def test_outputs_of_procedures_have_all_digits(store: StateStore) -> None:
+    """Story: of few rows a table had cut times, and of many rows whole ones."""
+    schema = pa.schema(KINDS.items())
+    app = ps.App(store, "echo", checkpoint=0.05)
+    stream = app.stream("said", schema)
+    app.output(stream, "heard")
+
+    @app.procedure("say", border=True, emits=stream)
+    def say(tx: Any, batch: pa.Table) -> Any:
+        return batch
+
+    with app:
+        for rows in (1, 300):
+            app.submit("say", pa.table({kind: exact(kind, rows) for kind in KINDS}, schema=schema)).result(SECONDS)
+    found = pa.Table.from_batches(list(store.table("heard").read()))
+    assert [kind for kind in KINDS if not found[kind].combine_chunks().equals(exact(kind, 301))] == []
+
+
+def test_messages_have_all_digits() -> None:
+    """Story: a row with a time in nanoseconds was no message, or one with another time."""
+    rows = pa.table({kind: exact(kind) for kind in KINDS})
+    ((key, value),) = ps.KafkaTopic("nowhere:9092", "times", key="time").messages(1, rows)
+    fine = "00:00:01.000000001"
+    told = json.loads(value or b"")
+    assert (key, told["time"], told["times"], told["named"]) == (fine.encode(), fine, [fine, None], [["a", fine]])
+    assert told["moment"] == f"1970-01-01T{fine}+00:00"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.borders.exact_json import json_part
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
@@ -18,7 +19,7 @@ from tussock.compute.functions.entities.replies import KeptReply
 from tussock.compute.functions.epochs.request_records import FeedPlace
 from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.directory import Operators
-from tussock.statestore.rows.python_values import plain_parts, python_values
+from tussock.statestore.rows.python_values import python_values
 
 __all__ = ["FedColumns", "pack_rows", "unpack_rows"]
 
@@ -100,7 +101,7 @@ class FedColumns:
         function, kind = self.request.function, "TransactionAborted" if self.failed is None else self.failed.kind
         # What no plain value is, such as a decimal or a time, is told as JSON tells it.
         values = msgspec.to_builtins(
-            python_values(ended.replies.column("reply")), builtin_types=(bytes,), enc_hook=_as_text
+            python_values(ended.replies.column("reply")), builtin_types=(bytes,), enc_hook=json_part
         )
         errors = ended.replies.column("error").to_pylist()
         found = []
@@ -110,14 +111,6 @@ class FedColumns:
                 aborted = TransactionAborted(error, kind, function.operator, key, function.name)
             found.append(KeptReply(value, aborted))
         return found
-
-
-def _as_text(value: Any) -> Any:
-    """What JSON lacks; of a time of which Python has not all digits Arrow has."""
-    if not isinstance(value, pa.Scalar):
-        return str(value)
-    parts = plain_parts(value)
-    return value.cast(pa.string()).as_py() if parts is value else parts
 
 
 def pack_rows(rows: FedColumns) -> list[Any]:
