@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.applications.fine_times import KINDS, clock, exact, make
 from support.applications.serve_process import ServeProcess
+from support.applications.served_replies import KINDS, clock, clocks, exact
 from support.feeds.sums import rows_of
 from tussock.compute import functions as fn
 from tussock.compute import procedures as ps
 from tussock.statestore import StateStore, connect
 
 SECONDS = 60
-APP = "support.applications.fine_times:make"
+APP = "support.applications.served_replies:clocks"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_replies_of_feeds_have_all_digits_in_their_text(store: StateStore) -> No
     store.create_table("asked", schema, primary_key=["id"])
     with store.transaction() as tx:
         tx.table("asked").upsert(pa.table([[1], ["a"], exact("time")], schema=schema))
-    runtime = make(store)
+    runtime = clocks(store)
     runtime.feed(
         "clock", "echo", fn.TableFeed("asked"), arguments=["time"], request_id="id", replies="answers", name="echoes"
     )
@@ -96,7 +96,7 @@ def test_nested_replies_of_feeds_have_all_digits_too(store: StateStore) -> None:
     """A list, a struct and a map of such times are lists and dicts of texts."""
     schema = pa.schema([("id", pa.int64()), ("key", pa.string()), ("column", pa.string())])
     store.create_table("asked", schema, primary_key=["id"])
-    runtime = make(store)
+    runtime = clocks(store)
     runtime.feed("clock", "tell", fn.TableFeed("asked"), arguments=["column"], request_id="id", replies="answers")
     with runtime:
         runtime.send_many("clock", "wind", ["a"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support.applications.serve_process import ServeProcess
-from support.applications.served_books import make
+from support.applications.served_replies import books
 from support.feeds.sums import rows_of
 from support.waiting import eventually
 from tussock.compute import functions as fn
@@ -16,7 +16,7 @@ from tussock.statestore.errors import MessageTooLarge
 
 SECONDS = 60
 MIB = 1 << 20
-APP = "support.applications.served_books:make"
+APP = "support.applications.served_replies:books"
 
 
 def copied(program: Any, *sizes: int) -> list[int]:
@@ -30,7 +30,7 @@ def copied(program: Any, *sizes: int) -> list[int]:
 
 def test_a_reply_of_a_batch_function_may_be_large_and_another_one_may_not(tmp_path: Path) -> None:
     """The same here and by a node with the limits that it has by default, until a message is full."""
-    with connect((tmp_path / "local").as_uri()) as store, make(store) as runtime:
+    with connect((tmp_path / "local").as_uri()) as store, books(store) as runtime:
         _replies_up_to_a_message(runtime)
         assert copied(runtime, 20 * MIB) == [20 * MIB]
     with ServeProcess((tmp_path / "served").as_uri(), app=APP) as node, fn.Client(node.address) as client:
@@ -44,7 +44,7 @@ def _replies_up_to_a_message(program: Any) -> None:
 
 
 def test_replies_that_no_message_has_room_for_have_been_made_once(tmp_path: Path) -> None:
-    """The error says so: who sends the requests again has them run twice. The connection goes on."""
+    """The error says so: requests that are sent again run twice. The connection goes on."""
     with ServeProcess((tmp_path / "store").as_uri(), app=APP) as node, fn.Client(node.address) as client:
         with pytest.raises(MessageTooLarge, match=r"has been done.*limits\.message_bytes") as caught:
             copied(client, 20 * MIB, 1)
@@ -67,7 +67,7 @@ def test_a_node_may_be_given_room_for_larger_replies(tmp_path: Path) -> None:
 def test_large_replies_of_feeds_are_kept_and_given_again(tmp_path: Path) -> None:
     """In the table of replies, and to a client that asks by the id of a row, also after a restart."""
     url, orders = (tmp_path / "store").as_uri(), [{"id": at, "key": f"b{at}", "size": 3 * MIB} for at in range(3)]
-    with connect(url) as store, make(store) as runtime:
+    with connect(url) as store, books(store) as runtime:
         with store.transaction() as tx:
             tx.table("orders").upsert(orders)
         runtime.drain(SECONDS)

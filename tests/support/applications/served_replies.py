@@ -1,4 +1,4 @@
-"""A program whose states and replies have times that no class of Python holds; `tussock serve` can run it."""
+"""Programs for `tussock serve` whose replies are unusual: with times that no class of Python holds, and large ones."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 from tussock.compute import functions as fn
 from tussock.statestore import StateStore
 
-__all__ = ["FINE", "KINDS", "clock", "exact", "make"]
+__all__ = ["FINE", "KINDS", "books", "clock", "clocks", "exact"]
 
 FINE = 1_000_000_001
 """A second and a nanosecond."""
@@ -71,6 +71,33 @@ def clock() -> fn.Operator:
     return clock
 
 
-def make(store: StateStore) -> fn.Runtime:
-    """The program."""
+def clocks(store: StateStore) -> fn.Runtime:
+    """The program of `clock`."""
     return fn.Runtime(store, "clocks", [clock()])
+
+
+_ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("key", pa.string()), ("size", pa.int64())])
+
+
+def books(store: StateStore) -> fn.Runtime:
+    """`copies`, a batch function, and `copy` reply as many characters as they are asked for, and count how often."""
+    book = fn.Operator("book", schema=pa.schema([("copies", pa.int64())]), partitions=4)
+
+    @book.register_batch
+    def copies(batch: fn.FunctionBatch) -> pa.Array:
+        before = batch.state("copies").fill_null(0).to_pylist()
+        batch.put({"copies": [one + 1 for one in before]})
+        return pa.array(["x" * size for size in batch["size"].to_pylist()], pa.large_string())
+
+    @book.register
+    def copy(ctx: fn.FunctionContext, size: int) -> str:
+        ctx.put({"copies": (ctx.get() or {"copies": 0})["copies"] + 1})
+        return "x" * size
+
+    if "orders" not in store.tables():
+        store.create_table("orders", _ORDERS, primary_key=["id"])
+    runtime = fn.Runtime(store, "books", [book])
+    runtime.feed(
+        "book", "copies", fn.TableFeed("orders"), arguments=["size"], request_id="id", replies="answers", name="orders"
+    )
+    return runtime
