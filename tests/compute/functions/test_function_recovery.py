@@ -99,7 +99,10 @@ def test_a_changed_function_is_found_at_the_replay(tmp_path: Path) -> None:
         return amount
 
     with connect((tmp_path / "store").as_uri(), compaction=False) as store:
-        with pytest.raises(fn.NotDeterministic, match=r"epoch 1 of program 'bank' .*1: account.transfer"):
+        with pytest.raises(
+            fn.NotDeterministic,
+            match=r"epoch 1 of program 'bank' .*2: account.transfer of 'B' \(request 'two'\) was aborted then",
+        ):
             fn.Runtime(store, "bank", [changed]).start()
         with pytest.raises(fn.NotDeterministic, match="no function 'transfer'"):
             fn.Runtime(store, "bank", [fn.Operator("account", partitions=4)]).start()

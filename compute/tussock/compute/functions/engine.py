@@ -183,7 +183,7 @@ class FunctionEngine:
         finally:
             self.is_replay = False
         if again.digest != record.digest or self._count.epoch != record.batch_id:
-            raise other_result(record, self._program, ended.ended)
+            raise other_result(record, self._program, ended, self._count.epoch)
         return lambda: self._answered(ended.ended)
 
     def resume(self, seq: int) -> Sequence[Outcome]:

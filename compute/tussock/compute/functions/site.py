@@ -10,6 +10,7 @@ from tussock.compute.functions.entities.entities import Cut, Entities
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.epoch import EndedEpoch, run_epoch
 from tussock.compute.functions.epochs.graph import run_graph
+from tussock.compute.functions.epochs.replay_errors import differs
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.errors import ReplayDiffers, StateUnread, TransactionAborted
 from tussock.compute.functions.function_times import FunctionTimes, TimedAccess, sample_of
@@ -178,7 +179,7 @@ class LocalSite:
             except StateUnread as error:
                 self._host.wait_for_store(error.cause)
         if run.aborted is not None and run.aborted.kind in STOPPED:
-            note_stopped(self._host.draws(one), overdue, run.aborted)
+            note_stopped(one, self._host.draws(one), overdue, run.aborted)
             self._times.stop(run.aborted)
         return run
 
@@ -191,7 +192,10 @@ class LocalSite:
             times = self._times
             timed = TimedAccess(access, times.clock, lambda of, spent: times.note(of.operator, of.name, spent, calls))
             access, target = timed, timed.timed(target)
-        return run_graph(access, lambda: self._host.draws(one), target, self._deadline.run)
+        try:
+            return run_graph(access, lambda: self._host.draws(one), target, self._deadline.run)
+        except ReplayDiffers as error:
+            raise differs(one, str(error)) from error
 
     def _prefetch(self, entities: Sequence[Entity]) -> None:
         while True:
@@ -202,13 +206,13 @@ class LocalSite:
                 self._host.wait_for_store(error)
 
 
-def note_stopped(draws: TransactionDraws, overdue: str, aborted: TransactionAborted) -> None:
+def note_stopped(one: FunctionTransaction, draws: TransactionDraws, overdue: str, aborted: TransactionAborted) -> None:
     """Record under that name by what a transaction was stopped; `ReplayDiffers` if that is not so in its record."""
     if not draws.is_replay:
         draws.add(overdue, list(aborted.args))
     elif aborted.kind == "Overdue":
         # At once: to stop each transaction of an epoch after its time could last for hours.
-        raise ReplayDiffers(f"{aborted}; it had ended by itself when it ran first")
+        raise differs(one, f"{aborted}; it had ended by itself when it ran first")
 
 
 def overdue_run(one: FunctionTransaction, overdue: str) -> GraphRun:

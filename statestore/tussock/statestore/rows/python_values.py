@@ -18,7 +18,17 @@ import pyarrow.types as pt
 from tussock.statestore.rows.conversion import Misfit, convert, kind_misfit, kind_of
 from tussock.statestore.shown import show_value
 
-__all__ = ["BAD_VALUE", "array_of", "may_lose", "python_value", "taker"]
+__all__ = [
+    "BAD_VALUE",
+    "array_of",
+    "may_lose",
+    "plain_parts",
+    "python_rows",
+    "python_structs",
+    "python_value",
+    "python_values",
+    "taker",
+]
 
 AnyArray = Any
 Take = Callable[[Any], Any]
@@ -246,6 +256,55 @@ def python_value(scalar: Any, *, check: bool = True) -> Any:
     if check and may_lose(scalar.type) and pa.scalar(value, scalar.type) != scalar:
         return scalar
     return value
+
+
+def python_values(values: Any) -> list[Any]:
+    """The same of each value of an array."""
+    found = _at_once(values, [values.type])
+    return [python_value(one) for one in values] if found is None else found
+
+
+def python_rows(rows: Any) -> list[dict[str, Any]]:
+    """The rows of a table or batch as dicts of such values."""
+    found = _at_once(rows, rows.schema.types)
+    if found is not None:
+        return found
+    names = rows.schema.names
+    columns = [python_values(column) for column in rows.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def python_structs(structs: Any) -> list[dict[str, Any] | None]:
+    """The same of a struct array, with `None` for null."""
+    found = _at_once(structs, [structs.type])
+    if found is not None:
+        return found
+    rows = python_rows(pa.RecordBatch.from_struct_array(structs))
+    return [row if is_there else None for row, is_there in zip(rows, structs.is_valid().to_pylist(), strict=True)]
+
+
+def _at_once(values: Any, kinds: Sequence[pa.DataType]) -> list[Any] | None:
+    """All values as Arrow makes Python's of them; `None` if one may be another one then."""
+    if any(map(may_lose, kinds)):
+        return None
+    try:
+        found: list[Any] = values.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    return found
+
+
+def plain_parts(scalar: Any) -> Any:
+    """Of a scalar that no Python class holds: the same in lists and dicts, whose scalars hold nothing else."""
+    kind = scalar.type
+    if pt.is_struct(kind):
+        return {name: python_value(one) for name, one in scalar.items()}
+    if pt.is_map(kind):
+        keys, items = scalar.values.field(0), scalar.values.field(1)
+        return [list(pair) for pair in zip(python_values(keys), python_values(items), strict=True)]
+    if pt.is_nested(kind):
+        return python_values(scalar.values)
+    return scalar
 
 
 @lru_cache(maxsize=1024)

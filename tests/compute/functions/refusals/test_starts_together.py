@@ -10,7 +10,7 @@ from support.buckets.faulty_bucket import Call, FaultyBucket
 from support.functions.accounts import cells
 from support.store.stores import open_on
 from tussock.compute import functions as fn
-from tussock.statestore import StateStore
+from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 
@@ -102,3 +102,64 @@ def test_a_first_start_that_is_overtaken_is_fenced() -> None:
         store.open_writer = opening  # type: ignore[method-assign]
         with pytest.raises(fn.ApplicationFenced):
             program(store).start()
+
+
+@pytest.mark.parametrize("adds", [0, 3])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("after", ["open_writer", "delta"])
+def test_a_start_that_is_overtaken_before_it_reads_says_so_and_leaves_the_other_alone(
+    adds: int, ends: bool, after: str
+) -> None:
+    """Story: it said that something else uses the name; or it took the log from the newer one, and neither went on."""
+    bucket = open_bucket("memory://")
+    if adds:
+        killed(bucket, adds=adds)
+    with open_on(bucket, ForwardSystem()) as store, open_on(bucket, ForwardSystem()) as others:
+        other, taking = program(others), getattr(store, after)
+
+        def overtake(*arguments: Any, **options: Any) -> Any:
+            taken = taking(*arguments, **options)
+            if after == "open_writer" or options.get("generation"):
+                setattr(store, after, taking)
+                other.start()
+                assert add(other) == adds + 1
+                if ends:
+                    other.stop()
+            return taken
+
+        setattr(store, after, overtake)
+        with pytest.raises(fn.ApplicationFenced, match="another runner has taken it over"):
+            program(store).start()
+        if not ends:
+            assert add(other) == adds + 2
+            other.stop()
+    with open_on(bucket, ForwardSystem()) as store, program(store) as runtime:
+        assert add(runtime) == adds + (2 if ends else 3)
+
+
+def test_a_name_that_something_else_commits_under_is_refused_still() -> None:
+    """No other runner is there then, of which a start could tell."""
+    bucket = open_bucket("memory://")
+    killed(bucket, adds=1)
+    with open_on(bucket, ForwardSystem()) as store:
+        with store.transaction(writer="p", batch_id=99) as tx:
+            tx.table("cell").upsert([{"key": "z", "state": "{}"}])
+        with pytest.raises(InvalidOption, match="something else uses the name as a writer"):
+            program(store).start()
+
+
+def test_a_store_of_a_backup_takes_a_log_that_counts_more_runners() -> None:
+    """Its generations go on from where the backup was made, so those of the log are none to go by."""
+    bucket, restored = open_bucket("memory://"), open_bucket("memory://")
+    with open_on(bucket, ForwardSystem()) as store, program(store) as runtime:
+        assert add(runtime) == 1
+    backup = {info.path: bucket.get(info.path) for info in bucket.list("") if not info.path.startswith(FOLDER)}
+    for at in range(3):
+        # Each is killed before a commit.
+        runtime = program(open_on(bucket, ForwardSystem()))
+        runtime.start()
+        assert add(runtime) == at + 2
+    for path, data in [*backup.items(), *[(info.path, bucket.get(info.path)) for info in bucket.list(FOLDER)]]:
+        restored.create(path, data)
+    with open_on(restored, ForwardSystem()) as store, program(store) as runtime:
+        assert add(runtime) == 5

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
 from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["OutputTables", "create_output_tables"]
@@ -69,7 +70,7 @@ class _OutputTable:
         self.sequence = self.sequence + 1 if sequence is None else sequence
         if count <= _FEW_ROWS:
             own = [{SEQUENCE: self.sequence, POSITION: at} for at in range(count)]
-            self._table.upsert([{**key, **row} for key, row in zip(own, rows.to_pylist(), strict=True)])
+            self._table.upsert([{**key, **row} for key, row in zip(own, python_rows(rows), strict=True)])
         else:
             sequences = pa.repeat(pa.scalar(self.sequence, pa.int64()), count)
             columns = [sequences, pa.array(range(count), pa.int64()), *rows.columns]

@@ -54,7 +54,7 @@ class TableClaims:
             self.own = progress_of(row)
         if not self.state:
             # Of one that may be running, row and batch are looked at together, once nobody else commits.
-            check_batches(store, application, self.own)
+            self.own = check_batches(store, application, self.own)
 
     @property
     def state(self) -> bytes:

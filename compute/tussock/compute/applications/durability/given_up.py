@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.compute.applications.arguments import clean_text
+from tussock.compute.applications.borders.exact_json import json_part
 from tussock.compute.applications.durability.input_log import InputLog
 from tussock.compute.applications.durability.progress import (
     APPLICATIONS,
@@ -23,6 +24,7 @@ from tussock.compute.applications.ipc_streams import ipc_table
 from tussock.compute.applications.records import FED, Record, RecordKind
 from tussock.statestore import InvalidOption, StateStore, TableExists
 from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["GIVEN_UP_SCHEMA", "GivenUp", "give_up_application"]
@@ -122,7 +124,7 @@ def readable(given: bytes) -> str:
     """What a record was given, as JSON where it can be told, for people: of rows, or of requests and arguments."""
     for decode in (_of_arrow, _of_msgpack):
         try:
-            text = msgspec.json.encode(decode(given), enc_hook=str).decode()
+            text = msgspec.json.encode(decode(given), enc_hook=json_part).decode()
             return clean_text(text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + " ...")
         except (pa.ArrowException, msgspec.MsgspecError, OSError, TypeError, ValueError, RecursionError):
             continue
@@ -130,7 +132,7 @@ def readable(given: bytes) -> str:
 
 
 def _of_arrow(given: bytes) -> Any:
-    return ipc_table(given.removeprefix(_ARROW)).slice(0, 1000).to_pylist()
+    return python_rows(ipc_table(given.removeprefix(_ARROW)).slice(0, 1000))
 
 
 def _of_msgpack(given: bytes) -> Any:

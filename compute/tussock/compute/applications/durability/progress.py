@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.errors import ApplicationFenced
 from tussock.statestore import Fenced, InvalidOption, SchemaMismatch, StateStore, TableExists
 from tussock.statestore.transactions.delta import Delta
 
@@ -84,28 +85,39 @@ def create_applications(store: StateStore) -> None:
 def read_progress(store: StateStore, delta: Delta, name: str) -> ApplicationProgress:
     """The application's row; of one that is new, a fresh uid. The table is there.
 
-    Raises `InvalidOption` if the store has commits under the application's name that the row knows nothing of.
+    Raises `InvalidOption` if the store has commits under the application's name that its row knows nothing of, and
+    `ApplicationFenced` if they are those of another runner, which has taken the application over meanwhile.
     """
     row: dict[str, Any] | None = delta.table(APPLICATIONS, shared=True).get(name)
     known = None if row is None else progress_of(row)
-    check_batches(store, name, known)
+    if check_batches(store, name, known) != known:
+        raise ApplicationFenced(
+            f"application {name!r}: another runner has taken it over while this one began, and has committed since; "
+            "this one does not start, and has changed nothing"
+        )
     return ApplicationProgress(delta.system.random_bytes(8).hex()) if known is None else known
 
 
-def check_batches(store: StateStore, name: str, known: ApplicationProgress | None) -> None:
-    """`InvalidOption` if the store has commits under the application's name that its row knows nothing of.
+def check_batches(store: StateStore, name: str, known: ApplicationProgress | None) -> ApplicationProgress | None:
+    """The application's row, which is `known`, or what a runner has made of it since `known` was read.
 
-    Row and batch are of the same commit. Above a newer batch nothing could be committed, and what was acknowledged
-    until then would be stuck in the log.
+    Raises `InvalidOption` if the store has commits under the application's name that its row knows nothing of. Row and
+    batch are of the same commit. Above a newer batch nothing could be committed, and what was acknowledged until then
+    would be stuck in the log.
     """
-    first = 0 if known is None or not known.state else known.seq + 1
-    if _is_committed(store, name, first):
-        raise InvalidOption(
-            f"application {name!r}: the store has commits of a writer of that name which are not the application's, "
-            f"which has {f'record {first - 1} as its newest' if first else 'no row'} in table {APPLICATIONS!r}: "
-            "something else uses the name as a writer, the application was forgotten, or that table was dropped or "
-            "changed; nothing was done. Give the application another name, or bring the store back from a backup"
-        )
+    while _is_committed(store, name, first := 0 if known is None or not known.state else known.seq + 1):
+        before = known
+        row = store.table(APPLICATIONS).get(name, store.committed_epoch or None)
+        known = None if row is None else progress_of(row)
+        if known == before:
+            newest = f"record {first - 1} as its newest" if first else "no row"
+            raise InvalidOption(
+                f"application {name!r}: the store has commits of a writer of that name which are not the "
+                f"application's, which has {newest} in table {APPLICATIONS!r}: something else uses the name as a "
+                "writer, the application was forgotten, or that table was dropped or changed; nothing was done. Give "
+                "the application another name, or bring the store back from a backup"
+            )
+    return known
 
 
 def progress_of(row: Mapping[str, Any]) -> ApplicationProgress:

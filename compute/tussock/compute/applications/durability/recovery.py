@@ -53,8 +53,12 @@ def recover(
             delta.freeze(seq).commit()
         except Fenced as error:
             raise taken_over(name, error) from error
+    else:
+        _check_newest(store, name, seq, generation)
     replayed = 0
     for group in input_log.take_over(known.next_object):
+        if group.generation > generation:
+            _check_newest(store, name, known.seq, generation)
         for record in group.records:
             try:
                 program.replay(record)
@@ -85,6 +89,22 @@ def blamed(
                 newest,
             )
     return error
+
+
+def _check_newest(store: StateStore, name: str, seq: int, generation: int) -> None:
+    """`ApplicationFenced` unless this runner is the newest one by the store, too, and not by its log alone.
+
+    If it took the log from a newer one, neither could go on. A store that was brought back from a backup may count
+    fewer generations than the log, so the log alone says nothing.
+    """
+    probe = store.delta(name, generation=generation)
+    try:
+        # Without rows, and of a batch that is committed: it changes nothing.
+        probe.freeze(seq).commit()
+    except Fenced as error:
+        raise taken_over(name, error) from error
+    finally:
+        probe.close()
 
 
 def _still_there(store: StateStore, tables: Mapping[int, str]) -> dict[int, str]:

@@ -8,17 +8,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.borders.exact_json import json_part
 from tussock.compute.applications.kafka.library import client_options
 from tussock.compute.applications.kafka.sender import KafkaSender
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.rows.python_values import python_rows
 
 __all__ = ["KafkaTopic"]
 
 RESERVED = ("bootstrap.servers", "transactional.id", "enable.idempotence", "group.id", "isolation.level", "acks")
 LAG_ROWS_MAX = 10_000_000
 _ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=json_part).encode
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class KafkaTopic:
 
     def messages(self, sequence: int, rows: pa.Table) -> Iterator[tuple[bytes | None, bytes | None]]:  # noqa: ARG002 - others'
         """Key and value of the messages of one sequence."""
-        return map(self._message, rows.to_pylist())
+        return map(self._message, python_rows(rows))
 
     def _message(self, row: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
         """Key and value of the message of a row."""
@@ -72,4 +74,8 @@ class KafkaTopic:
         if not isinstance(value, bytes):
             raise InvalidOption(f"topic {self.topic!r}: encode() returned {type(value).__name__}; expected bytes")
         key = None if self.key is None else row[self.key]
-        return (None if key is None else key if isinstance(key, bytes) else str(key).encode()), value
+        return (None if key is None else key if isinstance(key, bytes) else _text(key).encode()), value
+
+
+def _text(key: Any) -> str:
+    return str(json_part(key) if isinstance(key, pa.Scalar) else key)

@@ -11,6 +11,7 @@ from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.errors import FunctionFault, Interrupt
 from tussock.compute.functions.program.context import Entity
 from tussock.statestore import SchemaMismatch
+from tussock.statestore.rows.python_values import python_values
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["FunctionBatch", "Overlay", "RoundEnd", "StateSource", "array_of"]
@@ -228,7 +229,7 @@ class FunctionBatch:
                 array = conform(rows, pa.schema([field]), (), form.operator.name).column(0)
             except SchemaMismatch as error:
                 raise FunctionFault(str(error)) from error
-        return array.to_pylist()
+        return python_values(array)
 
     def _given(self, name: str, values: Any) -> pa.Array:
         array = array_of(values, f"column {name!r}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.arguments import class_of, text_of
 from tussock.compute.applications.deadline import Deadline, Overdue
+from tussock.compute.functions.batches.abort_texts import texts_of, worded
 from tussock.compute.functions.batches.batch import FunctionBatch, Overlay, RoundEnd, StateSource, array_of
 from tussock.compute.functions.batches.columns_request import ColumnsRequest
 from tussock.compute.functions.batches.rounds import rounds
@@ -17,6 +18,7 @@ from tussock.compute.functions.errors import FunctionFault, StateUnread, Transac
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.places import place_of
+from tussock.statestore.rows.python_values import python_values
 
 __all__ = ["EndedBatch", "failed_batch", "run_batch", "run_guarded"]
 
@@ -30,6 +32,8 @@ class EndedBatch(NamedTuple):
     digest: int
     rounds: int
     aborted: int
+    texts: list[Any]
+    """By which texts it aborted rows, for the record."""
 
 
 def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
@@ -55,7 +59,7 @@ def failed_batch(request: ColumnsRequest, error: TransactionAborted) -> EndedBat
     """Of a function that raised, where each request has that as its reply."""
     rows = request.columns.num_rows
     replies = pa.table({"reply": pa.nulls(rows), "error": pa.array([str(error)] * rows, pa.string())})
-    return EndedBatch({}, replies, 0, 0, rows)
+    return EndedBatch({}, replies, 0, 0, rows, [])
 
 
 def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
@@ -81,7 +85,7 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
                 raise overlay.interrupt
         end.apply(overlay.writes, own)
         kinds.add(returned.type)
-        given = returned.to_pylist()
+        given = python_values(returned)
         if is_all:
             errors = end.errors
             replies = [reply if error is None else None for reply, error in zip(given, errors, strict=True)]
@@ -91,9 +95,11 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
                 replies[at] = reply
             else:
                 errors[at] = error
+    if request.texts:
+        errors = worded(errors, request.texts)
     table = pa.table({"reply": _replies(replies, kinds), "error": pa.array(errors, pa.string())})
     digest = zlib.crc32(encode_facts([list(overlay.writes.items()), replies, errors]))
-    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None))
+    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None), texts_of(errors))
 
 
 def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:

@@ -1,5 +1,7 @@
 """The requests of one caller for one batch function: checked, and as the input log has them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,6 +28,8 @@ class ColumnsRequest(NamedTuple):
     """What the function gets: the caller's columns."""
     entities: dict[str | None, list[Entity]]
     """For each row, by the column that names them; the row's own under `None`."""
+    texts: Mapping[int, str] = MappingProxyType({})
+    """Of a replay: by which text a row was aborted when it ran first."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from tussock.compute.functions.errors import StateUnread
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.values import Key
+from tussock.statestore.rows.python_values import python_structs
 
 __all__ = ["Cut", "Entities", "TableOpener"]
 
@@ -150,9 +151,9 @@ class Entities:
         for number, keys in missing.items():
             if len(keys) > 1:
                 self.misses += len(keys)
-                rows = self._tables[number].multi_get(list(keys)).to_pylist()
+                rows = self._tables[number].multi_get(list(keys))
                 form = self._forms[number]
-                for key, row in zip(keys, rows, strict=True):
+                for key, row in zip(keys, python_structs(rows), strict=True):
                     self._remember((number, key), None if row is None else form.of_row(row))
 
     def cut(self) -> Iterator[Cut]:

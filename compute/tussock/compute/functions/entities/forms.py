@@ -13,6 +13,7 @@ from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.rows.nested_values import copy_of, nested_take_of
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.typed_input import conform
 
@@ -27,7 +28,7 @@ ROW_BYTES_MAX = 16 << 20
 _SIZED = frozenset((str, bytes))
 _ADVICE = "give the operator a schema for types that JSON lacks"
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def table_schema(operator: Operator) -> pa.Schema:
@@ -71,13 +72,20 @@ class StateForm:
         return self._encode_dict(state, key) if self.schema is None else self._encode_row(state, key)
 
     def decode(self, stored: Any) -> dict[str, Any]:
-        """A dict that nobody else has."""
+        """A dict that nobody else has; `FunctionFault` if somebody else has written what is none."""
         if self.schema is None:
-            return _decode(stored)
+            try:
+                return _decode(stored)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise FunctionFault(
+                    f"a state in table {self.operator.name!r} is not the JSON of an object, so no function wrote it: "
+                    f"{error}; while the program is stopped, put the row right or delete it"
+                ) from error
         row = dict(zip(self.names, stored, strict=True))
         for name, copy in self._copies:
-            if row[name] is not None:
-                row[name] = copy(row[name])
+            value = row[name]
+            if value is not None and not isinstance(value, pa.Scalar):
+                row[name] = copy(value)
         return row
 
     def of_row(self, row: Mapping[str, Any]) -> Any:
@@ -133,7 +141,7 @@ class StateForm:
         if row is None:
             try:
                 # Of a row without any column Arrow makes none.
-                row = conform([state or {self.names[0]: None}], self.schema, (), self.operator.name).to_pylist()[0]
+                row = python_rows(conform([state or {self.names[0]: None}], self.schema, (), self.operator.name))[0]
             except SchemaMismatch as error:
                 raise FunctionFault(f"{self._of(key)} does not fit its schema: {error}") from error
         stored = tuple(row.values())
@@ -172,6 +180,8 @@ def _held_by(value: Any) -> int:
     kind = type(value)
     if kind in _SIZED:
         return sys.getsizeof(value)
+    if isinstance(value, pa.Scalar):
+        return int(pa.array([value], value.type).nbytes)
     if kind is dict:
         value = [*value, *value.values()]
     elif kind is not list and kind is not tuple:

@@ -8,15 +8,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
 from tussock.compute.functions.program.context import Entity
+from tussock.statestore.rows.python_values import plain_parts
 
-__all__ = ["digest_of", "encode_facts", "writes_digest"]
+__all__ = ["DIGEST_MASK", "digest_of", "encode_facts", "writes_digest"]
 
-encode_facts = msgspec.msgpack.Encoder(enc_hook=repr).encode
+
+def _fact(value: Any) -> Any:
+    """What msgpack lacks; of what Python lacks all digits, too."""
+    if not isinstance(value, pa.Scalar):
+        return repr(value)
+    parts = plain_parts(value)
+    if parts is not value:
+        return parts
+    return value.cast(pa.int64()).as_py() if pa.types.is_temporal(value.type) else repr(value)
+
+
+encode_facts = msgspec.msgpack.Encoder(enc_hook=_fact).encode
 """Bytes of states and replies, whatever types their columns have."""
-_MASK = (1 << 32) - 1
+DIGEST_MASK = (1 << 32) - 1
 
 
 def writes_digest(tid: int, writes: Mapping[Entity, Any]) -> int:
@@ -26,7 +39,7 @@ def writes_digest(tid: int, writes: Mapping[Entity, Any]) -> int:
 
 def digest_of(ended: Sequence[FunctionTransaction], deferred: Iterable[int], written: int) -> int:
     """Of what an epoch wrote, which is `written`, of its replies in the serial order, and of the numbers deferred."""
-    return (written + zlib.crc32(encode_facts([[_reply(one) for one in ended], deferred]))) & _MASK
+    return (written + zlib.crc32(encode_facts([[_reply(one) for one in ended], deferred]))) & DIGEST_MASK
 
 
 def _reply(one: FunctionTransaction) -> list[Any]:

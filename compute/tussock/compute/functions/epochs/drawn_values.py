@@ -9,9 +9,9 @@ from typing import Any
 
 from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.program.draws import STOPPED, TransactionDraws
+from tussock.compute.functions.program.draws import STOPPED, TransactionDraws, overdue_name
 
-__all__ = ["fresh_draws", "keep_texts", "take_draws"]
+__all__ = ["fresh_draws", "keep_texts", "recorded_abort", "take_draws"]
 
 TEXT = "text"
 """Under which a transaction keeps it."""
@@ -45,6 +45,15 @@ def take_draws(
             draws_of(one).keep(name, value)
         else:
             draws_of(one).add(name, value)
+
+
+def recorded_abort(one: FunctionTransaction) -> str | None:
+    """At a replay: by which text a transaction was aborted when it ran first; `None` where its record has none."""
+    kept = {} if one.draws is None else one.draws.kept
+    for name in (overdue_name(is_locked=False), overdue_name(is_locked=True)):
+        if name in kept:
+            return str(kept[name][0])
+    return kept.get(TEXT)
 
 
 def keep_texts(

@@ -1,12 +1,12 @@
 """Epochs of batch functions, which run requests as columns: of callers, and of feeds."""
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from tussock.compute.applications.durability.troubles import FEED
 from tussock.compute.applications.errors import BadInput
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.records import FED, Record, RecordKind
+from tussock.compute.functions.batches.abort_texts import by_row
 from tussock.compute.functions.batches.batch_run import EndedBatch, failed_batch
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
 from tussock.compute.functions.comeback import Comeback
@@ -77,14 +77,18 @@ class ColumnEpochs:
     def replay(self, record: Record) -> Callable[[], list[Answer]]:
         """Run again what was recorded, held to its result; returns what keeps the replies."""
         rows: FedColumns | None = None
+        texts = by_row(record.drawn)
         if record.given[:1] == FED:
             rows = unpack_rows(self._operators, record.name, requests_of(record.given))
+            request = rows.request = rows.request._replace(texts=texts)
             ended: EndedBatch | TransactionAborted = self._rows_through(rows)
         else:
-            ended = self._through(from_bytes(self._operators, record.name, record.given))
-        found: Any = None if isinstance(ended, TransactionAborted) else (ended.digest, self._count.epoch)
-        if isinstance(ended, TransactionAborted) or found != (record.digest, record.batch_id):
-            raise other_batch(record)
+            request = from_bytes(self._operators, record.name, record.given)._replace(texts=texts)
+            ended = self._through(request)
+        epoch = self._count.epoch
+        if isinstance(ended, TransactionAborted) or (ended.digest, epoch) != (record.digest, record.batch_id):
+            failed = None if rows is None else rows.failed
+            raise other_batch(record, request, failed or ended, epoch)
         batch = ended
         return lambda: self._fed.end(self._count.epoch) if rows is None else self._answered(rows, batch)
 
@@ -100,7 +104,7 @@ class ColumnEpochs:
         self._fed.refuse_rows(rows, failed)
 
     def _record(self, request: ColumnsRequest, seq: int, given: bytes, ended: EndedBatch) -> Record:
-        record = Record(seq, RecordKind.EPOCH, request.name, self._count.epoch, given, [], ended.digest)
+        record = Record(seq, RecordKind.EPOCH, request.name, self._count.epoch, given, ended.texts, ended.digest)
         self._comeback.note(record)
         return record
 

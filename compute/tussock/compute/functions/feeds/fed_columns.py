@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tussock.compute.applications.borders.exact_json import json_part
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.compute.functions.batches.batch_run import EndedBatch
 from tussock.compute.functions.batches.columns_request import ColumnsRequest, from_bytes, to_bytes
@@ -18,6 +19,7 @@ from tussock.compute.functions.entities.replies import KeptReply
 from tussock.compute.functions.epochs.request_records import FeedPlace
 from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.directory import Operators
+from tussock.statestore.rows.python_values import python_values
 
 __all__ = ["FedColumns", "pack_rows", "unpack_rows"]
 
@@ -80,7 +82,7 @@ class FedColumns:
             return self
         if not left:
             return None
-        function, columns, entities = self.request
+        function, columns, entities, _ = self.request
         request = ColumnsRequest(
             function,
             columns.take(pa.array(left)),
@@ -98,7 +100,9 @@ class FedColumns:
         """Of each row, in plain values."""
         function, kind = self.request.function, "TransactionAborted" if self.failed is None else self.failed.kind
         # What no plain value is, such as a decimal or a time, is told as JSON tells it.
-        values = msgspec.to_builtins(ended.replies.column("reply").to_pylist(), builtin_types=(bytes,), enc_hook=str)
+        values = msgspec.to_builtins(
+            python_values(ended.replies.column("reply")), builtin_types=(bytes,), enc_hook=json_part
+        )
         errors = ended.replies.column("error").to_pylist()
         found = []
         for value, error, (_, key) in zip(values, errors, self.request.entities[None], strict=True):

@@ -13,6 +13,7 @@ from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.client.service_client import ServiceClient
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.rows.python_values import python_rows
 
 __all__ = ["FunctionClient"]
 
@@ -75,7 +76,7 @@ class FunctionClient(ServiceClient):
         found = self._look(pb.Request(query=pb.Query(operator=name, key=_packed_key(key, operator), as_row=True)))
         # A map of an operator without a schema, and from a node that does not know of rows.
         if isinstance(found, pa.Table):
-            found = found.to_pylist()[0] if found.num_rows else None
+            found = python_rows(found)[0] if found.num_rows else None
         state: dict[str, Any] | None = found
         return state
 

@@ -21,8 +21,9 @@ import msgspec
 from tussock.compute.functions.epochs.acks import ROOT
 from tussock.compute.functions.epochs.conflicts import Conflicts
 from tussock.compute.functions.epochs.epoch import EndedEpoch
+from tussock.compute.functions.epochs.replay_errors import differs
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.errors import ReplayDiffers, TransactionAborted, WorkerLost, unread_of
+from tussock.compute.functions.errors import TransactionAborted, WorkerLost, unread_of
 from tussock.compute.functions.function_times import FunctionTimes, sample_of
 from tussock.compute.functions.program.context import Entity, GraphRun, Invocation, Target
 from tussock.compute.functions.program.directory import Operators
@@ -156,8 +157,7 @@ class EpochCoordination:
         one.run = attempt.run
         function, (operator, key), arguments = one.request.target
         call = RemoteCall(operator, key, function.name, msgspec.Raw(pack(arguments)), ROOT, -1, False)
-        draws = one.draws
-        drawn = None if draws is None else Carried(draws.kept, draws.fresh, {})
+        drawn = None if (draws := one.draws) is None else Carried(draws.kept, draws.fresh, {})
         first = self._first.get(one.tid)
         token = TravelToken(
             one.tid,
@@ -257,7 +257,7 @@ class EpochCoordination:
 
     def _end(self, one: FunctionTransaction, attempt: Attempt, stay: TokenStay) -> None:
         if stay.end == "differs":
-            raise ReplayDiffers(*stay.error)
+            raise differs(one, *stay.error)
         if stay.end == "asks":
             self.asking.append(one)
         elif stay.end == "unread":
@@ -281,7 +281,7 @@ class EpochCoordination:
         run.aborted, run.value = TransactionAborted(*stay.error), None
         attempt.writes = set()
         if run.aborted.kind in STOPPED:
-            note_stopped(self._host.draws(one), overdue_name(is_locked=one.tid in self._first), run.aborted)
+            note_stopped(one, self._host.draws(one), overdue_name(is_locked=one.tid in self._first), run.aborted)
             self._times.stop(run.aborted)
 
     # --- Phases ------------------------------------------------------------------------------------------------------

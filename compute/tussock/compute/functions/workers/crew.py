@@ -90,6 +90,7 @@ class Crew:
     def ask(self, questions: Mapping[int, Any]) -> dict[int, Any]:
         """What workers answer, each to its question; `Refused` where the store did not answer one.
 
+        So it is, too, where the store has lost a state that is asked for.
         Raises `WorkerLost`; then those that are lost are ended.
         """
         lost: WorkerLost | None = None
@@ -138,7 +139,8 @@ class Crew:
         if isinstance(answer, Hung):
             raise WorkerHangs
         if isinstance(answer, Refused):
-            if not answer.is_passing:
+            is_lost_state = bool(answer.kind) and kind is StateRows
+            if not answer.is_passing and not is_lost_state:
                 raise WorkerLost(answer.why)
         elif type(answer) is not kind:
             raise WorkerLost(f"it answered {type(answer).__name__} where {kind.__name__} was expected")

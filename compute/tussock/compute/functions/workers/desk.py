@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from tussock.compute.functions.entities.entities import Cut, Entities
 from tussock.compute.functions.errors import StateUnread
+from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
+from tussock.compute.functions.program.values import Key
 from tussock.compute.functions.workers.assignment import Assignment
 from tussock.compute.functions.workers.messages import (
     AllDone,
@@ -13,14 +15,16 @@ from tussock.compute.functions.workers.messages import (
     CutPart,
     EpochStep,
     NextCut,
+    Refused,
     StateReads,
     StateRows,
     StateWrites,
 )
 from tussock.compute.functions.workers.part import WorkerPart
 from tussock.compute.functions.workers.state_rows import from_rows, in_parts, to_rows
-from tussock.statestore import StateStore
+from tussock.statestore import StateStore, TussockError
 from tussock.statestore.base.system import System
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
 
 __all__ = ["WorkerDesk"]
 
@@ -80,16 +84,26 @@ class WorkerDesk:
         assert self._part is not None, "the first question is where to begin"
         return self._part
 
-    def _read(self, reads: StateReads) -> StateRows:
+    def _read(self, reads: StateReads) -> StateRows | Refused:
         self._the_part.commit(reads.commit)
         entities = [(reads.operator, key) for key in reads.keys]
+        try:
+            states = self._states(entities)
+        except (ObjectStoreUnavailable, MetaUnavailable):
+            # The program asks again.
+            raise
+        except TussockError as error:
+            # What is lost is so for all, and no worker is to blame.
+            return Refused(str(error), is_passing=False, kind=type(error).__name__)
+        return StateRows(*to_rows(self._entities.form(reads.operator), states))
+
+    def _states(self, entities: Sequence[Entity]) -> dict[Key, Any]:
         self._entities.prefetch(entities)
         try:
-            states = {entity[1]: self._entities.read(entity) for entity in entities}
+            return {entity[1]: self._entities.read(entity) for entity in entities}
         except StateUnread as error:
-            # No function runs: the program asks again, where that is of use.
+            # No function runs, so the store's own error may come up.
             raise error.cause from None
-        return StateRows(*to_rows(self._entities.form(reads.operator), states))
 
     def _write(self, writes: StateWrites) -> AllDone:
         form = self._entities.form(writes.operator)

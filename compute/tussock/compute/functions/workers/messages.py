@@ -298,11 +298,13 @@ class Hung(msgspec.Struct, array_like=True, tag="hung"):
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):
-    """The worker cannot do what it was asked for, and ends."""
+    """The worker cannot do what it was asked for, and ends, unless it says another thing here."""
 
     why: str
     is_passing: bool
-    """The store did not answer; another attempt may do."""
+    """The store did not answer; another attempt may do, and the worker stays."""
+    kind: str = ""
+    """Of states that cannot be read, the class of what the store says: that is so at any worker, and this one stays."""
 
 
 ToWorker = Welcome | Meet | BeginAt | EpochStep | StateReads | StateWrites | NextCut

@@ -8,6 +8,7 @@ import pyarrow as pa
 from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.functions.entities.forms import KEY, StateForm
 from tussock.compute.functions.program.values import Key
+from tussock.statestore.rows.python_values import python_rows
 
 __all__ = ["from_rows", "in_parts", "table_of", "to_rows"]
 
@@ -24,7 +25,7 @@ def table_of(data: bytes) -> pa.Table | None:
 def from_rows(form: StateForm, data: bytes) -> dict[Key, Any]:
     """Stored forms by key."""
     table = table_of(data)
-    return {} if table is None else {row[KEY]: form.of_row(row) for row in table.to_pylist()}
+    return {} if table is None else {row[KEY]: form.of_row(row) for row in python_rows(table)}
 
 
 def to_rows(form: StateForm, states: Mapping[Key, Any]) -> tuple[bytes, int]:

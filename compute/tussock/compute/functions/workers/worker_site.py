@@ -19,7 +19,7 @@ from tussock.compute.functions.entities.entities import Cut
 from tussock.compute.functions.entities.forms import StateForm
 from tussock.compute.functions.epochs.epoch import EndedEpoch
 from tussock.compute.functions.epochs.transaction import FunctionTransaction
-from tussock.compute.functions.errors import TransactionAborted, WorkerFault, WorkerLost
+from tussock.compute.functions.errors import TransactionAborted, WorkerFault, WorkerLost, unread_of
 from tussock.compute.functions.function_times import FunctionTimes
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
@@ -241,7 +241,8 @@ class WorkerSite:
         try:
             answers = self._the_crew.ask(questions)
             while away := {at: one for at, one in answers.items() if isinstance(one, Refused)}:
-                self._host.wait_for_store(ObjectStoreUnavailable(next(iter(away.values())).why))
+                # Raises what will not pass, such as that a state is lost.
+                self._host.wait_for_store(_said_by_store([*away.values()]))
                 answers.update(self._the_crew.ask({at: questions[at] for at in away}))
             return answers
         except WorkerHangs:
@@ -324,6 +325,12 @@ class _Fetched:
     def form(self, operator: int) -> StateForm:
         """How states of an operator are stored."""
         return self._forms[operator]
+
+
+def _said_by_store(refusals: Sequence[Refused]) -> Exception:
+    """What will not pass, if there is such a refusal."""
+    lost = [one for one in refusals if not one.is_passing]
+    return unread_of(lost[0].why, lost[0].kind) if lost else ObjectStoreUnavailable(refusals[0].why)
 
 
 def _drop(left: dict[int, dict[int, list[Any]]], worker: int, operator: int, done: int) -> None:

@@ -71,8 +71,8 @@ def set_result(reply: pb.Reply, value: Any, bytes_max: int) -> None:
     if len(data) > bytes_max:
         reply.ClearField("result")
         raise MessageTooLarge(
-            f"the reply has {len(data):,} bytes, and a message at most {bytes_max:,}; read the rows from the store, or "
-            "raise limits.message_bytes of the service",
+            f"the reply has {len(data):,} bytes, and a message at most {bytes_max:,}; what was asked for has been "
+            "done: read the rows from the store, ask for less at a time, or raise limits.message_bytes of the service",
             len(data),
             bytes_max,
         )
