@@ -1,13 +1,16 @@
 """The window's state machine, against a list; and the table of its visible tuples."""
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tussock.compute import procedures as ps
 from tussock.compute.procedures.definitions import Definitions
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.windows import VisibleTuples, WindowState
+from tussock.statestore import connect
 
 X = pa.schema([("x", pa.int64())])
 
@@ -72,3 +75,26 @@ def test_rows_of_numbers_are_the_same_table_as_by_arrow(count: int, nulls: bool)
     table.validate(full=True)
     assert table.schema.equals(NUMBERS)
     assert table.equals(pa.Table.from_pylist(rows, schema=NUMBERS))
+
+
+@pytest.mark.parametrize("unit", [{"rows": 2}, {"batches": 2}])
+def test_windows_keep_nanoseconds(unit: dict[str, int]) -> None:
+    """Also over a restart; Python's classes of times end at microseconds."""
+    schema = pa.schema([("at", pa.time64("ns")), ("took", pa.duration("ns")), ("when", pa.timestamp("ns"))])
+    given = pa.table(
+        [pa.array([n, n + 1], pa.int64()).cast(kind) for n, kind in zip((1, 2, 3), schema.types, strict=True)], schema
+    )
+    with connect(f"memory://fine-windows-{'-'.join(unit)}") as store:
+        for is_first in (True, False):
+            app = ps.App(store, "fine")
+            stream = app.stream("times", schema)
+            app.window("newest", on=stream, **unit)
+
+            @app.procedure("take", border=True, emits=stream, schema=schema)
+            def take(tx: Any, batch: pa.Table, stream: Any = stream) -> None:
+                tx.emit(stream, batch)
+
+            with app:
+                if is_first:
+                    app.submit("take", given).result(60)
+                assert app.window_rows("newest").equals(given)

@@ -15,6 +15,7 @@ from tussock.compute.procedures.state import EngineState
 from tussock.compute.procedures.windows import VisibleTuples
 from tussock.statestore.base.arguments import check_ended
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.transaction import Transaction
 
@@ -61,7 +62,7 @@ class Insertions:
         """The procedure has returned: the batch goes on in the streams that it emits, maybe without tuples."""
         for stream in emits:
             for window in self._windows_on.get(stream.name, ()):
-                if window.by_batches and self._state.windows[window.name].insert(self._rows(stream).to_pylist()):
+                if window.by_batches and self._state.windows[window.name].insert(python_rows(self._rows(stream))):
                     self._slid(tx, window)
         # After the triggers, which may have emitted more.
         for stream in emits:
@@ -108,7 +109,7 @@ class Insertions:
             if at is not None:
                 raise InvalidOption(
                     f"stream {stream.name!r}: a procedure that runs for the key {self.group.values} emits the tuple "
-                    f"{table.slice(at, 1).to_pylist()[0]!r:.200} of another key; in a partitioned application tuples "
+                    f"{python_rows(table.slice(at, 1))[0]!r:.200} of another key; in a partitioned application tuples "
                     "stay with their key"
                 )
         self._emitted.setdefault(stream.name, []).append(table)
@@ -116,7 +117,7 @@ class Insertions:
         windows = [one for one in self._windows_on.get(stream.name, ()) if not one.by_batches]
         if not triggers and not windows:
             return
-        tuples = table.to_pylist()
+        tuples = python_rows(table)
         for at, one in enumerate(tuples):
             for run in triggers:
                 self._fire(tx, run, table.slice(at, 1))

@@ -25,6 +25,7 @@ from tussock.compute.procedures.definitions import Definitions, Procedure, Tuple
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore
+from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.transactions.delta import Delta
 
@@ -337,4 +338,4 @@ class EngineState:
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
-    return [row for batch in table.read() for row in batch.to_pylist()]
+    return [row for batch in table.read() for row in python_rows(batch)]
