@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.compute.applications.arguments import cause_of
+from tussock.compute.applications.borders.exact_json import exact_time
 from tussock.compute.applications.feeds.feed import BadMessage
 from tussock.compute.applications.ipc_streams import ipc_table
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
@@ -57,7 +58,7 @@ class MessageDecoder:
         types = {"_partition": pa.int32(), "_offset": pa.int64()}
         self.schema = pa.schema([*schema, *(pa.field(name, types[name], nullable=False) for name in added)])
         if self._rows_of == self._json:
-            self._struct = msgspec.json.Decoder(_struct_of("Row", schema, topic))
+            self._struct = msgspec.json.Decoder(_struct_of("Row", schema, topic), dec_hook=_take_time)
 
     def table(self, messages: Sequence[KafkaMessage]) -> tuple[pa.Table, tuple[BadMessage, ...]]:
         """The rows of all messages, in their order, and those messages that are none."""
@@ -127,8 +128,30 @@ class MessageDecoder:
         return BadMessage(message.origin, message.value or b"", cause)
 
 
+class _Time:
+    """A time of a message; each column has a class of these, since msgspec would round what it takes for a time."""
+
+    kind: pa.DataType
+    python: type
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _time_of(kind: pa.DataType, python: type) -> type:
+    return type("Time", (_Time,), {"kind": kind, "python": python})
+
+
+def _take_time(time_class: Any, given: Any) -> Any:
+    if not isinstance(given, str):
+        raise TypeError(f"expected a text of ISO 8601 for {time_class.kind}, got {given!r:.100}")
+    return time_class(exact_time(given, time_class.kind, time_class.python))
+
+
 def _plain(value: Any) -> Any:
-    """Structs of the decoder as dicts, at any depth."""
+    """Structs of the decoder as dicts, and times as their values, at any depth."""
+    if isinstance(value, _Time):
+        return value.value
     if isinstance(value, msgspec.Struct):
         names = {field.name: field.encode_name for field in msgspec.structs.fields(value)}
         return {shown: _plain(getattr(value, name)) for name, shown in names.items()}
@@ -158,10 +181,10 @@ def _kind_of(column: pa.Field, topic: str) -> Any:
         (pa.types.is_large_string, str),
         (pa.types.is_binary, bytes),
         (pa.types.is_large_binary, bytes),
-        (pa.types.is_timestamp, datetime),
+        (pa.types.is_timestamp, _time_of(kind, datetime)),
         (pa.types.is_date, date),
-        (pa.types.is_time, time),
-        (pa.types.is_duration, timedelta),
+        (pa.types.is_time, _time_of(kind, time)),
+        (pa.types.is_duration, _time_of(kind, timedelta)),
         (pa.types.is_decimal, Decimal),
     ):
         if is_it(kind):
