@@ -15,9 +15,10 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.format.bloom import Bloom
+from tussock.statestore.rows.location import locate
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.lookup_many import Hits, find_many, locate
+from tussock.statestore.sst.lookup_many import Hits, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.sorted_runs import take_hits
 
