@@ -15,7 +15,7 @@ Why parts by hash, and not by range of keys: `docs/decisions/0037-large-filters-
 import math
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -168,6 +168,13 @@ class PartedFilter:
         """The parts to fetch so that a key can be asked for, as (first, count): each time more of them."""
         count = min(self._step, len(self._parts))
         return (key_hash & self._last) // count * count, count
+
+    def missing_of(self, hashes: Iterable[int]) -> tuple[int, int] | None:
+        """The parts to fetch so that all these keys can be asked for, as one range; `None`: they are here."""
+        absent = {key_hash & self._last for key_hash in hashes if self._parts[key_hash & self._last] is None}
+        if len(absent) > 1:
+            return min(absent), max(absent) - min(absent) + 1
+        return self.missing(*absent) if absent else None
 
     def add(self, first: int, filters: Sequence[memoryview]) -> int:
         """Take parts from number `first` on; the bytes by which this grew. `ValueError` if they are no filters.

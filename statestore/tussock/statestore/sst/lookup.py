@@ -5,7 +5,7 @@ A few bisections over Python lists, newest run first, one dict look-up per cache
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "InSegment",
     "NotCached",
     "RunIndex",
+    "WholeFilter",
     "filter_before",
     "filter_of",
     "find",
@@ -47,6 +48,12 @@ class WholeFilter:
         """As `Bloom.may_contain`."""
         may = self._parted.may_contain(key_hash)
         return self._sstables.ask(self._sst, self._parted, key_hash) if may is None else may
+
+    def bring(self, hashes: Iterable[int]) -> None:
+        """Fetch what is missing to ask for these keys, with one request."""
+        missing = self._parted.missing_of(hashes)
+        if missing is not None:
+            self._sstables.fetch(self._sst, self._parted, *missing)
 
     def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """As `Bloom.may_contain_many`; at most one request."""

@@ -28,6 +28,7 @@ from tussock.statestore.sst.lookup import (
     InSegment,
     NotCached,
     RunIndex,
+    WholeFilter,
     filter_before,
     filter_of,
     find,
@@ -213,6 +214,8 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
 def _may_be_there(bloom: Filter, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
     """Of the keys at these places, ascending, those that the SST's filter does not exclude."""
     if len(places) < _HASHED_TOGETHER:
+        if isinstance(bloom, WholeFilter):
+            bloom.bring(map(wanted.hash_of, places))
         return [at for at in places if bloom.may_contain(wanted.hash_of(at))]
     if isinstance(places, range):
         maybe = bloom.may_contain_many(wanted.hashes[places.start : places.stop])
