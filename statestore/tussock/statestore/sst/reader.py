@@ -89,6 +89,7 @@ class Sstables:
         if found is None:
             found = PartedFilter(sst.filter_parts)
             self.metas.put((sst.id, FILTER), found, found.size_bytes)
+            self._leave_to_blocks()
         return found
 
     def ask(self, sst: SstInfo, parted: PartedFilter, key_hash: int) -> bool:
