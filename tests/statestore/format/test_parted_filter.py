@@ -60,7 +60,7 @@ def test_parts_are_as_large_as_they_may_be() -> None:
 
 
 def test_each_time_more_parts_are_fetched() -> None:
-    """One part, then 4, 16 and all 64: whoever asks little fetches little, and nobody makes more than four requests."""
+    """One part, then 4, 16 and all 64: few questions fetch little, and many take four requests."""
     filters = [memoryview(one) for one in build_parts(random_hashes(10_000, 3), 10, 64)]
     parted = PartedFilter(64)
     counts, empty = [], parted.size_bytes

@@ -17,7 +17,7 @@ from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import find_many
 from tussock.statestore.sst.proof import prove_meta
-from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.sst.reader import FILTER, Sstables
 
 KEYS = 4000
 PUTS = [Put(b"%05d" % (2 * at), 5, random.Random(at).randbytes(40)) for at in range(KEYS)]
@@ -125,7 +125,7 @@ def test_scans_and_compactions_leave_the_filter_alone(bucket: FaultyBucket) -> N
         sstables = opened(bucket)
         next(iter(ConcatIterator(sstables, (info,), want)))
         assert asked(bucket)[:2] == ["meta", "data"]
-        assert (info.id, "filter") not in sstables.metas._entries
+        assert sstables.metas.peek((info.id, FILTER)) is None
         sstables.close()
 
 
@@ -241,7 +241,7 @@ WRONG: dict[str, Callable[[SstInfo], dict[str, int]]] = {
 def test_a_record_that_says_other_places_is_refused(
     bucket: FaultyBucket, wrong: Callable[[SstInfo], dict[str, int]]
 ) -> None:
-    """By a reader, and by whoever proves an upload before it is committed."""
+    """By a reader, and by the proof of an upload before it is committed."""
     info = apart(bucket)
     prove_meta(bucket, info, raw_spec())
     claimed = msgspec.structs.replace(info, **wrong(info))

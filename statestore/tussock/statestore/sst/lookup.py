@@ -141,8 +141,8 @@ def filter_before(
 ) -> Filter | None:
     """The filter to ask before these blocks are fetched, in a run that has most of the keys that are asked for.
 
-    `None`: there is none, or it lies apart, takes more bytes than the blocks, and no lookup was in vain so far: whoever
-    finds that one was has to call `Sstables.filter`.
+    `None`: there is none, or it lies apart, takes more bytes than the blocks, and no lookup was in vain so far. A lookup
+    that then finds nothing has to call `Sstables.filter`, so that the next one asks.
     """
     if not sst.filter_parts:
         return meta.bloom

@@ -42,7 +42,7 @@ BITS_PER_KEY = 10
 """Bloom filter bits per row: about 1 % false positives."""
 
 _PARTS_MIN = 4
-"""A filter that lies apart has at least so many parts."""
+"""A filter that lies apart has at least that many parts."""
 
 
 @lru_cache(maxsize=1024)
