@@ -20,12 +20,12 @@ from tussock.statestore.sst.reader import FILTER, Sstables
 
 __all__ = [
     "CachedOnly",
+    "FetchingFilter",
     "Filter",
     "FoundRow",
     "InSegment",
     "NotCached",
     "RunIndex",
-    "WholeFilter",
     "filter_before",
     "filter_of",
     "find",
@@ -37,7 +37,7 @@ class NotCached(Exception):
     """What is wanted is not in the cache, and no request was to be made; never leaves the lookups."""
 
 
-class WholeFilter:
+class FetchingFilter:
     """A filter that lies apart, of which what is missing is fetched when it is asked for."""
 
     def __init__(self, sstables: "Sstables | CachedOnly", sst: SstInfo) -> None:
@@ -133,7 +133,7 @@ class Filter(Protocol):
 
 def filter_of(sstables: Sstables, sst: SstInfo) -> Filter | None:
     """The SST's filter, to be asked for any key."""
-    return WholeFilter(sstables, sst) if sst.filter_parts else sstables.meta(sst).bloom
+    return FetchingFilter(sstables, sst) if sst.filter_parts else sstables.meta(sst).bloom
 
 
 def filter_before(
@@ -141,7 +141,7 @@ def filter_before(
 ) -> Filter | None:
     """The filter to ask before these blocks are fetched, in a run that has most of the keys that are asked for.
 
-    `None`: there is none, or it lies apart, takes more bytes than the blocks, and no lookup was in vain so far. A lookup
+    `None`: there is none, or it lies apart, takes more bytes than the blocks, and no lookup was in vain so far. One
     that then finds nothing has to call `Sstables.filter`, so that the next one asks.
     """
     if not sst.filter_parts:
@@ -149,7 +149,7 @@ def filter_before(
     known = sstables.metas.peek((sst.id, FILTER)) is not None
     if not known and int(meta.length[list(blocks)].sum()) < sst.meta_bytes - sst.head_bytes:
         return None
-    return WholeFilter(sstables, sst)
+    return FetchingFilter(sstables, sst)
 
 
 class FoundRow(NamedTuple):

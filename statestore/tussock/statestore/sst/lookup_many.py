@@ -24,11 +24,11 @@ from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 from tussock.statestore.sst.lookup import (
     CachedOnly,
+    FetchingFilter,
     Filter,
     InSegment,
     NotCached,
     RunIndex,
-    WholeFilter,
     filter_before,
     filter_of,
     find,
@@ -214,7 +214,7 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
 def _may_be_there(bloom: Filter, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
     """Of the keys at these places, ascending, those that the SST's filter does not exclude."""
     if len(places) < _HASHED_TOGETHER:
-        if isinstance(bloom, WholeFilter):
+        if isinstance(bloom, FetchingFilter):
             bloom.bring(map(wanted.hash_of, places))
         return [at for at in places if bloom.may_contain(wanted.hash_of(at))]
     if isinstance(places, range):
