@@ -30,6 +30,12 @@ def test_a_damaged_filter_is_found_and_made_anew(tussock: Tussock, tmp_path: Pat
     (problem,) = tussock("check", "--store", url, "--json").json()["problems"]
     assert problem["object"] == meta_path(sst["id"])
     assert "part 2 of the filter: checksum mismatch" in problem["problem"]
+    block = tmp_path / "state" / f"sst/{sst['id']}.data"
+    rows = block.read_bytes()
+    block.write_bytes(rows[:100] + b"\0" + rows[101:])
+    found = [one["object"] for one in tussock("check", "--store", url, "--json").json()["problems"]]
+    assert found == [meta_path(sst["id"]), f"sst/{sst['id']}.data"], "the blocks are checked without the filter"
+    block.write_bytes(rows)
     done = tussock("repair", "sst", "--store", url, "--yes")
     assert "No row is lost: only filters are damaged" in done.err
     assert f"Put SST {sst['id']} aside: 0 rows lost" in done.out

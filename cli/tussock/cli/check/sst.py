@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.cli.check.findings import Findings
-from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta, read_meta_in_entry
+from tussock.cli.sst_blocks import meta_home, read_blocks, read_head, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import (
@@ -74,7 +74,10 @@ def check_sst(
         meta = read_meta_in_entry(bucket, sst) if sst.entry else read_meta(bucket, sst.id, sizes)
     except CorruptSst as error:
         findings.problem(meta_object(sst), error)
-        return
+        head = read_head(bucket, sst)
+        if head is None:
+            return
+        meta = head
     _check_meta(spec, sst, meta, findings)
     if there[data_object(sst)]:
         _check_header(bucket, sst, findings)
