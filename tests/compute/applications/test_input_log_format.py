@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from golden.write_input_log_v4 import GROUPS, UID
+from golden.write_input_log_v5 import GROUPS, UID
 from tussock.compute.applications.records import Group, Record, RecordKind, decode_group, encode_group
 from tussock.statestore.errors import CorruptLog
 
@@ -23,6 +23,22 @@ OLDER = {
     "v3/epoch": [Record(1, RecordKind.EPOCH, "", 1, b"\x91\x95\xa1a\xa1k\xa1f\x91\x05\xc0", [[1, "random", 0, 3]], 9)],
 }
 
+NUMBERED = {
+    "v4/takeover": Group(UID, 2, [], 8),
+    "v4/batch": GROUPS["batch"],
+    "v4/epoch": GROUPS["epoch"],
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_objects_of_version_4_are_read(name: str) -> None:
+    """They say which object they are."""
+    data = (GOLDEN / f"{name}.bin").read_bytes()
+    assert data[4] == 4
+    assert decode_group(data, "there", NUMBERED[name].number) == NUMBERED[name]
+    with pytest.raises(CorruptLog, match="there: it has the content of object"):
+        decode_group(data, "there", 1)
+
 
 @pytest.mark.parametrize("name", OLDER)
 def test_objects_of_older_versions_are_read(name: str) -> None:
@@ -35,12 +51,12 @@ def test_objects_of_older_versions_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_objects_of_version_4_stay_as_they_are(name: str) -> None:
+def test_objects_of_version_5_stay_as_they_are(name: str) -> None:
     """Byte for byte, and in their place only."""
-    data = (GOLDEN / "v4" / f"{name}.bin").read_bytes()
+    data = (GOLDEN / "v5" / f"{name}.bin").read_bytes()
     group = GROUPS[name]
     assert encode_group(group) == data
-    assert data[4] == 4
+    assert data[4] == 5
     assert decode_group(data, "there", group.number) == group
     with pytest.raises(CorruptLog, match=f"there: it has the content of object {group.number}"):
         decode_group(data, "there", group.number + 1)

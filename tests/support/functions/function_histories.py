@@ -1,8 +1,9 @@
-"""A random history of a random program of functions: requests, deaths and successors, all from a seed.
+"""A random history of a random program of functions: requests, feeds, deaths and successors, all from a seed.
 
 Threads decide which requests are of one epoch, so two runs of a seed are not the same; the rules hold for all of them.
 """
 
+import json
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,7 +12,10 @@ from graphlib import TopologicalSorter
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
+
 from support.buckets.faulty_bucket import FaultyBucket
+from support.feeds.transfers import answers
 from support.functions.random_programs import Interpreter, Steps, make_request, things
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
@@ -22,6 +26,11 @@ from tussock.statestore.buckets import open_bucket
 __all__ = ["History"]
 
 SECONDS = 30
+FEEDS = ("f", "g")
+"""Tables of requests."""
+ROWS = pa.schema(
+    [pa.field("id", pa.string(), nullable=False), ("key", pa.string(), False), ("steps", pa.string(), False)]
+)
 LOCK_FREE = 1
 """The phase, of a place; before it are those that were aborted in their first run."""
 
@@ -29,8 +38,9 @@ LOCK_FREE = 1
 class Sent:
     """A request, and what is known of it."""
 
-    def __init__(self, number: int, key: str, steps: Steps) -> None:
+    def __init__(self, number: int, key: str, steps: Steps, feed: str = "") -> None:
         self.request_id = f"r{number}"
+        self.feed = feed
         self.key = key
         self.steps = steps
         self.answer: Any = None
@@ -55,6 +65,12 @@ class History:
         self.conflicts: Any = rules.choice(("serializable", "serializable", "reorder", "snapshot"))
         self.lock_phase = rules.random() < 0.75
         self.sent: list[Sent] = []
+        self.has_feeds = rules.random() < 0.5
+        self.feeds: list[str] = []
+        if self.has_feeds:
+            with open_on(self.bucket, QuickSystem()) as store:
+                for name in FEEDS:
+                    store.create_table(name, ROWS, primary_key=["id"])
 
     def run(self) -> None:
         lives = self.chance.randint(1, 4)
@@ -63,6 +79,10 @@ class History:
         self._check()
 
     def _live(self, *, is_last: bool) -> None:
+        # Without a feed a replay has no output for the replies to its rows.
+        feeds = [name for name in FEEDS if self.has_feeds and (is_last or self.chance.random() < 0.5)]
+        feeds = self.feeds = sorted({*self.feeds, *feeds})
+        self._fill(feeds)
         at = 10**9 if is_last else self.chance.randint(5, 60)
         fuse = Fuse(at, is_done=self.chance.random() < 0.5, hiccups={})
         try:
@@ -82,10 +102,13 @@ class History:
             cache_bytes=1 << 20,
             workers=self.chance.randint(0, self.workers_max) if self.workers_max else 0,
         )
+        for name in feeds:
+            columns: Any = {"key": "key", "arguments": ["steps"], "request_id": "id"}
+            runtime.feed("thing", "act", fn.TableFeed(name), name=name, replies=f"{name}.answers", **columns)
         with suppress(Dead, ObjectStoreUnavailable):
             runtime.start()
             self._note(runtime)
-            again = [one for one in self.sent if not one.is_answered]
+            again = [one for one in self.sent if not one.is_answered and not one.feed]
             fresh = [Sent(len(self.sent) + at, *make_request(self.chance)) for at in range(self.chance.randint(5, 60))]
             self.sent += fresh
             futures: list[tuple[Sent, Future[Any]]] = []
@@ -103,6 +126,9 @@ class History:
                     one.answer, one.is_answered = str(error), True
                 except Dead:
                     assert not is_last
+            with suppress(Dead):
+                if feeds:
+                    runtime.drain(SECONDS)
             self._note(runtime)
         if is_last:
             assert not fuse.is_blown
@@ -110,13 +136,33 @@ class History:
             self.state = {
                 row["key"]: row["state"] for batch in store.table("thing").read() for row in batch.to_pylist()
             }
+            for name in feeds:
+                found = answers(store, f"{name}.answers")
+                for one in self.sent:
+                    if one.feed == name:
+                        value, error = found[one.request_id]
+                        one.answer, one.is_answered = error if value is None else json.loads(value), True
             store.close()
             return
         fuse.blow()
+        # Rows of a feed ran on until then.
+        self._note(runtime)
         with suppress(Dead):
             runtime.stop()
         with suppress(Dead):
             store.close()
+
+    def _fill(self, feeds: Sequence[str]) -> None:
+        """Rows that a life finds."""
+        for name in feeds:
+            made = [make_request(self.chance) for _ in range(self.chance.randint(0, 30))]
+            rows = [Sent(len(self.sent) + at, *one, name) for at, one in enumerate(made)]
+            self.sent += rows
+            found = [{"id": one.request_id, "key": one.key, "steps": json.dumps(one.steps)} for one in rows]
+            with open_on(self.bucket, QuickSystem()) as store:
+                epoch = store.new_epoch()
+                store.table(name).upsert(found, epoch)
+                store.commit_epoch(epoch)
 
     def _scale(self, runtime: fn.Runtime) -> None:
         """Sometimes, while requests are under way."""
@@ -134,7 +180,7 @@ class History:
         """Where requests ended, as this life knows it; a later life knows better, if it knows."""
         for one in self.sent:
             graph = None
-            with suppress(Dead):
+            with suppress(Dead, fn.ApplicationStopped):
                 graph = runtime.call_graph(one.request_id)
             if graph is not None:
                 is_odd = graph["runs"] % 2 == 1 or not self.lock_phase

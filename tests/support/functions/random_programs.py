@@ -1,5 +1,6 @@
 """Random call trees, for entities with one number each, and plain Python that does the same one after the other."""
 
+import json
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -20,9 +21,10 @@ def things() -> fn.Operator:
     thing = fn.Operator("thing", partitions=8)
 
     @thing.register
-    async def act(ctx: fn.FunctionContext, steps: Steps) -> list[Any]:
+    async def act(ctx: fn.FunctionContext, steps: Steps | str) -> list[Any]:
         seen: list[Any] = []
-        for what, *rest in steps:
+        # Rows of a table have them as text.
+        for what, *rest in json.loads(steps) if isinstance(steps, str) else steps:
             state = ctx.get() if what in READERS else None
             value = None if state is None else state["v"]
             if what == "get":

@@ -22,9 +22,9 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 __all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group"]
 
 MAGIC = b"TSIN"
-VERSION = 4
+VERSION = 5
 """The newest, which all objects are written in. Version 2 has spans of a feed and the kinds from 6 on, version 3 epochs
-of functions, version 4 changes of streams and the number of the object."""
+of functions, version 4 changes of streams and the number of the object, version 5 sequencers of functions."""
 CHECKED_VERSION = 3
 """From it on the checksum covers the version."""
 NUMBERED_VERSION = 4
@@ -55,6 +55,8 @@ class RecordKind(IntEnum):
     """An epoch of functions ran."""
     CHANGES = 9
     """Streams of a flow were given transactions, and took some from their queues."""
+    SEQUENCERS = 10
+    """From the next epoch on functions have one sequencer for callers, and one for each of these feeds."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):
@@ -68,8 +70,8 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     batch_id: int
     """Of a call 0; of functions the number of the epoch."""
     given: bytes
-    """The rows of a batch, or the span of a feed; the arguments of a call; the requests of an epoch of functions; of a
-    step that took its rows from a stream nothing."""
+    """The rows of a batch, or the span of a feed; the arguments of a call; the requests of an epoch of functions, or
+    names of feeds; of a step that took its rows from a stream nothing."""
     drawn: list[Any]
     """Times, random numbers and answers from outside, in the order in which they were asked for."""
     digest: int | None

@@ -110,7 +110,7 @@ class FunctionEngine:
 
     def _begin_at(self, state: bytes) -> FunctionProgress:
         known = read_progress(self._program, state)
-        self._count.begin(known.epoch, known.given)
+        self._count.begin(known.epoch, known.given, known.sequenced)
         self.deferred = [self._restored(one) for one in known.deferred]
         return known
 
@@ -131,7 +131,7 @@ class FunctionEngine:
         self._replies.persist(self._clock.expiry_ms())
         count = self._count
         waiting, fed = waiting_of(self.deferred), self.fed.persist()
-        progress = FunctionProgress(count.epoch, count.given, waiting, *fed, code=self._code)
+        progress = FunctionProgress(count.epoch, count.given, waiting, *fed, self._code, count.feeds)
         state = msgspec.msgpack.encode(progress)
         self._comeback.note_cut(state)
         return state
@@ -158,7 +158,7 @@ class FunctionEngine:
         if record.kind == RecordKind.SENT:
             self.fed.note_sent(record.name, record.batch_id)
             return
-        if record.kind != RecordKind.EPOCH:
+        if record.kind not in (RecordKind.EPOCH, RecordKind.SEQUENCERS):
             raise NotDeterministic(
                 f"record {record.seq} of the input log is of kind {record.kind}, which functions do not write: another "
                 f"application has been called {self._program!r}"
@@ -170,6 +170,9 @@ class FunctionEngine:
 
     def _replay(self, record: Record) -> Callable[[], list[Answer]]:
         """Returns what keeps the replies, which outlive a loss of workers."""
+        if record.kind == RecordKind.SEQUENCERS:
+            self._count.divide_again(record)
+            return list
         if record.name:
             return self._columns.replay(record)
         self.is_replay = True
@@ -184,14 +187,18 @@ class FunctionEngine:
         return lambda: self._answered(ended.ended)
 
     def resume(self, seq: int) -> Sequence[Outcome]:
-        """After the replay: the epoch that was about to ask outside."""
+        """After the replay: the epoch that was about to ask outside, and sequencers for the feeds as they are now."""
         intent, self._intent = self._intent, None
-        if intent is None:
-            return ()
-        self.fed.again(intent.given)
-        ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn, is_whole=True)
-        self._answered(ended.ended)
-        return (Outcome((record,)),)
+        records = []
+        if intent is not None:
+            self.fed.again(intent.given)
+            ended, record = self._run_epoch(self._unpacked(intent.given), seq, intent.drawn, is_whole=True)
+            self._answered(ended.ended)
+            records.append(record)
+        if (divided := self._count.divide(seq + len(records), self.fed.feeds)) is not None:
+            self._comeback.note(divided)
+            records.append(divided)
+        return [Outcome((one,)) for one in records]
 
     # --- For users to look at ----------------------------------------------------------------------------------------
 
@@ -292,17 +299,17 @@ class FunctionEngine:
         self, requests: list[FunctionRequest], seq: int, drawn: Sequence[Any], *, is_whole: bool
     ) -> tuple[EndedEpoch, Record]:
         self._seq = seq
+        numbers, requests = self._count.next(requests)
         self._requests = requests
-        numbers = self._count.next(len(requests))
         epoch = self._count.epoch
         transactions = [*self.deferred, *map(FunctionTransaction, numbers, requests)]
         self._running = transactions
         take_draws(transactions, drawn, self.draws, is_replay=self.is_replay)
         ended = self._site.run_epoch(epoch, transactions, len(transactions if is_whole else self.deferred))
         if ended.left:
-            self._count.take_back(ended.left)
-            self.fed.end_before(requests[-ended.left])
+            self.fed.end_before(requests[-ended.left :])
             requests, transactions = requests[: -ended.left], transactions[: -ended.left]
+            self._count.take_back(transactions[-1].tid if requests else None)
         self.deferred = ended.deferred
         self._count.since_cut += len(transactions)
         self._running = []

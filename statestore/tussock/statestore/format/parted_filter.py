@@ -9,7 +9,7 @@ All parts of an SST have one size, so that the place of each is known before any
 the checksum tells the part of another SST. The bits of a hash that choose the part hardly move its probes, which the
 highest bits place, so the parts together let through what one filter does: 0.84 % of absent keys.
 
-Why parts by hash, and not by range of keys: `docs/decisions/0037-large-filters-lie-apart.md`.
+Why parts by hash, and not by range of keys: `docs/decisions/0038-large-filters-lie-apart.md`.
 """
 
 import math

@@ -48,6 +48,9 @@ class PumpHost(Protocol):
     def settle(self) -> "Future[Any]":
         """Ends when all that the runner was asked for has run, or with what the application has failed with."""
 
+    def put_off(self) -> Callable[[], bool]:
+        """Whether something of what feeds have given by now still waits, though what they are at is durable."""
+
     def halt(self, error: Exception) -> None:
         """End the application, unless it has ended already."""
 
@@ -131,13 +134,17 @@ class Pumps:
         self.drain_outputs(until)
 
     def drain_feeds(self, until: float | None) -> None:
-        """Return when what the feeds have is durable; `WaitTimeout` at that time of the monotonic clock."""
+        """Return when what the feeds have has run and is durable; `WaitTimeout` at that time of the monotonic clock."""
         for name, waits in [(name, feeder.drained()) for name, feeder in self._feeders.items()]:
             what = f"feed {name!r} has more"
             self._await(lambda waits=waits: waits.done(), until, what, self._feeders[name])  # type: ignore[misc]
             if waits.cancelled():
                 # It has failed, and the application with it, once what was asked for before has run.
                 self._settle(until)
+        is_put_off = self._host.put_off()
+        if is_put_off():
+            self._await(lambda: not is_put_off(), until, "requests of feeds wait to run again")
+            self._await(self._host.settle().done, until, "requests run")
 
     def drain_outputs(self, until: float | None) -> None:
         """Return when what was emitted is sent; `WaitTimeout` at that time."""

@@ -86,6 +86,10 @@ class FlowAccess:
         """Ends when all that was asked for has run."""
         return self._submit(FlowLook(lambda: None))
 
+    def put_off(self) -> Callable[[], bool]:
+        """Nothing: a transaction has run when it is durable."""
+        return lambda: False
+
     def halt(self, error: Exception) -> None:
         """End the flow, unless it has ended already."""
         with suppress(TussockError):

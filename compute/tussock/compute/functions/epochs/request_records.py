@@ -44,7 +44,7 @@ class FunctionProgress(msgspec.Struct):
 
     epoch: int
     given: list[int]
-    """Of each sequencer, how many numbers it has given."""
+    """Of each sequencer, how many numbers it has given; the first one is that of callers."""
     deferred: list[WaitingRecord]
     feeds: dict[str, FeedPlace] = {}
     letters: int = 0
@@ -53,6 +53,8 @@ class FunctionProgress(msgspec.Struct):
     """Of each, its sequence, and what of it is sent."""
     code: str = ""
     """Of the functions that have run last, a number that other code does not have; a release before has none."""
+    sequenced: list[str] = []
+    """The feeds whose sequencers are the other ones."""
 
 
 def read_progress(program: str, state: bytes) -> FunctionProgress:

@@ -6,6 +6,11 @@ others later, which would let its requests go first.
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
+
+from tussock.compute.applications.records import Record, RecordKind
+from tussock.compute.functions.epochs.transaction import FunctionRequest
+from tussock.compute.functions.program.values import pack, unpack
 
 __all__ = ["EpochCount", "Sequencer", "rebalance"]
 
@@ -35,29 +40,73 @@ def rebalance(sequencers: Sequence[Sequencer]) -> None:
 
 
 class EpochCount:
-    """How far a program has counted; used by its thread, and looked at by any."""
+    """How far a program has counted; used by its thread, and looked at by any.
+
+    Callers have one sequencer, and each feed has another: their requests take turns, so that a feed with many of them
+    does not let those of others wait behind it.
+    """
 
     def __init__(self) -> None:
-        self.begin(0, [0])
+        self.begin(0, [0], ())
 
-    def begin(self, epoch: int, given: Sequence[int]) -> None:
-        """Go on behind that epoch, and behind how many numbers each sequencer gave."""
+    def begin(self, epoch: int, given: Sequence[int], feeds: Sequence[str]) -> None:
+        """Go on behind that epoch, and behind how many numbers each sequencer gave: of callers, and of `feeds`."""
         self.epoch = epoch
+        self.feeds = list(feeds)
+        """Those with a sequencer; requests of another one are numbered with those of callers."""
         self._sequencers = [Sequencer(at + 1, len(given), one) for at, one in enumerate(given)]
+        self._sids = {name: sid for sid, name in enumerate(feeds, 1)}
+        self._before = self.given
         self.since_cut = 0
         """What a recovery would run again, in transactions."""
 
-    def next(self, requests: int) -> range:
-        """Another epoch begins: the numbers of its new transactions."""
-        self.epoch += 1
-        numbers = self._sequencers[0].take(requests)
-        rebalance(self._sequencers)
-        return numbers
+    def divide(self, seq: int, feeds: list[str]) -> Record | None:
+        """From the next epoch on these feeds have sequencers, and the record of that, with this number, says so.
 
-    def take_back(self, requests: int) -> None:
-        """The last ones of the epoch did not run: another one has their numbers."""
-        for one in self._sequencers:
-            one.given -= requests
+        A replay has to give the same numbers. `None` if they have them.
+        """
+        if feeds == self.feeds:
+            return None
+        record = Record(seq, RecordKind.SEQUENCERS, "", 0, pack(feeds), [], None)
+        self.divide_again(record)
+        return record
+
+    def divide_again(self, record: Record) -> None:
+        """The same of a record; numbers go on behind those that were given."""
+        feeds, since_cut = unpack(record.given), self.since_cut
+        count = 1 + len(feeds)
+        self.begin(self.epoch, [-(-self.tid // count)] * count, feeds)
+        self.since_cut = since_cut
+
+    def next(self, requests: list[FunctionRequest]) -> tuple[Sequence[int], list[FunctionRequest]]:
+        """Another epoch begins: the numbers of its new transactions, ascending, and their requests in this order."""
+        self.epoch += 1
+        self._before = self.given
+        if len(self._sequencers) == 1:
+            return self._sequencers[0].take(len(requests)), requests
+        parts: list[list[FunctionRequest]] = [[] for _ in self._sequencers]
+        for one in requests:
+            parts[0 if one.fed is None else self._sids.get(one.fed.feed, 0)].append(one)
+        taken = [
+            pair
+            for sequencer, part in zip(self._sequencers, parts, strict=True)
+            for pair in zip(sequencer.take(len(part)), part, strict=True)
+        ]
+        rebalance(self._sequencers)
+        taken.sort(key=itemgetter(0))
+        return [number for number, _ in taken], [one for _, one in taken]
+
+    def pass_over(self, requests: int) -> None:
+        """Another epoch begins, with as many requests that nobody looks at one by one."""
+        self.epoch += 1
+        self._sequencers[0].take(requests)
+        rebalance(self._sequencers)
+
+    def take_back(self, last: int | None) -> None:
+        """Of the epoch's new transactions those above that number did not run: others get theirs. `None`: none ran."""
+        furthest = 0 if last is None else -(-last // len(self._sequencers))
+        for one, before in zip(self._sequencers, self._before, strict=True):
+            one.given = max(before, furthest)
 
     @property
     def given(self) -> list[int]:

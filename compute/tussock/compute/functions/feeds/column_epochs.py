@@ -119,7 +119,7 @@ class ColumnEpochs:
         return ended
 
     def _note(self, request: ColumnsRequest, ended: EndedBatch) -> None:
-        self._count.next(request.columns.num_rows)
+        self._count.pass_over(request.columns.num_rows)
         self._count.since_cut += request.columns.num_rows // ROWS_A_TRANSACTION
         self._figures.note_batch(ended)
 

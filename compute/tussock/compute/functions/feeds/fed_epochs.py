@@ -30,10 +30,13 @@ from tussock.compute.functions.feeds.request_feed import RequestFeed
 from tussock.compute.functions.program.values import pack, unpack
 from tussock.compute.functions.questions import Answer
 from tussock.statestore import StateStore
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import CorruptLog
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["REPLY_SCHEMA", "FedEpochs", "FeedMark", "Waiting", "requests_of"]
+
+log = get_logger("tussock.compute.functions.feeds")
 
 REPLY_SCHEMA = pa.schema(
     [pa.field("request_id", pa.string(), nullable=False), ("reply", pa.string()), ("error", pa.string())]
@@ -86,10 +89,17 @@ class FedEpochs:
         self._left: Sequence[Waiting] = ()
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """By output, replies of the epoch that runs."""
+        self._gone: set[str] = set()
+        """Feeds that are not declared any more, of which the log of events was told."""
         self._cut: dict[str, bytes] = {}
         self.places: dict[str, FeedPlace] = {}
         self.committed: dict[str, bytes] = {}
         """By feed, positions that a commit holds for certain."""
+
+    @property
+    def feeds(self) -> list[str]:
+        """Names of all feeds, sorted."""
+        return sorted(self._feeds)
 
     @property
     def output_tables(self) -> list[str]:
@@ -136,11 +146,21 @@ class FedEpochs:
             requests.append(one)
         return requests
 
-    def end_before(self, request: FunctionRequest) -> None:
-        """The epoch has what came before that request: that, and what is behind it, waits for a later one."""
-        at = next(at for at, one in enumerate(self._taken) if one is request)
-        taken, self._left = self._taken[:at], self._taken[at:]
-        self.begin(taken)
+    def end_before(self, behind: Sequence[FunctionRequest]) -> None:
+        """The epoch goes without these: they, and what comes behind them from where they do, wait for a later one."""
+        unrun = {*behind}
+        # One that came again with its id, from somewhere else, has not run either.
+        ids = {one.request_id for one in behind} - {None}
+        ended: set[str | None] = set()
+        kept: list[Waiting] = []
+        left: list[Waiting] = []
+        for one in self._taken:
+            source = one.feed if isinstance(one, FeedMark | FedColumns) else one.fed and one.fed.feed
+            if one in unrun or one.request_id in ids:
+                ended.add(source)
+            (left if source in ended else kept).append(one)
+        self._left = left
+        self.begin(kept)
 
     def take_left(self) -> Sequence[Waiting]:
         """What waits for a later epoch. Nothing here keeps requests, whose replies may be large, behind their epoch."""
@@ -204,6 +224,14 @@ class FedEpochs:
         if given[:1] == FED:
             _, places, letters = _parts(given)
             self._crossing = _Crossing({name: FeedPlace(*place) for name, place in places.items()}, letters, [])
+            for name in places.keys() - self._feeds.keys() - self._gone:
+                self._gone.add(name)
+                log.warning(
+                    "a feed that is not declared any more has rows that no commit has: they run again, and its replies "
+                    "of that time are in no output",
+                    program=self._program,
+                    feed=name,
+                )
 
     def answered(self, ended: Sequence[FunctionTransaction]) -> None:
         """Note replies that go to an output."""

@@ -122,6 +122,11 @@ class ProgramAccess:
         """Ends when all that the runner has was run."""
         return self._runner.submit(Look(lambda: None))
 
+    def put_off(self) -> Callable[[], bool]:
+        """Transactions that have lost, and run again in a later epoch."""
+        newest = self._engine.stats()["tid"]
+        return lambda: any(one.tid <= newest for one in self._engine.deferred)
+
     def halt(self, error: Exception) -> None:
         """End the program, unless it has ended already."""
 

@@ -1,6 +1,6 @@
 """What feeders and senders do with an application of procedures: requests of its runner."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -62,6 +62,10 @@ class PumpAccess:
     def settle(self) -> "Future[Any]":
         """Ends when all that was asked for has run."""
         return self._runner.submit(Ask(lambda: None))
+
+    def put_off(self) -> Callable[[], bool]:
+        """Nothing: a batch has run when it is durable."""
+        return lambda: False
 
     def halt(self, error: Exception) -> None:
         """End the application, unless it has ended already."""

@@ -1,7 +1,7 @@
-"""Write the golden files of version 4 of the input log: `python tests/golden/write_input_log_v4.py FOLDER`.
+"""Write the golden files of version 5 of the input log: `python tests/golden/write_input_log_v5.py FOLDER`.
 
 `tests/compute/applications/test_input_log_format.py` fails if this script no longer writes them byte for byte. The
-files in `input_log/v1` to `input_log/v3` were written by the versions before; nothing writes such any more.
+files in `input_log/v1` to `input_log/v4` were written by the versions before; nothing writes such any more.
 """
 
 import sys
@@ -17,6 +17,7 @@ GROUPS = {
     "takeover": Group(UID, 2, [], 8),
     "batch": Group(UID, 2, [Record(5, RecordKind.BATCH, "p", 1, b"D\x91\x81\xa1n\x05", [["random", 3]], 7)], 9),
     "epoch": Group(UID, 2, [Record(6, RecordKind.EPOCH, "", 1, _EPOCH, [[1, "random", 0, 3]], 9)], 10),
+    "sequencers": Group(UID, 2, [Record(7, RecordKind.SEQUENCERS, "", 0, b"\x92\xa1f\xa1g", [], None)], 11),
 }
 
 
