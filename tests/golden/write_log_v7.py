@@ -211,7 +211,7 @@ def periods_of_tables() -> list[tuple[Delta, ...]]:
         ttl_ms=60_000,
         ttl_column="at",
     )
-    expiring = replace(sst(18, 12, b"\0\0a", b"\0\0b"), expires_ms=AT_MS + 60_000)
+    expiring = replace(sst(18, 12, b"\0\0a", b"\0\0b"), expires_ms=AT_MS + 60_000, head_bytes=352, filter_parts=8)
     return [
         (CreateTable(spec=kept, dated=True),),
         (CommitEpoch(epoch=12, at_ms=AT_MS + 30, tables={5: (Run(ssts=(expiring,)),)}),),

@@ -9,11 +9,11 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, data_object, data_path, meta_path, sst_text
 from tussock.statestore.errors import CorruptSst, ObjectNotFound
 from tussock.statestore.format.block import decode_block
-from tussock.statestore.format.meta import META_LENGTH, LoadedMeta, decode_meta
+from tussock.statestore.format.meta import META_LENGTH, LoadedMeta, decode_head, decode_meta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.objects import META_BYTES_MAX, read_whole
 
-__all__ = ["meta_home", "read_blocks", "read_meta", "read_meta_in_entry"]
+__all__ = ["meta_home", "read_blocks", "read_head", "read_meta", "read_meta_in_entry"]
 
 CHUNK_BYTES = 8 << 20
 """Blocks are fetched together up to about this size: a request costs more than its bytes."""
@@ -53,6 +53,15 @@ def read_meta_in_entry(bucket: ObjectStore, sst: SstInfo) -> LoadedMeta:
     except ObjectNotFound:
         raise CorruptSst(f"{path}: the object is missing") from None
     return decode_meta(data, sst.id, sst_text(path, sst))
+
+
+def read_head(bucket: ObjectStore, sst: SstInfo) -> LoadedMeta | None:
+    """Of a meta that is damaged, all but the filter, if that lies apart and the rest is sound; else `None`."""
+    path = meta_path(sst.id)
+    try:
+        return decode_head(bytes(bucket.get_range(path, 0, sst.head_bytes)), sst.id, path) if sst.filter_parts else None
+    except (CorruptSst, ObjectNotFound):
+        return None
 
 
 def read_blocks(

@@ -75,6 +75,7 @@ def execute(
             sst_bytes=limits.sst_bytes if sst_bytes is None else sst_bytes,
             epoch_inherited=False,
             one_object_bytes=limits.one_object_bytes,
+            whole_filter_bytes=limits.whole_filter_bytes,
             history=history,
         )
 

@@ -28,6 +28,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.errors import Conflict, CorruptLog, CorruptSst, InvalidOption, ObjectNotFound, StaleUpload
 from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.format.parted_filter import PartedFilter
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.reader import Sstables
@@ -51,7 +52,7 @@ class DamagedSst(NamedTuple):
     meta: LoadedMeta | None
     """`None` if it is damaged or gone, and nothing in the SST can be found without it."""
     blocks: tuple[int, ...]
-    """The blocks that cannot be read."""
+    """The blocks that cannot be read; none if only the filter is damaged, which every row can do without."""
     why: str
     """What is wrong with the first of them, or with the meta."""
     loss: AcceptedLoss
@@ -102,15 +103,16 @@ class SstRepair:
             whole = LostRange(first=sst.smallest, end=sst.largest, closed=True)
             return DamagedSst(state, None, (), str(error), self._loss(state, sst, None, (), (whole,)))
         bad: list[int] = []
-        why = ""
+        why = self._filter_damage(sst)
         for numbers, rows in self._read(sst, meta):
             if isinstance(rows, Exception):
                 why = why or str(rows)
                 bad += numbers
-        if not bad:
+        if not why:
             return None
         blocks = tuple(bad)
-        return DamagedSst(state, meta, blocks, why, self._loss(state, sst, meta, blocks, lost_ranges(meta, blocks)))
+        ranges = lost_ranges(meta, blocks) if blocks else ()
+        return DamagedSst(state, meta, blocks, why, self._loss(state, sst, meta, blocks, ranges))
 
     def put_aside(self, damaged: DamagedSst) -> AcceptedLoss:
         """Let the table go on without what of this SST cannot be read; its objects stay.
@@ -190,6 +192,8 @@ class SstRepair:
         )
         if meta is None:
             return loss
+        if not at:
+            return replace(loss, rows=0, deletes=0, bytes=0)
         return replace(
             loss,
             rows=int(meta.block_rows[at].sum()),
@@ -204,6 +208,20 @@ class SstRepair:
             return self._sstables.meta(sst)
         except CorruptSst:
             return self._sstables.meta(sst)
+
+    def _filter_damage(self, sst: SstInfo) -> str:
+        """What is wrong with a filter that lies apart from the meta; empty if nothing is."""
+        error: Exception | None = None
+        for _ in range(2):
+            parted = PartedFilter(max(sst.filter_parts, 1))
+            try:
+                if sst.filter_parts:
+                    self._sstables.fetch(sst, parted, 0, sst.filter_parts)
+            except (CorruptSst, ObjectNotFound) as found:
+                error = found
+            else:
+                return ""
+        return str(error)
 
     def _read(self, sst: SstInfo, meta: LoadedMeta) -> Iterator[tuple[range, Rows | CorruptSst | ObjectNotFound]]:
         """The rows of all blocks in order, many at once, with their numbers; or what is wrong with these."""

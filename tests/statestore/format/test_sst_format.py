@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
@@ -20,7 +21,8 @@ from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.format.block import CODECS, TRAILER_BYTES, decode_block
 from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.format.hashing import hash_key
-from tussock.statestore.format.meta import BlockIndex, SstMeta, decode_meta
+from tussock.statestore.format.meta import BlockIndex, SstMeta, check_meta, decode_meta
+from tussock.statestore.format.parted_filter import FilterShape, PartedFilter, build_parts, with_checksums
 from tussock.statestore.format.value_bounds import ColumnBounds
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
@@ -28,16 +30,19 @@ from tussock.statestore.sst.reader import Sstables
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "sst" / "v1"
 ONE_OBJECT = ROOT / "tests" / "golden" / "sst" / "v2"
+FILTER_APART = ROOT / "tests" / "golden" / "sst" / "v3"
 DOCUMENT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 SCRIPT = runpy.run_path(str(ROOT / "tests" / "golden" / "write_sst_v1.py"))
 SCRIPT_2 = runpy.run_path(str(ROOT / "tests" / "golden" / "write_sst_v2.py"))
+SCRIPT_3 = runpy.run_path(str(ROOT / "tests" / "golden" / "write_sst_v3.py"))
 CASES = [(name, codec) for codec in CODECS for name in SCRIPT["golden"](codec)]
 
 
 def golden_parts(name: str, codec: str, version: int) -> tuple[bytes, bytes]:
-    """The blocks and the meta of a golden SST of either version."""
-    if version == 1:
-        return (GOLDEN / f"{name}-{codec}.data").read_bytes(), (GOLDEN / f"{name}-{codec}.meta").read_bytes()
+    """The blocks and the meta of a golden SST of any version."""
+    if version != 2:
+        metas = GOLDEN if version == 1 else FILTER_APART
+        return (GOLDEN / f"{name}-{codec}.data").read_bytes(), (metas / f"{name}-{codec}.meta").read_bytes()
     whole = (ONE_OBJECT / f"{name}-{codec}.data").read_bytes()
     length = struct.unpack("<I", whole[-4:])[0]
     return whole[:-length], whole[-length:]
@@ -60,6 +65,8 @@ def read_rows(name: str, codec: str, epoch: int, version: int = 1) -> list[tuple
         min_epoch=epoch,
         max_epoch=epoch or (1 << 63) - 1,
         meta_in_data=version == 2,
+        head_bytes=16 + struct.unpack_from("<I", meta_bytes, 8)[0] if version == 3 else 0,
+        filter_parts=meta.filter.parts if meta.filter is not None else 0,
     )
     bucket = open_bucket("memory://")
     if version == 2:
@@ -79,7 +86,7 @@ def read_rows(name: str, codec: str, epoch: int, version: int = 1) -> list[tuple
     return found
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize(("name", "codec"), CASES)
 def test_golden_files_are_read(name: str, codec: str, version: int) -> None:
     """Every version is read for ever, in every codec."""
@@ -96,6 +103,8 @@ def test_golden_files_are_what_the_writer_writes(codec: str) -> None:
         assert data == (GOLDEN / name).read_bytes(), name
     for name, data in SCRIPT_2["files"](codec).items():
         assert data == (ONE_OBJECT / name).read_bytes(), name
+    for name, data in SCRIPT_3["files"](codec).items():
+        assert data == (FILTER_APART / name).read_bytes(), name
 
 
 def test_golden_files_cover_the_format() -> None:
@@ -177,7 +186,38 @@ def test_the_worked_example_of_a_small_sst_decodes() -> None:
     assert sst_meta.encode_meta(msgspec.msgpack.decode(payload, type=SstMeta), in_data=True) == small[-length:]
 
 
-@pytest.mark.parametrize("record", [SstMeta, BlockIndex, ColumnBounds])
+@pytest.mark.parametrize(("name", "codec"), CASES)
+def test_golden_filters_that_lie_apart_have_the_keys(name: str, codec: str) -> None:
+    """Each key in one part of several; a part denies a key that is nowhere."""
+    data = golden_parts(name, codec, 3)[1]
+    sst_id = f"{list(SCRIPT['golden'](codec)).index(name) + 1:032x}"
+    meta = decode_meta(data, sst_id, "here")
+    assert isinstance(meta.bloom, PartedFilter)
+    assert meta.bloom.parts == 16
+    assert all(meta.bloom.may_contain(hash_key(key)) for key, _, _ in SCRIPT["golden"](codec)[name].rows)
+    assert meta.bloom.may_contain(hash_key(b"absent")) is False
+
+
+def test_the_worked_example_of_a_filter_that_lies_apart_decodes() -> None:
+    """With the arithmetic of the document and with the reader."""
+    fields = dump("meta")[13:-4]
+    data = dump("apart-frame") + fields[: fields.index(b"\xa5bloom")] + dump("apart-end")
+    sst_id = "0" * 31 + "1"
+    assert len(data) == 532
+    meta = decode_meta(data, sst_id, "here")
+    assert meta.filter == FilterShape(parts=2, bytes=20)
+    for number, key in enumerate((b"a", b"ab")):
+        assert hash_key(key) % 2 == number
+        part = data[492 + 20 * number : 512 + 20 * number]
+        assert struct.unpack("<I", part[16:])[0] == crc32c(sst_id.encode() + struct.pack("<I", number) + part[:16])
+        assert Bloom(part[:16]).may_contain(hash_key(key))
+        assert not Bloom(part[:16]).may_contain(hash_key(b"absent"))
+    record = check_meta(data, sst_id, "here")
+    hashes = np.array([hash_key(b"a"), hash_key(b"ab")], np.uint64)
+    assert sst_meta.encode_meta(record) + b"".join(with_checksums(sst_id, build_parts(hashes, 10, 2))) == data
+
+
+@pytest.mark.parametrize("record", [SstMeta, BlockIndex, ColumnBounds, FilterShape])
 def test_every_field_on_disk_is_in_the_document(record: type) -> None:
     """A second implementation could not write a field that the document does not name."""
     missing = [name for name in record.__annotations__ if f"| `{name}` |" not in DOCUMENT]

@@ -15,9 +15,10 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.format.bloom import Bloom
+from tussock.statestore.rows.location import locate
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.lookup_many import Hits, find_many, locate
+from tussock.statestore.sst.lookup_many import Hits, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.sorted_runs import take_hits
 
@@ -278,7 +279,12 @@ def test_lookups_equal_the_model(data: st.DataObject, drawn: tuple[list[list[Put
     segment_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]), "segment bytes")
     cache_bytes = data.draw(st.sampled_from([0, 3000, 1 << 20]), "cache bytes")
     bucket = open_bucket("memory://")
-    indexes = [RunIndex(store_run(bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes)) for run in runs]
+    sizes = {"block_bytes": block_bytes, "sst_bytes": sst_bytes}
+    wholes = [data.draw(st.sampled_from([1, 4, 1 << 20]), "whole filter bytes") for _ in runs]
+    indexes = [
+        RunIndex(store_run(bucket, run, **sizes, whole_filter_bytes=whole))
+        for run, whole in zip(runs, wholes, strict=True)
+    ]
     expected = newest(runs, epoch)
     sstables = Sstables(bucket, cache_bytes, RealSystem(), limits=Limits(segment_bytes=segment_bytes))
     for _ in range(2):
@@ -297,7 +303,8 @@ def test_commits_equal_the_model(data: st.DataObject) -> None:
     for epoch in sorted(epochs, reverse=True):
         keys = data.draw(st.sets(st.sampled_from(VARIABLE), min_size=1), "keys")
         puts = sort_puts(Put(key, epoch, b"%d" % epoch) for key in keys)
-        stored = store_run(bucket, puts, block_bytes=40, sst_bytes=100, epoch=1)
+        whole = data.draw(st.sampled_from([1, 1 << 20]), "whole filter bytes")
+        stored = store_run(bucket, puts, block_bytes=40, sst_bytes=100, epoch=1, whole_filter_bytes=whole)
         runs.append(puts)
         # As a commit stamps what was uploaded under a stand-in epoch.
         indexes.append(

@@ -504,8 +504,8 @@ def test_unknown_fields_of_a_meta_are_skipped_and_a_newer_version_refused(bucket
         return body + struct.pack("<I", crc32c(body))
 
     assert isinstance(sst_meta.decode_meta(frame(1), run[0].id, "here"), LoadedMeta)
-    for version in (0, 3):
-        with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 2\.0"):
+    for version in (0, 4):
+        with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 3\.0"):
             sst_meta.decode_meta(frame(version), run[0].id, "here")
 
 

@@ -101,6 +101,22 @@ def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> No
     assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2}
 
 
+def test_a_large_filter_is_not_fetched_for_a_row(bucket: FaultyBucket) -> None:
+    """A present key costs the head of the meta and a block; so does an absent one, and the filter the next time."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    writer = open_on(bucket.inner, system, limits=Limits(one_object_bytes=100, whole_filter_bytes=100))
+    kv = writer.create_table("kv", block_bytes=256)
+    kv.ingest_batch([(b"%03d" % at, b"value") for at in range(300)], 1)
+    writer.commit_epoch(1)
+    kv = open_on(bucket, system).table("kv")
+    assert cost(bucket, lambda: kv.get(b"050")) == {"get_range": 2}
+    assert cost(bucket, lambda: kv.get(b"250")) == {"get_range": 1}
+    assert cost(bucket, lambda: kv.get(b"150x")) == {"get_range": 1}
+    assert cost(bucket, lambda: kv.get(b"100x")) == {"get_range": 1}
+    kv = open_on(bucket, system).table("kv")
+    assert cost(bucket, lambda: pairs(kv.scan(limit=1))) == {"get_range": 2}
+
+
 def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket, cold_store: StateStore) -> None:
     """One GET of the missing next log entry; every ten seconds one LIST of the markers, too."""
     system = bucket.inner.system  # type: ignore[attr-defined]

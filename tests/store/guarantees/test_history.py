@@ -34,8 +34,10 @@ PICKER = PickerConfig(
 SMALL = Limits(segment_bytes=300, batch_bytes=500, merge_bytes=1500, sst_bytes=1000, one_object_bytes=400)
 """Keys have more versions than a batch may hold."""
 
-TINY = Limits(segment_bytes=300, batch_bytes=500, merge_bytes=1500, sst_bytes=200, one_object_bytes=400)
-"""Keys have more versions than an SST may hold."""
+TINY = Limits(
+    segment_bytes=300, batch_bytes=500, merge_bytes=1500, sst_bytes=200, one_object_bytes=0, whole_filter_bytes=2
+)
+"""Keys have more versions than an SST may hold, and filters lie apart."""
 
 
 class Lives:

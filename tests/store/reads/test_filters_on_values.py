@@ -22,7 +22,7 @@ PICKER = PickerConfig(
     base_bytes=30_000, l0_small_bytes=500, l0_runs_max=3, l0_merge_min=2, l0_merge_max=4, task_bytes_max=60_000,
     history_merge_min=3, history_runs_max=6,
 )  # fmt: skip
-SMALL = Limits(segment_bytes=3000, sst_bytes=4000, one_object_bytes=0)
+SMALL = Limits(segment_bytes=3000, sst_bytes=4000, one_object_bytes=0, whole_filter_bytes=20)
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("text", pa.string())])
 KEYS = range(150)
 Row = dict[str, Any]

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.rows.rows import Rows
@@ -69,13 +70,21 @@ def store_ssts(
     sst_bytes: int = 1 << 20,
     epoch: int = 0,
     one_object_bytes: int = 0,
+    whole_filter_bytes: int = DEFAULT_LIMITS.whole_filter_bytes,
 ) -> tuple[SstInfo, ...]:
     """Write a sorted run; with `epoch` like a commit, whose epoch the version gives, otherwise like a compaction.
 
-    Each SST is two objects, like a large one; one of up to `one_object_bytes` is one object.
+    Each SST is two objects, like a large one; one of up to `one_object_bytes` is one object. A filter of more than
+    `whole_filter_bytes` lies apart.
     """
     infos = []
-    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=bool(epoch), one_object_bytes=one_object_bytes)
+    writer = SstWriter(
+        spec,
+        sst_bytes=sst_bytes,
+        epoch_inherited=bool(epoch),
+        one_object_bytes=one_object_bytes,
+        whole_filter_bytes=whole_filter_bytes,
+    )
     for sst in writer.write(batches):
         info, objects = sst.objects(f"{next(_SERIAL):032x}")
         for path, parts in objects.items():
@@ -95,12 +104,21 @@ def store_run(
     compression: str = "lz4",
     epoch: int = 0,
     one_object_bytes: int = 0,
+    whole_filter_bytes: int = DEFAULT_LIMITS.whole_filter_bytes,
 ) -> tuple[SstInfo, ...]:
     """Write puts in any order as a sorted run of a raw table."""
     rows = to_rows(sort_puts(puts), epoch=epoch)
     spec = raw_spec(block_bytes=block_bytes, compression=compression)
     batches = [rows] if len(rows) else []
-    return store_ssts(bucket, spec, batches, sst_bytes=sst_bytes, epoch=epoch, one_object_bytes=one_object_bytes)
+    return store_ssts(
+        bucket,
+        spec,
+        batches,
+        sst_bytes=sst_bytes,
+        epoch=epoch,
+        one_object_bytes=one_object_bytes,
+        whole_filter_bytes=whole_filter_bytes,
+    )
 
 
 def newest(runs: Sequence[Iterable[Put]], epoch: int) -> dict[bytes, Put]:

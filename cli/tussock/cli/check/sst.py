@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.cli.check.findings import Findings
-from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta, read_meta_in_entry
+from tussock.cli.sst_blocks import meta_home, read_blocks, read_head, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import (
@@ -27,6 +27,7 @@ from tussock.statestore.contract.records import (
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
+from tussock.statestore.format.parted_filter import FilterShape
 from tussock.statestore.format.schema_changes import is_earlier
 from tussock.statestore.format.value_bounds import column_bounds, layout_of
 from tussock.statestore.keys.encoding import KeyEncoder
@@ -73,7 +74,10 @@ def check_sst(
         meta = read_meta_in_entry(bucket, sst) if sst.entry else read_meta(bucket, sst.id, sizes)
     except CorruptSst as error:
         findings.problem(meta_object(sst), error)
-        return
+        head = read_head(bucket, sst)
+        if head is None:
+            return
+        meta = head
     _check_meta(spec, sst, meta, findings)
     if there[data_object(sst)]:
         _check_header(bucket, sst, findings)
@@ -119,6 +123,10 @@ def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findi
         said, found = getattr(sst, name), getattr(meta, name)
         if said != found:
             findings.problem(path, f"{name}: expected {as_text(said)} as the version says, found {as_text(found)}")
+    if sst.filter_parts:
+        shape = FilterShape(parts=sst.filter_parts, bytes=(sst.meta_bytes - sst.head_bytes) // sst.filter_parts)
+        if meta.filter != shape:
+            findings.problem(path, f"filter: expected {shape} as the version says, found {meta.filter}")
     expected = history_schema(spec) if sst.until else value_schema(spec)
     if not is_earlier(meta.schema, expected):
         found = _brief(meta.schema)

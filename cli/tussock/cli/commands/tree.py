@@ -79,8 +79,9 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     """List the SSTs of a table, newest run first.
 
     With --json one document: {"table", "ssts": [{level, run, id, smallest, largest, rows, deletes, data_bytes,
-    meta_bytes, epoch, min_epoch, max_epoch, meta_in_data, source, entry, offset, until}]}; `run` is the place within
-    level 0, 0 the newest, or within history, whose `level` is null; else null.
+    meta_bytes, epoch, min_epoch, max_epoch, meta_in_data, source, entry, offset, until, expires_ms, head_bytes,
+    filter_parts}]}; `run` is the place within level 0, 0 the newest, or within history, whose `level` is null; else
+    null.
     """
     with version_at(store) as version:
         state = table_state(version, table, store)

@@ -281,7 +281,7 @@ class DropTableResponse(_message.Message):
     def __init__(self, seq: _Optional[int] = ...) -> None: ...
 
 class SstInfo(_message.Message):
-    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until", "expires_ms")
+    __slots__ = ("id", "smallest", "largest", "rows", "deletes", "data_bytes", "meta_bytes", "epoch", "min_epoch", "max_epoch", "meta_in_data", "source", "entry", "offset", "until", "expires_ms", "head_bytes", "filter_parts")
     ID_FIELD_NUMBER: _ClassVar[int]
     SMALLEST_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +298,8 @@ class SstInfo(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_PARTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     smallest: bytes
     largest: bytes
@@ -314,7 +316,9 @@ class SstInfo(_message.Message):
     offset: int
     until: int
     expires_ms: int
-    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    head_bytes: int
+    filter_parts: int
+    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ..., until: _Optional[int] = ..., expires_ms: _Optional[int] = ..., head_bytes: _Optional[int] = ..., filter_parts: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("ssts",)

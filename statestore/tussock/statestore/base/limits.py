@@ -28,6 +28,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     one_object_bytes: int = 256 << 10
     """An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
     read whole sooner than a meta and one block in two requests."""
+    whole_filter_bytes: int = 64 << 10
+    """A larger filter of an SST of two objects lies apart from the rest of its meta, in parts of up to a quarter of
+    this. Measured in decision 0038."""
     commit_payload_bytes: int = 1 << 20
     """Bytes of small SSTs that one commit puts into its log entry; further ones become objects. A process that reads
     the log reads them whether it needs them or not."""

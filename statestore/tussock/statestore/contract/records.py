@@ -69,6 +69,10 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an SST of history: no reader at this epoch or a later one sees a row of it. 0: it is in the live tree."""
     expires_ms: int = 0
     """Of an SST of a table whose rows expire by a column: from when on all of its rows are. 0: not known, or never."""
+    head_bytes: int = 0
+    """Of a meta whose filter lies apart: how many bytes come before the filter. 0: the meta is fetched whole."""
+    filter_parts: int = 0
+    """In how many parts that filter lies, all of one size, a power of two; the rest of `meta_bytes` is theirs."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["DEFAULT_BITS_PER_KEY", "Bloom", "build"]
+__all__ = ["DEFAULT_BITS_PER_KEY", "Bloom", "bit_of", "build", "probes_of", "start_and_step"]
 
 DEFAULT_BITS_PER_KEY = 10
 
@@ -49,21 +49,26 @@ def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER
     Of no hashes: a filter that contains nothing. `bits_per_key` is from 1 to 40; beyond 429 million keys at 10 bits
     each the filter stops growing and lets more through. 1 M keys take about 40 ms, and 10 MB while it runs.
     """
-    if not 1 <= bits_per_key <= 40:
-        raise InvalidOption(f"bits_per_key is {bits_per_key}; expected 1 to 40 (10 lets 1 % of absent keys through)")
-    # k = ln 2 * bits_per_key lets the least through; rounded down, as a probe less is worth the 0.02 % that it adds.
-    probes = min(PROBES_MAX, max(1, math.floor(bits_per_key * math.log(2))))
+    probes = probes_of(bits_per_key)
     bits = min(BITS_MAX, max(64, -(-math.ceil(len(hashes) * bits_per_key) // 64) * 64))
     if len(hashes) <= FEW_HASHES:
         return HEADER.pack(VERSION, probes, 0, bits) + _bits_of_few(hashes, probes, bits).to_bytes(bits // 8, "little")
     # A byte a bit while building: scattered stores are several times faster than `np.bitwise_or.at` on packed bits.
     is_set = np.zeros(bits, np.uint8)
-    x, step = _start_and_step(hashes)
+    x, step = start_and_step(hashes)
     for _ in range(probes):
-        is_set[_bit_of(x, bits)] = 1
+        is_set[bit_of(x, bits)] = 1
         x += step
         x &= np.uint64(LOW_32)
     return HEADER.pack(VERSION, probes, 0, bits) + np.packbits(is_set, bitorder="little").tobytes()
+
+
+def probes_of(bits_per_key: float) -> int:
+    """How many bits to set for a key; `InvalidOption` unless there are 1 to 40 of them for each key."""
+    if not 1 <= bits_per_key <= 40:
+        raise InvalidOption(f"bits_per_key is {bits_per_key}; expected 1 to 40 (10 lets 1 % of absent keys through)")
+    # k = ln 2 * bits_per_key lets the least through; rounded down, as a probe less is worth the 0.02 % that it adds.
+    return min(PROBES_MAX, max(1, math.floor(bits_per_key * math.log(2))))
 
 
 def _bits_of_few(hashes: npt.NDArray[np.uint64], probes: int, bits: int) -> int:
@@ -103,6 +108,21 @@ class Bloom:
         self._many = np.frombuffer(self._bytes, np.uint8)
 
     @property
+    def bits(self) -> int:
+        """How many bits it has."""
+        return self._bits
+
+    @property
+    def probes(self) -> range:
+        """The numbers of a key's probes."""
+        return self._probes
+
+    @property
+    def packed(self) -> memoryview:
+        """Its bits."""
+        return self._bytes
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of memory that the filter holds, its header included."""
         return HEADER.size + len(self._bytes)
@@ -123,9 +143,9 @@ class Bloom:
     def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """`may_contain` of each hash, aligned with `hashes`."""
         answer = np.ones(len(hashes), np.bool_)
-        x, step = _start_and_step(hashes)
+        x, step = start_and_step(hashes)
         for _ in self._probes:
-            bit = _bit_of(x, self._bits)
+            bit = bit_of(x, self._bits)
             answer &= (self._many[bit >> np.int64(3)] >> (bit & np.int64(7)).astype(np.uint8) & np.uint8(1)).view(
                 np.bool_
             )
@@ -134,11 +154,11 @@ class Bloom:
         return answer
 
 
-def _start_and_step(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+def start_and_step(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """The first x and the distance between probes, for each hash; both below 2**32."""
     return hashes & np.uint64(LOW_32), hashes >> np.uint64(32) | np.uint64(1)
 
 
-def _bit_of(x: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
+def bit_of(x: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
     """Scale each x from 0 .. 2**32-1 to a bit number; the product of two numbers below 2**32 fits 64 bits."""
     return (x * np.uint64(bits) >> np.uint64(32)).view(np.int64)

@@ -4,7 +4,8 @@
 
 Version 1 is a separate object, `.meta`. Version 2 is the end of a small SST's `.data`, so that such an SST is one
 object and one request; a u32 with the bytes of the whole meta follows the checksum, so that it can be found from the
-object's end.
+object's end. Version 3 is the `.meta` of an SST with a large filter: frame and payload are its head, without the
+filter, whose parts follow (`parted_filter`). Most reads fetch the head alone.
 
 The payload is a MessagePack map with the fields of `SstMeta` by name; the block index is columnar, one array of
 little-endian numbers per property, so that a million blocks load as fast as a file is read. The checksum of every
@@ -13,6 +14,7 @@ block stands in the index too: a `.data` object that was swapped for that of ano
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -24,6 +26,7 @@ from crc32c import crc32c
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.bloom import Bloom
+from tussock.statestore.format.parted_filter import FilterShape, PartedFilter, check_parts
 from tussock.statestore.format.value_bounds import ColumnBounds, ValueBounds
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "LoadedMeta",
     "SstMeta",
     "check_meta",
+    "decode_head",
     "decode_meta",
     "encode_meta",
 ]
@@ -42,6 +46,7 @@ _FRAME = struct.Struct("<4sHHI")
 _MAGIC = b"TSKM"
 TWO_OBJECTS = 1
 ONE_OBJECT = 2
+FILTER_APART = 3
 
 DATA_HEADER = b"TSKD" + struct.pack("<HH", TWO_OBJECTS, 0)
 """The first 8 bytes of a `.data` object that has a `.meta` beside it; the first block follows."""
@@ -82,15 +87,21 @@ class SstMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_bytes: int
     index: BlockIndex
     bloom: bytes
-    """Filter over user keys, as `bloom` documents it; empty if the table has none."""
+    """Filter over user keys, as `bloom` documents it; empty if the table has none, or if it lies apart."""
     bounds: tuple[ColumnBounds, ...] = ()
     """Of some value columns; left out where there are none."""
+    filter: FilterShape | None = None
+    """How the parts of a filter that lies apart follow the head."""
 
 
 def encode_meta(meta: SstMeta, *, in_data: bool = False) -> bytes:
-    """The bytes of the `.meta` object, or with `in_data` what ends the `.data` object of a small SST."""
+    """The bytes of the `.meta` object, or with `in_data` what ends the `.data` object of a small SST.
+
+    Of a meta whose filter lies apart this is the head, which the parts follow.
+    """
     payload = msgspec.msgpack.encode(meta)
-    body = _FRAME.pack(_MAGIC, ONE_OBJECT if in_data else TWO_OBJECTS, 0, len(payload)) + payload
+    version = ONE_OBJECT if in_data else TWO_OBJECTS if meta.filter is None else FILTER_APART
+    body = _FRAME.pack(_MAGIC, version, 0, len(payload)) + payload
     body += struct.pack("<I", crc32c(body))
     return body + META_LENGTH.pack(len(body) + META_LENGTH.size) if in_data else body
 
@@ -98,7 +109,10 @@ def encode_meta(meta: SstMeta, *, in_data: bool = False) -> bytes:
 class LoadedMeta:
     """A decoded meta, with the block index unpacked for searching. What the meta cache holds."""
 
-    def __init__(self, meta: SstMeta, size: int, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, meta: SstMeta, size: int, limits: Limits = DEFAULT_LIMITS, parts: Sequence[memoryview] = ()
+    ) -> None:
+        """`size` is that of the bytes it comes from, `parts` the filters that lie apart, if they were read."""
         index = meta.index
         self._limits = limits
         self.id = meta.id
@@ -121,7 +135,11 @@ class LoadedMeta:
         ends = np.frombuffer(index.key_ends, "<u4").tolist()
         starts = [0, *ends[:-1]]
         self.first_keys = [index.first_keys[start:end] for start, end in zip(starts, ends, strict=True)]
-        self.bloom = Bloom(meta.bloom) if meta.bloom else None
+        self.bloom: Bloom | PartedFilter | None = Bloom(meta.bloom) if meta.bloom else None
+        """`None`: there is none, or it lies apart and only the head was read."""
+        self.filter = meta.filter
+        if parts:
+            self.bloom = PartedFilter.of(parts)
         numbers = (self.offset, self.length, self.raw_length, self.block_rows, self.block_deletes)
         sizes = {len(self.first_keys), len(self.crc), len(self.min_epoch), len(self.max_epoch), len(self.continues)}
         sizes.update(map(len, numbers))
@@ -209,41 +227,74 @@ class LoadedMeta:
 
 
 def decode_meta(data: bytes, sst_id: str, where: str, limits: Limits = DEFAULT_LIMITS) -> LoadedMeta:
-    """Decode a meta of either version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's.
+    """Decode a whole meta of any version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's.
 
     `limits` say how large its segments are.
     """
-    meta = check_meta(data, sst_id, where)
+    meta, end = _open(data, sst_id, where)
+    return _load(meta, len(data), limits, where, _parts_behind(data, end, meta, where))
+
+
+def decode_head(data: bytes, sst_id: str, where: str, limits: Limits = DEFAULT_LIMITS) -> LoadedMeta:
+    """The same of the head of a meta whose filter lies apart: all but the filter."""
+    meta, end = _open(data, sst_id, where)
+    if meta.filter is None or end != len(data):
+        raise CorruptSst(f"{where}: its first {len(data)} bytes are not the head of a meta; it is not what is named")
+    return _load(meta, len(data), limits, where, ())
+
+
+def check_meta(data: bytes, sst_id: str, where: str) -> SstMeta:
+    """The record in a whole meta, its checksums verified, its index not yet unpacked; `CorruptSst` as above."""
+    meta, end = _open(data, sst_id, where)
+    _parts_behind(data, end, meta, where)
+    return meta
+
+
+def _load(meta: SstMeta, size: int, limits: Limits, where: str, parts: Sequence[memoryview]) -> LoadedMeta:
     try:
-        return LoadedMeta(meta, len(data), limits)
+        return LoadedMeta(meta, size, limits, parts)
     except (ValueError, pa.ArrowException) as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
 
 
-def check_meta(data: bytes, sst_id: str, where: str) -> SstMeta:
-    """The record in a meta, its frame and checksum verified, its index not yet unpacked; `CorruptSst` as above."""
+def _parts_behind(data: bytes, end: int, meta: SstMeta, where: str) -> Sequence[memoryview]:
+    """The parts of the filter, which the head that ends there tells of; none if it lies in the record."""
+    if meta.filter is None:
+        return ()
+    parts, size = meta.filter.parts, meta.filter.bytes
+    if parts < 1 or parts & (parts - 1):
+        raise CorruptSst(f"{where}: not a meta of this format: its filter has {parts} parts, not a power of two")
+    if len(data) != end + parts * size:
+        raise CorruptSst(f"{where}: a meta of {len(data)} bytes, its head says {end + parts * size}; it was truncated")
+    return check_parts(memoryview(data)[end:], 0, parts, meta.id, where)
+
+
+def _open(data: bytes, sst_id: str, where: str) -> tuple[SstMeta, int]:
+    """The record in a meta, frame and checksum verified, and where its bytes end: parts of a filter may follow."""
     if len(data) < _FRAME.size + 4:
         raise CorruptSst(f"{where}: {len(data)} bytes are too few for an SST's meta; it was truncated")
     magic, version, reserved, length = _FRAME.unpack_from(data)
     if magic != _MAGIC:
         raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} where it begins, found {magic!r}")
-    if version not in (TWO_OBJECTS, ONE_OBJECT) or reserved:
+    if version not in (TWO_OBJECTS, ONE_OBJECT, FILTER_APART) or reserved:
         raise CorruptSst(
-            f"{where}: format version {version}.{reserved}, this program reads 1.0 to {ONE_OBJECT}.0; upgrade it"
+            f"{where}: format version {version}.{reserved}, this program reads 1.0 to {FILTER_APART}.0; upgrade it"
         )
     end = _FRAME.size + length
     size = end + 4 + (META_LENGTH.size if version == ONE_OBJECT else 0)
-    if len(data) != size:
+    if len(data) < size or (len(data) > size and version != FILTER_APART):
         raise CorruptSst(f"{where}: a meta of {len(data)} bytes, its header says {size}; it was truncated")
-    found, expected = crc32c(data[:end]), struct.unpack_from("<I", data, end)[0]
+    found, expected = crc32c(memoryview(data)[:end]), struct.unpack_from("<I", data, end)[0]
     if found != expected:
         raise CorruptSst(f"{where}: checksum mismatch, stored {expected:#010x}, the bytes give {found:#010x}")
     if version == ONE_OBJECT and META_LENGTH.unpack_from(data, end + 4)[0] != size:
         raise CorruptSst(f"{where}: its last 4 bytes are not the {size} of its meta")
     try:
-        meta = msgspec.msgpack.decode(data[_FRAME.size : end], type=SstMeta)
-        if meta.id != sst_id:
-            raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")
-        return meta
+        meta = msgspec.msgpack.decode(memoryview(data)[_FRAME.size : end], type=SstMeta)
     except msgspec.MsgspecError as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
+    if meta.id != sst_id:
+        raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")
+    if (meta.filter is None) != (version != FILTER_APART):
+        raise CorruptSst(f"{where}: not a meta of this format: version {version} with its filter in the wrong place")
+    return meta, size

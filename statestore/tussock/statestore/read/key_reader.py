@@ -20,6 +20,7 @@ from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.unexpired_hits import unexpired_hits
 from tussock.statestore.read.views import ReadView
+from tussock.statestore.rows.location import locate
 from tussock.statestore.rows.row_codec import Absent
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
@@ -27,7 +28,7 @@ from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.history import EpochMerge, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import FoundRow, find
-from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
+from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many
 from tussock.statestore.sst.merge import newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema

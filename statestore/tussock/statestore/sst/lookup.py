@@ -5,16 +5,151 @@ A few bisections over Python lists, newest run first, one dict look-up per cache
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.hashing import hash_key
 from tussock.statestore.format.meta import LoadedMeta
-from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.reader import CachedOnly, InSegment, Sstables
+from tussock.statestore.format.parted_filter import PartedFilter
+from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
+from tussock.statestore.sst.reader import FILTER, Sstables
 
-__all__ = ["FoundRow", "RunIndex", "find", "find_from"]
+__all__ = [
+    "CachedOnly",
+    "FetchingFilter",
+    "Filter",
+    "FoundRow",
+    "InSegment",
+    "NotCached",
+    "RunIndex",
+    "filter_before",
+    "filter_of",
+    "find",
+    "find_from",
+]
+
+
+class NotCached(Exception):
+    """What is wanted is not in the cache, and no request was to be made; never leaves the lookups."""
+
+
+class FetchingFilter:
+    """A filter that lies apart, of which what is missing is fetched when it is asked for."""
+
+    def __init__(self, sstables: "Sstables | CachedOnly", sst: SstInfo) -> None:
+        self._sstables, self._sst = sstables, sst
+        self._parted = sstables.filter(sst)
+
+    def may_contain(self, key_hash: int) -> bool:
+        """As `Bloom.may_contain`."""
+        may = self._parted.may_contain(key_hash)
+        return self._sstables.ask(self._sst, self._parted, key_hash) if may is None else may
+
+    def bring(self, hashes: Iterable[int]) -> None:
+        """Fetch what is missing to ask for these keys, with one request."""
+        missing = self._parted.missing_of(hashes)
+        if missing is not None:
+            self._sstables.fetch(self._sst, self._parted, *missing)
+
+    def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """As `Bloom.may_contain_many`; at most one request."""
+        if not self._parted.is_whole:
+            self._sstables.fetch(self._sst, self._parted, 0, self._parted.parts)
+        return self._parted.may_contain_many(hashes)
+
+
+class CachedOnly:
+    """The reads of `Sstables` that point lookups make, without requests: `NotCached` where it would take one."""
+
+    def __init__(self, sstables: Sstables) -> None:
+        self._sstables = sstables
+        self.metas, self._blocks = sstables.metas, sstables.blocks
+
+    def meta(self, sst: SstInfo) -> LoadedMeta:
+        """As `Sstables.meta`."""
+        meta: LoadedMeta | None = self.metas.get((sst.id,))
+        if meta is None:
+            raise NotCached
+        return meta
+
+    def filter(self, sst: SstInfo) -> PartedFilter:
+        """As `Sstables.filter`."""
+        found: PartedFilter | None = self.metas.get((sst.id, FILTER))
+        if found is None:
+            raise NotCached
+        return found
+
+    def ask(self, sst: SstInfo, parted: PartedFilter, key_hash: int) -> bool:  # noqa: ARG002 - as `Sstables`
+        """It would take a request."""
+        raise NotCached
+
+    def fetch(self, sst: SstInfo, parted: PartedFilter, first: int, count: int) -> None:  # noqa: ARG002 - likewise
+        """It would take a request."""
+        raise NotCached
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        return self.cached(sst, meta, index) or self.load(sst, meta, index)
+
+    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
+        """As `Sstables.cached`, with no miss counted: that is done when it is read."""
+        block: CachedBlock | None = self._blocks.get((sst.id, index))
+        if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
+            return block
+        if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
+            return None
+        return self._sstables.block(sst, meta, index)
+
+    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:  # noqa: ARG002 - as `Sstables`
+        """It would take a request."""
+        raise NotCached
+
+
+class InSegment:
+    """The blocks of a segment that is at hand, which the cache may have been too small to keep."""
+
+    def __init__(self, sstables: Sstables, segment: CachedSegment) -> None:
+        self._sstables = sstables
+        self._segment = segment
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        return self._sstables.view(sst, meta, self._segment, index)
+
+
+class Filter(Protocol):
+    """What tells of keys that an SST has not."""
+
+    def may_contain(self, key_hash: int) -> bool | None:
+        """As `Bloom.may_contain`."""
+
+    def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """As `Bloom.may_contain_many`."""
+
+
+def filter_of(sstables: Sstables, sst: SstInfo) -> Filter | None:
+    """The SST's filter, to be asked for any key."""
+    return FetchingFilter(sstables, sst) if sst.filter_parts else sstables.meta(sst).bloom
+
+
+def filter_before(
+    sstables: Sstables | CachedOnly, sst: SstInfo, meta: LoadedMeta, blocks: Sequence[int]
+) -> Filter | None:
+    """The filter to ask before these blocks are fetched, in a run that has most of the keys that are asked for.
+
+    `None`: there is none, or it lies apart, takes more bytes than the blocks, and no lookup was in vain so far. One
+    that then finds nothing has to call `Sstables.filter`, so that the next one asks.
+    """
+    if not sst.filter_parts:
+        return meta.bloom
+    known = sstables.metas.peek((sst.id, FILTER)) is not None
+    if not known and int(meta.length[list(blocks)].sum()) < sst.meta_bytes - sst.head_bytes:
+        return None
+    return FetchingFilter(sstables, sst)
 
 
 class FoundRow(NamedTuple):
@@ -68,6 +203,14 @@ def find(
         sst = run.ssts[at]
         if sst.min_epoch > epoch:
             continue
+        if position != last and sst.filter_parts:
+            # One part of the filter is all that is fetched of an SST that has not the key.
+            if key_hash < 0:
+                key_hash = hash_key(key)
+            parted = sstables.filter(sst)
+            may = parted.may_contain(key_hash)
+            if not may and (may is False or not sstables.ask(sst, parted, key_hash)):
+                continue
         meta = sstables.meta(sst)
         if position != last and meta.bloom is not None:
             if key_hash < 0:
@@ -83,12 +226,15 @@ def find(
         if block is None:
             # Most keys are in the last run, so a filter pays there only where it can save a request: to look into a
             # block that is at hand takes less time than to ask it.
-            if position == last and meta.bloom is not None:
+            if position == last and (bloom := filter_before(sstables, sst, meta, [number])) is not None:
                 if key_hash < 0:
                     key_hash = hash_key(key)
-                if not meta.bloom.may_contain(key_hash):
+                if not bloom.may_contain(key_hash):
                     continue
             block = sstables.load(sst, meta, number)
+            if position == last and sst.filter_parts and block.row_of(key) < 0:
+                # Others may be looked for in vain as well: from now on the filter is asked.
+                sstables.filter(sst)
         row = block.row_of(key)
         if row < 0:
             continue

@@ -14,20 +14,29 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
-from tussock.statestore.rows.byte_order import first_places
-from tussock.statestore.rows.key_arrays import fixed_view, key_order
+from tussock.statestore.rows.key_arrays import key_order
+from tussock.statestore.rows.location import locate
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
-from tussock.statestore.sst.lookup import RunIndex, find, find_from
-from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Sstables
+from tussock.statestore.sst.lookup import (
+    CachedOnly,
+    FetchingFilter,
+    Filter,
+    InSegment,
+    NotCached,
+    RunIndex,
+    filter_before,
+    filter_of,
+    find,
+    find_from,
+)
+from tussock.statestore.sst.reader import Sstables
 
-__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate"]
+__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many"]
 
 _SEGMENT_SHARE = 4
 """A segment is read whole when at least one in this many of its blocks is wanted and not cached."""
@@ -155,12 +164,14 @@ def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: i
         for sst, first, end in _cut_by_sst(run, wanted.names):
             if sst.min_epoch > epoch:
                 continue
-            meta = sstables.meta(sst)
             places: Sequence[int] = range(first, end)
-            if position != last and meta.bloom is not None:
-                places = _may_be_there(meta.bloom, wanted, places)
+            bloom = None if position == last else filter_of(sstables, sst)
+            if bloom is not None:
+                places = _may_be_there(bloom, wanted, places)
             if places:
-                _Search(sstables, sst, meta, wanted, epoch, hits, found).all_of(places, last=position == last)
+                _Search(sstables, sst, sstables.meta(sst), wanted, epoch, hits, found).all_of(
+                    places, last=position == last
+                )
         if position == last or all(found):
             break
         wanted = wanted.without(found)
@@ -200,9 +211,11 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
         first = end
 
 
-def _may_be_there(bloom: Bloom, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
+def _may_be_there(bloom: Filter, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
     """Of the keys at these places, ascending, those that the SST's filter does not exclude."""
     if len(places) < _HASHED_TOGETHER:
+        if isinstance(bloom, FetchingFilter):
+            bloom.bring(map(wanted.hash_of, places))
         return [at for at in places if bloom.may_contain(wanted.hash_of(at))]
     if isinstance(places, range):
         maybe = bloom.may_contain_many(wanted.hashes[places.start : places.stop])
@@ -263,10 +276,11 @@ class _Search:
 
     def all_of(self, places: Sequence[int], *, last: bool) -> None:
         """Look for the keys at `places`, ascending, segment by segment; `last`: the filter was not asked for them."""
-        meta = self._of[2]
+        sstables, sst, meta = self._of
         cuts = self._cuts(places)
-        if last and meta.bloom is not None:
-            left = self._worth_a_request(meta.bloom, cuts, places)
+        asked = True
+        if last:
+            left, asked = self._worth_a_request(cuts, places)
             if len(left) < len(places):
                 places, cuts = left, self._cuts(left)
         numbers = meta.segment_numbers
@@ -277,6 +291,8 @@ class _Search:
                 high += 1
             self._in_segment(number, cuts[low:high], places)
             low = high
+        if not asked and sst.filter_parts and not all(self._found[place] for place in places):
+            sstables.filter(sst)
 
     def _cuts(self, places: Sequence[int]) -> list[tuple[int, int, int]]:
         names = self._wanted.names
@@ -285,16 +301,22 @@ class _Search:
         cuts = _cut_by_block(meta, inside)
         return cuts if sst.max_epoch <= self._epoch else list(_without_newer(meta, inside, cuts, self._epoch))
 
-    def _worth_a_request(self, bloom: Bloom, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> Sequence[int]:
-        """The keys whose block is at hand (`find` says why), and of the others those that the filter lets through."""
+    def _worth_a_request(self, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> tuple[Sequence[int], bool]:
+        """The keys whose block is at hand (`find` says why), and of the others those that the filter lets through.
+
+        And whether no keys were let through unasked.
+        """
         sstables, sst, meta = self._of
         here = sstables.at_hand(sst, meta, [block for block, _, _ in cuts])
         if all(here):
-            return places
+            return places, True
         far = [cut for cut, at_hand in zip(cuts, here, strict=True) if not at_hand]
+        bloom = filter_before(sstables, sst, meta, [block for block, _, _ in far])
+        if bloom is None:
+            return places, False
         asked = list(chain.from_iterable(places[first:end] for _, first, end in far))
         excluded = set(asked).difference(_may_be_there(bloom, self._wanted, asked))
-        return [place for place in places if place not in excluded] if excluded else places
+        return [place for place in places if place not in excluded] if excluded else places, True
 
     def _in_segment(self, number: int, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> None:
         sstables = self._of[0]
@@ -371,30 +393,3 @@ class _Search:
             there = slots[hit]
             self._hits.pieces.append((rows, at, np.asarray(self._wanted.into, np.intp)[there]))
             np.frombuffer(self._found, np.uint8)[there] = 1
-
-
-def locate(rows: Rows, wanted: pa.BinaryArray, epoch: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Where in the sorted run `rows` the newest version <= `epoch` of each key is: (row, index of the key) of hits."""
-    here, there = fixed_view(rows.keys), fixed_view(wanted)
-    if here is not None and there is not None and here.dtype == there.dtype:
-        at = np.searchsorted(here, there)
-    else:
-        at = first_places(rows.keys, wanted)
-    inside = np.minimum(at, len(rows) - 1)
-    same = pc.equal(rows.keys.take(pa.array(inside)), wanted).to_numpy(zero_copy_only=False)
-    hit = np.flatnonzero(same & (at < len(rows)))
-    at = at[hit].astype(np.intp)
-    epochs = rows.epochs
-    if isinstance(epochs, int):
-        return (at, hit) if epochs <= epoch else (at[:0], hit[:0])
-    old = epochs[at] > np.uint64(epoch)
-    if old.any():
-        # A version too new: step down the key's versions, few as a rule.
-        for slot in np.flatnonzero(old).tolist():
-            row, key = int(at[slot]) + 1, wanted[int(hit[slot])].as_py()
-            while row < len(rows) and epochs[row] > epoch and rows.key(row) == key:
-                row += 1
-            at[slot] = row if row < len(rows) and rows.key(row) == key else -1
-        keep = at >= 0
-        at, hit = at[keep], hit[keep]
-    return at, hit

@@ -53,7 +53,9 @@ def prove_meta(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
         meta = check_meta(tail, sst.id, where)
     else:
         where = f"{bucket.url}/{meta_path(sst.id)}"
-        meta = check_meta(read_whole(bucket, meta_path(sst.id), sst.meta_bytes), sst.id, where)
+        data = read_whole(bucket, meta_path(sst.id), sst.meta_bytes)
+        _check_length(where, len(data), sst.meta_bytes)
+        meta = check_meta(data, sst.id, where)
     _check_meta(where, meta, sst, spec)
 
 
@@ -87,6 +89,13 @@ def _check_meta(where: str, meta: SstMeta, sst: SstInfo, spec: TableSpec) -> Non
     found = (meta.rows, meta.deletes, meta.smallest, meta.largest, meta.data_bytes)
     if said != found:
         raise CorruptSst(f"{where}: its meta says {found} of rows, deletes, keys and bytes, the commit says {said}")
+    apart = (sst.head_bytes, sst.filter_parts)
+    place = (
+        (0, 0) if meta.filter is None else (sst.meta_bytes - meta.filter.parts * meta.filter.bytes, meta.filter.parts)
+    )
+    # A record without them comes from an older program: then the meta is fetched whole.
+    if apart not in {place, (0, 0)}:
+        raise CorruptSst(f"{where}: its head and the parts of its filter are {place}, the commit says {apart}")
     expected = _stored_schema(spec)
     # A writer that has not seen yet that the table was altered stores the columns from before; they are read as such.
     if meta.schema != expected and not is_earlier(_read_schema(meta.schema, where), _read_schema(expected, where)):

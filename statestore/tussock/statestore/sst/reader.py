@@ -21,31 +21,28 @@ from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.pools import Pending, StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import SstInfo, data_object, meta_object, sst_text, stored_bytes
+from tussock.statestore.contract.records import SstInfo, data_object, meta_object, sst_text
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.block import decode_block
-from tussock.statestore.format.meta import LoadedMeta, decode_meta
+from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.format.parted_filter import PartedFilter
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cache import ByteCache
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
-from tussock.statestore.sst.objects import read_whole
+from tussock.statestore.sst.objects import read_filter, read_meta
 
-__all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
+__all__ = ["FILTER", "Sstables"]
 
 _META_SHARE = 2
 """Metas have up to the cache's bytes divided by this; what they do not take is for blocks."""
 
 _READ_THREADS = 4
 
-_WHOLE_BYTES_MAX = 1 << 20
-"""Objects with a meta at their end are fetched whole up to here; of a larger one, the meta alone."""
-
 _WHOLE = "whole"
 """What an object's bytes have in the cache where a block has its number."""
 
-
-class NotCached(Exception):
-    """What is wanted is not in the cache, and no request was to be made; never leaves the lookups."""
+FILTER = "filter"
+"""What a filter that lies apart has in the cache of the metas beside its SST's id."""
 
 
 class Sstables:
@@ -75,28 +72,41 @@ class Sstables:
         self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
 
     def meta(self, sst: SstInfo) -> LoadedMeta:
-        """The SST's meta, from the cache or the bucket."""
+        """The SST's meta, from the cache or the bucket; without a filter that lies apart."""
         meta: LoadedMeta | None = self.metas.get((sst.id,))
         if meta is None:
-            path = meta_object(sst)
-            bucket = self._bucket_of(sst)
-            where = sst_text(f"{bucket.url}/{path}", sst)
-            whole: bytes | None = None
-            if not sst.meta_in_data:
-                data = read_whole(bucket, path, sst.meta_bytes)
-            elif sst.data_bytes > _WHOLE_BYTES_MAX:
-                data = bytes(bucket.get_range(path, sst.offset + sst.data_bytes, sst.meta_bytes))
-            else:
-                whole = self.blocks.peek((sst.id, _WHOLE)) or _whole(bucket, path, sst)
-                data = whole[sst.data_bytes :]
-            meta = decode_meta(data, sst.id, where, self.limits)
-            if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
-                raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
+            held: bytes | None = self.blocks.peek((sst.id, _WHOLE)) if sst.meta_in_data else None
+            meta, whole = read_meta(self._bucket_of(sst), sst, self.limits, held)
             self.metas.put((sst.id,), meta, meta.nbytes)
             self._leave_to_blocks()
             if whole is not None:
                 self.blocks.put((sst.id, _WHOLE), whole, len(whole))
         return meta
+
+    def filter(self, sst: SstInfo) -> PartedFilter:
+        """The filter that lies apart, with the parts of it that are at hand."""
+        found: PartedFilter | None = self.metas.get((sst.id, FILTER))
+        if found is None:
+            found = PartedFilter(sst.filter_parts)
+            self.metas.put((sst.id, FILTER), found, found.size_bytes)
+            self._leave_to_blocks()
+        return found
+
+    def ask(self, sst: SstInfo, parted: PartedFilter, key_hash: int) -> bool:
+        """`PartedFilter.may_contain`, after the part that knows was fetched."""
+        self.fetch(sst, parted, *parted.missing(key_hash))
+        return bool(parted.may_contain(key_hash))
+
+    def fetch(self, sst: SstInfo, parted: PartedFilter, first: int, count: int) -> None:
+        """Bring parts of a filter with one request."""
+        bucket = self._bucket_of(sst)
+        filters = read_filter(bucket, sst, first, count)
+        try:
+            grown = parted.add(first, filters)
+        except ValueError as error:
+            raise CorruptSst(f"{bucket.url}/{meta_object(sst)} part {first} of the filter: {error}") from error
+        self.metas.grow((sst.id, FILTER), parted, grown)
+        self._leave_to_blocks()
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
         """One decoded block, for point lookups."""
@@ -315,56 +325,6 @@ class Sstables:
                 self.blocks.drop([sst.id])
             raise
         return rows
-
-
-class CachedOnly:
-    """The reads of `Sstables` that point lookups make, without requests: `NotCached` where it would take one."""
-
-    def __init__(self, sstables: Sstables) -> None:
-        self._sstables = sstables
-        self._metas, self._blocks = sstables.metas, sstables.blocks
-
-    def meta(self, sst: SstInfo) -> LoadedMeta:
-        """As `Sstables.meta`."""
-        meta: LoadedMeta | None = self._metas.get((sst.id,))
-        if meta is None:
-            raise NotCached
-        return meta
-
-    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
-        """As `Sstables.block`."""
-        return self.cached(sst, meta, index) or self.load(sst, meta, index)
-
-    def cached(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock | None:
-        """As `Sstables.cached`, with no miss counted: that is done when it is read."""
-        block: CachedBlock | None = self._blocks.get((sst.id, index))
-        if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
-            return block
-        if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
-            return None
-        return self._sstables.block(sst, meta, index)
-
-    def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:  # noqa: ARG002 - as `Sstables`
-        """It would take a request."""
-        raise NotCached
-
-
-class InSegment:
-    """The blocks of a segment that is at hand, which the cache may have been too small to keep."""
-
-    def __init__(self, sstables: Sstables, segment: CachedSegment) -> None:
-        self._sstables = sstables
-        self._segment = segment
-
-    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
-        """As `Sstables.block`."""
-        return self._sstables.view(sst, meta, self._segment, index)
-
-
-def _whole(bucket: ObjectStore, path: str, sst: SstInfo) -> bytes:
-    """All bytes of a small SST, with one request."""
-    size = stored_bytes(sst)
-    return bytes(bucket.get_range(path, sst.offset, size)) if sst.entry else read_whole(bucket, path, size)
 
 
 def _block_rows(rows: Rows, meta: LoadedMeta, index: int) -> Rows:

@@ -22,6 +22,13 @@ from tussock.statestore.format.columns import storage_type
 from tussock.statestore.format.expiry import NEVER, expiry_of
 from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
+from tussock.statestore.format.parted_filter import (
+    CHECKSUM_BYTES,
+    FilterShape,
+    build_parts,
+    parts_of,
+    with_checksums,
+)
 from tussock.statestore.format.value_bounds import BoundsWriter
 from tussock.statestore.rows.key_arrays import binary_buffers, repeats
 from tussock.statestore.rows.rows import Rows
@@ -33,6 +40,9 @@ UNTIL = pa.field("until", pa.uint64(), nullable=False, metadata={"tussock": "his
 
 BITS_PER_KEY = 10
 """Bloom filter bits per row: about 1 % false positives."""
+
+_PARTS_MIN = 4
+"""A filter that lies apart has at least that many parts."""
 
 
 @lru_cache(maxsize=1024)
@@ -50,8 +60,8 @@ def history_schema(spec: TableSpec) -> pa.Schema:
 class EncodedSst:
     """An SST in memory, ready to be uploaded under an id that is minted then."""
 
-    def __init__(self, parts: list[bytes], describe: Callable[[str], tuple[SstInfo, bytes]]) -> None:
-        """`describe` returns for an id what a version holds of the SST, and its meta."""
+    def __init__(self, parts: list[bytes], describe: Callable[[str], tuple[SstInfo, list[bytes]]]) -> None:
+        """`describe` returns for an id what a version holds of the SST, and the parts of its meta."""
         self.data_bytes = sum(map(len, parts))
         self._parts = parts
         self._describe = describe
@@ -60,8 +70,8 @@ class EncodedSst:
         """Under that id: what a version holds of the SST, and the parts of each object by its path."""
         info, meta = self._describe(sst_id)
         if info.meta_in_data:
-            return info, {data_path(sst_id): [*self._parts, meta]}
-        return info, {data_path(sst_id): self._parts, meta_path(sst_id): [meta]}
+            return info, {data_path(sst_id): [*self._parts, *meta]}
+        return info, {data_path(sst_id): self._parts, meta_path(sst_id): meta}
 
 
 class _Accumulator:
@@ -118,7 +128,8 @@ class SstWriter:
     `sst_bytes` bounds an SST before compression; it ends where a user key does. With `epoch_inherited` the rows are of
     one epoch which the version will give (a commit); otherwise every block says its epochs. With `history` the first
     column of the rows is `UNTIL`, and an SST twice as large ends within a key, whose older versions have the next SSTs
-    for themselves. SSTs with up to `one_object_bytes` of data are one object; with 0 none is.
+    for themselves. SSTs with up to `one_object_bytes` of data are one object; with 0 none is. A filter of more than
+    `whole_filter_bytes` in a separate meta lies apart.
     """
 
     def __init__(
@@ -128,6 +139,7 @@ class SstWriter:
         sst_bytes: int,
         epoch_inherited: bool,
         one_object_bytes: int = DEFAULT_LIMITS.one_object_bytes,
+        whole_filter_bytes: int = DEFAULT_LIMITS.whole_filter_bytes,
         history: bool = False,
     ) -> None:
         self._codec = CODECS[spec.compression]
@@ -135,6 +147,7 @@ class SstWriter:
         self._sst_bytes = sst_bytes
         self._inherited = epoch_inherited
         self._one_object_bytes = one_object_bytes
+        self._whole_filter_bytes = whole_filter_bytes
         self._vnodes = spec.vnodes
         self._history = history
         expiry = expiry_of(spec)
@@ -279,7 +292,6 @@ class SstWriter:
             first_keys=b"".join(sst.first_keys),
         )
         hashes = sst.hashes[0] if len(sst.hashes) == 1 else np.concatenate(sst.hashes)
-        filter_bytes = bloom.build(hashes, BITS_PER_KEY)
         schema = self._schema.serialize().to_pybytes()
         low, high = min(sst.min_epoch), max(sst.max_epoch)
         in_data = sst.size <= self._one_object_bytes
@@ -287,8 +299,15 @@ class SstWriter:
         bounds = () if in_data else self._bounds.joined(sst.bounds)
         if in_data:
             sst.parts[0] = ONE_OBJECT_HEADER
+        whole_filter, shape, filters = b"", None, []
+        if in_data or len(hashes) * BITS_PER_KEY <= 8 * self._whole_filter_bytes:
+            whole_filter = bloom.build(hashes, BITS_PER_KEY)
+        else:
+            parts = parts_of(len(hashes), BITS_PER_KEY, max(self._whole_filter_bytes // _PARTS_MIN, 1))
+            filters = build_parts(hashes, BITS_PER_KEY, parts)
+            shape = FilterShape(parts=parts, bytes=len(filters[0]) + CHECKSUM_BYTES)
 
-        def describe(sst_id: str) -> tuple[SstInfo, bytes]:
+        def describe(sst_id: str) -> tuple[SstInfo, list[bytes]]:
             meta = SstMeta(
                 id=sst_id,
                 schema=schema,
@@ -298,10 +317,11 @@ class SstWriter:
                 largest=sst.largest,
                 data_bytes=sst.size,
                 index=index,
-                bloom=filter_bytes,
+                bloom=whole_filter,
                 bounds=bounds,
+                filter=shape,
             )
-            encoded = encode_meta(meta, in_data=in_data)
+            encoded = [encode_meta(meta, in_data=in_data), *with_checksums(sst_id, filters)]
             info = SstInfo(
                 id=sst_id,
                 smallest=meta.smallest,
@@ -309,13 +329,15 @@ class SstWriter:
                 rows=meta.rows,
                 deletes=meta.deletes,
                 data_bytes=sst.size,
-                meta_bytes=len(encoded),
+                meta_bytes=sum(map(len, encoded)),
                 epoch=0,
                 min_epoch=low,
                 max_epoch=high,
                 meta_in_data=in_data,
                 until=sst.until,
                 expires_ms=0 if sst.expires_ms == NEVER else sst.expires_ms,
+                head_bytes=0 if shape is None else len(encoded[0]),
+                filter_parts=0 if shape is None else shape.parts,
             )
             return info, encoded
 

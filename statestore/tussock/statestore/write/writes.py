@@ -223,7 +223,11 @@ class Writes:
         self.buffer.note_upload(epoch, id_floor(self._system.now_ms()))
         limits = self._limits
         writer = SstWriter(
-            spec, sst_bytes=limits.sst_bytes, epoch_inherited=True, one_object_bytes=limits.one_object_bytes
+            spec,
+            sst_bytes=limits.sst_bytes,
+            epoch_inherited=True,
+            one_object_bytes=limits.one_object_bytes,
+            whole_filter_bytes=limits.whole_filter_bytes,
         )
         infos = self.uploader.upload(writer.write(batches), payloads, waited)
         return Run(

@@ -78,7 +78,8 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
             show("\n".join(_lines(one, backups[one.loss.sst.id])))
         _warn(repair, damaged)
         if not dry_run:
-            agree(f"Let {plural(sum(one.loss.rows for one in damaged), 'row')} go?", yes=yes)
+            rows = sum(one.loss.rows for one in damaged)
+            agree(f"Let {plural(rows, 'row')} go?" if rows else f"Write {plural(len(damaged), 'SST')} anew?", yes=yes)
     losses: list[dict[str, Any]] = []
     refused: list[str] = []
     for one in damaged:
@@ -155,6 +156,9 @@ def _lines(one: DamagedSst, backups: Sequence[str]) -> Iterator[str]:
 
 def _warn(repair: SstRepair, damaged: Sequence[DamagedSst]) -> None:
     """What it means, in words; on stderr, as it is no result."""
+    if not any(one.loss.rows for one in damaged):
+        note("No row is lost: only filters are damaged, and they are made anew.")
+        return
     note("No command brings these rows back. A copy of the objects would: see docs/operations.md, `CorruptSst`.")
     present = [one.loss for one in damaged if not one.loss.sst.until]
     if any(loss.uncovered for loss in present):
