@@ -24,6 +24,8 @@ class FunctionClient(ServiceClient):
     Safe to share between threads; use it in a `with` block, or close it.
     """
 
+    _REFUSAL = FunctionFault
+
     def send(
         self,
         operator: str,
@@ -62,6 +64,7 @@ class FunctionClient(ServiceClient):
         `TimeoutError` after `timeout` seconds, with the requests still on their way; `WaitTimeout`, which is one, if
         none of them has begun, and none will.
         """
+        self._connection.check_wait()
         asked = self._send_many(operator, function, keys, columns, timeout)
         replies: pa.Table = self.reply(asked, timeout, f"send_many of {_named(operator, function)}")
         return replies
