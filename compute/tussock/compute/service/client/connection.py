@@ -23,7 +23,7 @@ from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.values import reply_value
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import InvalidOption, MessageTooLarge, StoreClosed, TussockError
+from tussock.statestore.errors import InvalidOption, MessageTooLarge, StoreClosed, TussockError, WaitTimeout
 
 __all__ = ["ApplicationConnection"]
 
@@ -193,28 +193,39 @@ class ApplicationConnection:
                 was_connected, self._stream = self._stream is not None, None
                 self._failure = error
                 unknown = self._window.broken()
-                lost = self._given_up(error)
+                lost, late = self._given_up(error)
                 self._changed.notify_all()
             for pending in unknown:
                 told = "closed the conversation" if error is None else str(error)
                 _give(pending, OutcomeUnknown(f"{told}; a request had been sent, and may have run or still run"))
             for pending in lost:
                 _give(pending, error or ServiceUnavailable("the application takes no requests"))
+            for pending in late:
+                why = "" if error is None else f": {error}"
+                _give(pending, WaitTimeout(f"the request was not sent within its time, and does not run{why}"))
             pause = PAUSE_SECONDS_MIN if was_connected else min(2 * pause, PAUSE_SECONDS_MAX)
             with self._changed:
                 if len(self._window):
                     self._changed.wait_for(lambda: self._is_closed, pause)
 
-    def _given_up(self, error: TussockError | None) -> list[PendingRequest]:
-        """Those that have no chance, or no time left, of what waits."""
+    def _given_up(self, error: TussockError | None) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Those that have no chance, or no time left, of what waits; and those that were to begin by now."""
+        waiting = [one for one in self._window.take_all() if not one.future.done()]
         if error is not None and not isinstance(error, ServiceUnavailable | Full | ApplicationStopped):
-            return self._window.take_all()
-        now = self._system.monotonic()
-        waiting = self._window.take_all()
+            return waiting, []
+        lost: list[PendingRequest] = []
+        late: list[PendingRequest] = []
         for one in waiting:
-            if now - one.asked_at < self._deadline:
+            # What was sent once may have begun.
+            begins = 0 if one.may_have_begun else one.request.deadline_ms
+            waited = self._system.monotonic() - one.asked_at
+            if begins and waited >= begins / 1000:
+                late.append(one)
+            elif waited >= self._deadline:
+                lost.append(one)
+            else:
                 self._window.add(one)
-        return [one for one in waiting if now - one.asked_at >= self._deadline]
+        return lost, late
 
     def _converse(self) -> TussockError | None:
         """One conversation to its end; returns why it ended."""
