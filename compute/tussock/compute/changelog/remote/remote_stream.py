@@ -69,7 +69,7 @@ class RemoteStream:
         push = pb.Push(stream=self.name, no_wait=not wait, request_id=request_id)
         pack_records(push, changes)
         asked = self._client.ask(pb.Request(push=push, deadline_ms=begin_ms(timeout)), is_repeatable=True)
-        number: Future[int] = Future()
+        number = self._client.future()
         asked.add_done_callback(lambda found: self._pushed(found, number))
         return number
 

@@ -99,7 +99,7 @@ class ApplicationConnection:
                 self._thread.start()
             self._numbers += 1
             request.number = self._numbers
-            future = _ClientFuture(self._check_process, self.check_wait)
+            future = self.future()
             self._window.add(
                 PendingRequest(self._numbers, request, size, is_repeatable, future, self._system.monotonic())
             )
@@ -109,6 +109,10 @@ class ApplicationConnection:
     def reply(self, asked: "Future[Any]", timeout: float | None, what: str, *, again: str = "") -> Any:
         """What was asked for, as `await_reply` waits for it."""
         return await_reply(asked, timeout, what, self._obstacle, again=again)
+
+    def future(self) -> "Future[Any]":
+        """One that somebody else ends, for which nobody can wait where nobody can wait for a reply."""
+        return _ClientFuture(self._check_process, self.check_wait)
 
     def check_wait(self) -> None:
         """Raise the refusal in a callback of a reply, where a wait for another one would never end."""

@@ -105,6 +105,10 @@ class ServiceClient:
         self._connection.check_wait()
         return self.ask(request, is_repeatable=is_repeatable).result()
 
+    def future(self) -> "Future[Any]":
+        """One that follows on a reply, and is waited for as that is."""
+        return self._connection.future()
+
     def check_wait(self) -> None:
         """Raise in a callback of a reply, where a wait for another one would never end."""
         self._connection.check_wait()
