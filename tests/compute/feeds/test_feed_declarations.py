@@ -126,3 +126,25 @@ def test_a_feed_that_is_no_longer_declared(store: StateStore) -> None:
             app_with(other).start()
     with app_with("one") as again:
         again.drain(60)
+
+
+def test_outputs_that_have_swapped_their_tables_do_not_start(store: StateStore) -> None:
+    """The stream with the fewer batches would write over the rows of the other one."""
+
+    def app_with(tables: dict[str, str]) -> ps.App:
+        app = ps.App(store, "swapped")
+        for name, table in tables.items():
+            stream = app.stream(name, ITEM)
+            app.output(stream, table)
+            app.procedure(f"take_{name}", border=True, emits=stream, schema=ITEM)(lambda tx, batch: batch)
+        return app
+
+    row = {"id": 1, "key": 1, "value": 1}
+    with app_with({"a": "first", "b": "second"}) as app:
+        for name in ("a", "a", "b"):
+            app.submit(f"take_{name}", [row]).result(60)
+    with pytest.raises(InvalidOption, match="'first' has rows above its sequence 1, which another output has written"):
+        app_with({"b": "first", "a": "second"}).start()
+    with app_with({"a": "first", "b": "second"}) as app:
+        app.submit("take_b", [row]).result(60)
+    assert [sum(batch.num_rows for batch in store.table(one).read()) for one in ("first", "second")] == [2, 2]

@@ -267,3 +267,13 @@ def test_a_column_that_is_no_argument_is_found_at_the_start(store: StateStore, k
         runtime.feed("cell", "write", fn.TableFeed("timed", on_bad="skip"), arguments=arguments)
         with pytest.raises(SchemaMismatch, match=r"column 'value' is of type .*arguments="):
             runtime.start()
+
+
+@pytest.mark.parametrize("arguments", [[], ["value", "value"]])
+def test_other_numbers_of_arguments_are_found_at_the_start(store: StateStore, arguments: list[str]) -> None:
+    """Story: they were found at the first row, and with `skip` each row was a dead letter."""
+    store.create_table("values", pa.schema([("key", pa.string()), ("value", pa.int64())]), primary_key=["key"])
+    runtime = fn.Runtime(store, "p", [cells()])
+    runtime.feed("cell", "write", fn.TableFeed("values", on_bad="skip"), arguments=arguments)
+    with pytest.raises(SchemaMismatch, match=f"cell.write takes 1 argument behind the context, found {len(arguments)}"):
+        runtime.start()

@@ -152,6 +152,15 @@ def test_a_position_belongs_to_a_name(items: StateStore) -> None:
     assert anew.run() == [(2, [item(1)])]
 
 
+def test_another_table_under_the_name_of_a_feed_is_named(items: StateStore) -> None:
+    """Story: the message told that the new table had been dropped and made again, and what it had was lost."""
+    write(items, [item(1)])
+    Batches(items, ps.TableFeed("items")).run()
+    items.create_table("others", ITEM, primary_key=["id"])
+    with pytest.raises(InvalidOption, match="has read from table 'items' under this name, and not from 'others'"):
+        Batches(items, ps.TableFeed("others")).run()
+
+
 def test_a_table_that_was_made_again_is_another_one(items: StateStore) -> None:
     """At a start, and while the application runs."""
     write(items, [item(1)])

@@ -82,6 +82,8 @@ def story(program: Any) -> list[Any]:
         lambda: program.send_many("account", "credit", ["p2", "p3"], {"amount": [1]}),
         lambda: program.send_many("account", "credit", ["p2"], {"n": [1]}),
         lambda: program.send_many("cell", "value", ["c", "d"], {}).to_pylist(),
+        lambda: program.send_many("cell", "value", "cd"),
+        lambda: program.send_many("account", "transfer", ["p2", "p3"], {"to": "p0", "amount": [1, 1]}),
         lambda: program.send_many("purse", "fill", [1, 2, 3], {"coins": [10, 20, 30]}).to_pylist(),
         lambda: program.send_many("purse", "give", [1, 2], {"to": [2, 3], "coins": [4, 100]}).to_pylist(),
         lambda: program.send_many("purse", "give", [1], {"coins": [4]}),

@@ -148,6 +148,20 @@ def test_a_timeout_without_a_node_says_that_nothing_was_sent() -> None:
         client.close(timeout=0)
 
 
+def test_a_future_with_a_time_ends_without_a_node() -> None:
+    """Story: it waited for the client's deadline, and so did the end of a client whose only request was withdrawn."""
+    (nobody,) = addresses(1)
+    began = time.monotonic()
+    with ps.Client(nobody) as client:
+        given = client.submit("take", [{"n": 1}], timeout=0.2)
+        stays = client.submit("take", [{"n": 1}], batch_id=1)
+        with pytest.raises(WaitTimeout, match="was not sent within its time, and does not run"):
+            given.result(SECONDS)
+        assert not stays.done()
+        assert stays.cancel()
+    assert time.monotonic() - began < SOON_SECONDS
+
+
 def test_a_client_in_a_forked_process_says_so(node: ServeProcess) -> None:
     """Story: each call waited for threads that stay with the parent. There the client goes on."""
     context = multiprocessing.get_context("fork")

@@ -14,15 +14,15 @@ def transfer(number: int, amount: int = 1, **other: Any) -> dict[str, Any]:
     return {"id": number, "payer": f"p{number % 3}", "payee": f"p{number % 3 + 3}", "amount": amount, **other}
 
 
-def table_of(store: StateStore) -> Any:
+def table_of(store: StateStore, name: str = "transfers") -> Any:
     """The table, new."""
-    return store.create_table("transfers", TRANSFER, primary_key=["id"])
+    return store.create_table(name, TRANSFER, primary_key=["id"])
 
 
-def commit(store: StateStore, *rows: dict[str, Any]) -> None:
+def commit(store: StateStore, *rows: dict[str, Any], table: str = "transfers") -> None:
     """In an epoch alone."""
     epoch = store.new_epoch()
-    store.table("transfers").upsert(list(rows), epoch)
+    store.table(table).upsert(list(rows), epoch)
     store.commit_epoch(epoch)
 
 

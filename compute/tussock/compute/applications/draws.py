@@ -4,6 +4,7 @@ Each is recorded in the order in which it was asked for, and given again when th
 """
 
 import datetime as dt
+import inspect
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -87,6 +88,9 @@ class Draws:
 
 
 def _packed(answer: Any, what: str) -> msgspec.Raw:
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise InvalidOption(f"{what} is a coroutine: give a plain function, which waits for the answer itself")
     try:
         packed = msgspec.msgpack.encode(answer)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -131,7 +131,9 @@ class FunctionEngine:
         self._replies.persist(self._clock.expiry_ms())
         count = self._count
         waiting, fed = waiting_of(self.deferred), self.fed.persist()
-        progress = FunctionProgress(count.epoch, count.given, waiting, *fed, self._code, count.feeds)
+        progress = FunctionProgress(
+            count.epoch, count.given, waiting, *fed, self._code, count.feeds, self.fed.reply_tables
+        )
         state = msgspec.msgpack.encode(progress)
         self._comeback.note_cut(state)
         return state

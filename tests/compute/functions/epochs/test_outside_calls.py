@@ -127,6 +127,24 @@ def test_an_answer_that_cannot_be_recorded_is_a_failure() -> None:
         assert said.startswith("InvalidOption: the answer of the outside call 'key' cannot be recorded")
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_called_outside_is_no_coroutine_function() -> None:
+    """Story: the text was that of a library, and the coroutine was never awaited."""
+    payer = fn.Operator("payer")
+
+    @payer.register
+    async def ask(ctx: fn.FunctionContext) -> None:
+        async def answer(key: str) -> str:
+            return key
+
+        ctx.call_external("key", answer)
+
+    with connect("memory://") as store, fn.Runtime(store, "p", [payer]) as runtime:
+        refused = runtime.send("payer", "a", "ask").exception(SECONDS)
+    assert isinstance(refused, fn.TransactionAborted)
+    assert "is a coroutine: give a plain function" in str(refused)
+
+
 @pytest.mark.slow
 def test_changed_code_that_loops_is_found_after_one_transaction(tmp_path: Path) -> None:
     """Story: a start stopped each transaction of an epoch after its time: by the defaults for hours."""

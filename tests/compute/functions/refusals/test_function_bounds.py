@@ -325,6 +325,8 @@ def test_wrong_keys_and_columns_of_many_are_named(store: StateStore) -> None:
         (["\ud800"], None),
         (["k"], 5),
         (["k"], {"what": [1, 2]}),
+        (["k", "l"], {"what": "xy"}),
+        (["k"], {"what": b"x"}),
         (["k"], {"what": ["\ud800"]}),
         (["k"], {"what": [1 << 80]}),
         (["k"], {5: [1]}),
@@ -353,7 +355,16 @@ def test_wrong_rows_to_load_are_named(store: StateStore) -> None:
     """Also keys that no request could name."""
     runtime = fn.Runtime(store, "p", [cells(), columns()])
     for operator in ("cell", "columns"):
-        for rows in ("x", None, 5, [5], [{"key": "x" * 2000, "v": 1}], [{"key": "\ud800"}]):
+        for rows in (
+            "x",
+            None,
+            5,
+            [5],
+            {"key": "ab"},
+            {"key": ["a"], "s": "x"},
+            [{"key": "x" * 2000, "v": 1}],
+            [{"key": "\ud800"}],
+        ):
             with pytest.raises(SchemaMismatch):
                 runtime.load(operator, rows)
     with pytest.raises(SchemaMismatch, match="at most 1,048,576 fit"):

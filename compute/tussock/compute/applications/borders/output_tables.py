@@ -132,7 +132,14 @@ class OutputTables:
                     f"output of stream {stream!r}: table {output.table!r} has rows that application "
                     f"{application!r} did not write: name another table"
                 )
-            self._outputs[stream] = _OutputTable(output, table, *known.get(stream, (0, 0)))
+            sequence, sent = known.get(stream, (0, 0))
+            # Its next rows would take the place of these.
+            if any(batch.num_rows for batch in table.read(columns=[SEQUENCE], between=((sequence + 1,), ()), limit=1)):
+                raise InvalidOption(
+                    f"output of stream {stream!r}: table {output.table!r} has rows above its sequence {sequence}, "
+                    "which another output has written: name the table that it had, or another one"
+                )
+            self._outputs[stream] = _OutputTable(output, table, sequence, sent)
 
     def append(self, stream: str, rows: pa.Table, sequence: int | None = None) -> None:
         """The rows that one batch has emitted to a stream; `sequence`: a larger one than before, if it has one."""

@@ -259,14 +259,24 @@ class TableSource:
         return table
 
     def _check_table(self, wanted: int) -> None:
-        state = self._store.version().find_table(self._feed.table)
-        if state is None or state.spec.id != wanted:
-            found = "is gone" if state is None else "was dropped and made again"
-            raise InputLost(
-                f"{self._what}: table {self._feed.table!r} {found} since the application read it: what it had is lost; "
-                "to begin with the new table, give the feed another name=",
-                self._feed.table,
+        version = self._store.version()
+        state = version.find_table(self._feed.table)
+        if state is not None and state.spec.id == wanted:
+            return
+        former = version.tables.get(wanted)
+        if former is not None:
+            raise InvalidOption(
+                f"{self._what}: the application has read from table {former.spec.name!r} under this name, and not from "
+                f"{self._feed.table!r}; give the feed another name="
             )
+        found = "is gone since the application read it"
+        if state is not None:
+            found = "was dropped and made again since the application read it, or is another one than it has read"
+        raise InputLost(
+            f"{self._what}: table {self._feed.table!r} {found}: what that had is lost; to begin with the new table, "
+            "give the feed another name=",
+            self._feed.table,
+        )
 
     def _gone(self, what: str, error: SnapshotExpired) -> InputLost:
         return InputLost(

@@ -74,11 +74,11 @@ class FlowClient(ServiceClient):
         check_seconds(seconds, "auto_step: seconds", none=False)
         if what not in _STEPS or not seconds:
             raise InvalidOption(f"auto_step({seconds!r}, {what!r:.100}); expected more than 0 s, and a step")
-        self.ask(pb.Request(auto_step=pb.AutoStep(seconds=seconds, what=_STEPS[what])), is_repeatable=True).result()
+        self.ask_now(pb.Request(auto_step=pb.AutoStep(seconds=seconds, what=_STEPS[what])), is_repeatable=True)
 
     def stop_auto_step(self) -> None:
         """Make no more steps by itself; needs the role admin."""
-        self.ask(pb.Request(auto_step=pb.AutoStep()), is_repeatable=True).result()
+        self.ask_now(pb.Request(auto_step=pb.AutoStep()), is_repeatable=True)
 
     @property
     def paused_at(self) -> PausedAt | None:
@@ -103,7 +103,7 @@ class FlowClient(ServiceClient):
 
     def replay_bad(self, number: int) -> None:
         """As `Flow.replay_bad`; needs the role writer, and is not repeated if the connection breaks."""
-        self.ask(pb.Request(replay_bad=pb.ReplayBad(number=_number(number))), is_repeatable=False).result()
+        self.ask_now(pb.Request(replay_bad=pb.ReplayBad(number=_number(number))), is_repeatable=False)
 
     def what_if(
         self, stream: RemoteStream | str | None = None, seq: int | None = None, *, bad: int | None = None
@@ -112,7 +112,7 @@ class FlowClient(ServiceClient):
         if (seq is None) == (bad is None) or (stream is None) != (seq is None):
             raise InvalidOption("what_if takes a stream and the number of a transaction, or bad= and that of a bad one")
         asked = pb.WhatIf(seq=_number(seq), stream=_name_of(stream)) if bad is None else pb.WhatIf(bad=_number(bad))
-        found = self.ask(pb.Request(what_if=asked), is_repeatable=True).result()
+        found = self.ask_now(pb.Request(what_if=asked), is_repeatable=True)
         taken, computed, published = (
             from_bytes(found[name], self.shapes()) for name in ("taken", "computed", "published")
         )
@@ -143,7 +143,7 @@ class FlowClient(ServiceClient):
         return self._system.monotonic()
 
     def _stepped(self, step: pb.Step) -> PausedAt:
-        return _paused_at(self.ask(pb.Request(step=step), is_repeatable=False).result())
+        return _paused_at(self.ask_now(pb.Request(step=step), is_repeatable=False))
 
 
 def _paused_at(found: dict[str, Any]) -> PausedAt:

@@ -39,4 +39,4 @@ class RemoteBreakpoint:
 
     def _change(self, how: Any) -> None:
         change = pb.ChangeBreakpoint(number=self.number, how=how)
-        self._client.ask(pb.Request(change_breakpoint=change), is_repeatable=True).result()
+        self._client.ask_now(pb.Request(change_breakpoint=change), is_repeatable=True)

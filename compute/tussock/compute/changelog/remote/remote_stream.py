@@ -69,7 +69,7 @@ class RemoteStream:
         push = pb.Push(stream=self.name, no_wait=not wait, request_id=request_id)
         pack_records(push, changes)
         asked = self._client.ask(pb.Request(push=push, deadline_ms=begin_ms(timeout)), is_repeatable=True)
-        number: Future[int] = Future()
+        number = self._client.future()
         asked.add_done_callback(lambda found: self._pushed(found, number))
         return number
 
@@ -189,7 +189,7 @@ class RemoteStream:
             raise InvalidOption(f"stream {self.name!r}: every={every!r:.100}; expected 1 to {EVERY_MAX:,}")
         wanted = pb.SetBreakpoint(stream=self.name, on_output=side == "output", condition=condition or "", every=every)
         return RemoteBreakpoint(
-            self._client, self._client.ask(pb.Request(set_breakpoint=wanted), is_repeatable=False).result()
+            self._client, self._client.ask_now(pb.Request(set_breakpoint=wanted), is_repeatable=False)
         )
 
     @property
@@ -224,9 +224,10 @@ class RemoteStream:
         return None if found is None else from_bytes(found, self._client.shapes())
 
     def _hold(self, *, is_held: bool) -> None:
-        self._client.ask(pb.Request(hold=pb.Hold(stream=self.name, is_held=is_held)), is_repeatable=True).result()
+        self._client.ask_now(pb.Request(hold=pb.Hold(stream=self.name, is_held=is_held)), is_repeatable=True)
 
     def _look(self, request: pb.Request, timeout: float | None = None) -> Any:
+        self._client.check_wait()
         return result_within(self._client.ask(request, is_repeatable=True), timeout, f"stream {self.name!r}")
 
 

@@ -92,7 +92,7 @@ class RemoteSubscription:
             wait_ms=wait_ms,
             buffer=self._buffer,
         )
-        found: dict[str, Any] = self._client.ask(pb.Request(subscribe=asked), is_repeatable=True).result()
+        found: dict[str, Any] = self._client.ask_now(pb.Request(subscribe=asked), is_repeatable=True)
         shapes = self._client.shapes()
         self._ready.extend(from_bytes(one, shapes) for one in found["transactions"])
         self._asked_from = found["next"]

@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.program.columns import checked_keys, checked_table
 from tussock.compute.functions.program.context import Entity
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Function
 from tussock.statestore.rows.conversion import Misfit, convert, same_kind
 
-__all__ = ["ColumnsRequest", "checked_keys", "checked_table", "columns_request", "from_bytes", "to_bytes"]
+__all__ = ["ColumnsRequest", "columns_request", "from_bytes", "to_bytes"]
 
 ROWS_MAX = 1_000_000
 BYTES_MAX = 64 << 20
@@ -68,26 +69,6 @@ def from_bytes(operators: Operators, name: str, data: bytes) -> ColumnsRequest:
     number, function = operators.function(operator, named)
     table = ipc_table(data)
     return columns_request(operators, number, function, table.column(0), table.select(range(1, table.num_columns)))
-
-
-def checked_keys(keys: Any, what: str) -> Any:
-    """An Arrow array or a list; `FunctionFault` if it is neither."""
-    if isinstance(keys, pa.Array | pa.ChunkedArray | list):
-        return keys
-    if isinstance(keys, str | bytes | dict) or not hasattr(keys, "__len__"):
-        raise FunctionFault(f"{what}: keys={keys!r:.100}; expected an Arrow array or a list")
-    try:
-        return list(keys) if isinstance(keys, tuple) else pa.array(keys)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise FunctionFault(f"{what}: keys={keys!r:.100}; expected an Arrow array or a list: {error}") from error
-
-
-def checked_table(columns: Any, what: str) -> pa.Table:
-    """Columns of a caller; `FunctionFault` if they are no table."""
-    try:
-        return pa.table(columns)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
-        raise FunctionFault(f"{what}: its columns are no table: {error}") from error
 
 
 def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[Entity]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from tussock.compute.applications.program import Outcome
 from tussock.compute.applications.replies import ReplyFuture, give
 from tussock.compute.applications.request_queue import Nesting
-from tussock.compute.functions.batches.columns_request import checked_keys, checked_table
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
+from tussock.compute.functions.program.columns import checked_keys, checked_table
 from tussock.compute.functions.program.context import Target
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import size_of

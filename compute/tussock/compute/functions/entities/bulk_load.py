@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from tussock.compute.functions.entities.forms import KEY, STATE, StateForm, table_schema
 from tussock.compute.functions.entities.own_tables import claim_operator
 from tussock.compute.functions.errors import FunctionFault
+from tussock.compute.functions.program.columns import checked_table
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tussock.statestore import SchemaMismatch, StateStore
@@ -20,8 +21,8 @@ def load_entities(store: StateStore, program: str, operator: Operator, rows: Any
     """One commit of rows with the column `key` and those of the state; returns its epoch. `place`: of the input log."""
     claim_operator(store, program, operator, place)
     try:
-        table = rows if isinstance(rows, list) else pa.table(rows)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
+        table = rows if isinstance(rows, list) else checked_table(rows, "rows to load")
+    except FunctionFault as error:
         raise SchemaMismatch(
             f"operator {operator.name!r}: rows to load are {rows!r:.100}; expected Arrow data, a frame or a list of "
             "dicts"

@@ -55,6 +55,8 @@ class FunctionProgress(msgspec.Struct):
     """Of the functions that have run last, a number that other code does not have; a release before has none."""
     sequenced: list[str] = []
     """The feeds whose sequencers are the other ones."""
+    reply_tables: dict[str, int] = {}
+    """Of each table of replies its sequence, whichever feeds share it; a release before has it by feed alone."""
 
 
 def read_progress(program: str, state: bytes) -> FunctionProgress:

@@ -119,13 +119,29 @@ class FedEpochs:
         """Begin where the newest commit is."""
         self.places = dict(known.feeds)
         self._letters = DeadLetters(self._letters_table, delta, known.letters)
-        self._outputs = OutputTables(self._program, self._declared, delta, known.outputs)
+        self._outputs = OutputTables(self._program, self._declared, delta, self._known_outputs(known))
 
     def persist(self) -> tuple[dict[str, FeedPlace], int, dict[str, list[int]]]:
         """For a commit: positions, the number of letters, and how far the outputs are."""
         # The commit before this one has ended.
         self.committed, self._cut = self._cut, {name: place.position for name, place in self.places.items()}
         return self.places, self._letters.persist(), self._outputs.persist()
+
+    @property
+    def reply_tables(self) -> dict[str, int]:
+        """For a commit: of each table that had replies in any run, its sequence."""
+        now = {one.table: self.output(name)[0] for name, one in self._declared.items() if one.topic is None}
+        return {**self._reply_tables, **now}
+
+    def _known_outputs(self, known: FunctionProgress) -> dict[str, list[int]]:
+        """How far each output is. A table keeps its sequence where another one of the feeds that share it is first."""
+        self._reply_tables = known.reply_tables
+        by_table = {
+            name: [known.reply_tables[one.table], 0]
+            for name, one in self._declared.items()
+            if one.topic is None and one.table in known.reply_tables
+        }
+        return {**known.outputs, **by_table}
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 

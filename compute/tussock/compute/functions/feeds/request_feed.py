@@ -61,13 +61,15 @@ class RequestRows:
         self._operators = operators
         self._declared = declared
         own, arguments = argument_columns(declared, schema, what)
-        if declared.arguments is None:
-            try:
-                arguments = operators.function(declared.operator, declared.function)[1].ordered(arguments)
-            except FunctionFault as error:
-                raise SchemaMismatch(
-                    f"{what}: {error}; or say by arguments= which columns are its arguments"
-                ) from error
+        function = operators.function(declared.operator, declared.function)[1]
+        try:
+            if declared.arguments is None:
+                arguments = function.ordered(arguments)
+            else:
+                function.check_number(len(arguments))
+        except FunctionFault as error:
+            way = "" if declared.arguments is not None else "; or say by arguments= which columns are its arguments"
+            raise SchemaMismatch(f"{what}: {error}{way}") from error
         for column in arguments:
             kind = schema.field(column).type
             if not _is_plain(kind):

@@ -44,15 +44,19 @@ class Function(NamedTuple):
 
     def arguments(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the function gets them; `FunctionFault` if it does not take these."""
-        if len(given) < self.least or (self.most is not None and len(given) > self.most):
-            most = "more" if self.most is None else self.most
-            wanted = str(self.least) if self.least == self.most else f"{self.least} to {most}"
-            noun = "argument" if wanted == "1" else "arguments"
-            raise FunctionFault(f"{self.title} takes {wanted} {noun} behind the context, found {len(given)}")
+        self.check_number(len(given))
         for (name, kind), value in zip(self.types, given, strict=False):
             if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
                 raise FunctionFault(f"{self.title}: {name} is {value!r:.100}; expected {kind.__name__}")
         return given if are_free(given) else tuple(copy_of(list(given), f"an argument of {self.title}"))
+
+    def check_number(self, given: int) -> None:
+        """`FunctionFault` if the function does not take that many arguments."""
+        if given < self.least or (self.most is not None and given > self.most):
+            most = "more" if self.most is None else self.most
+            wanted = str(self.least) if self.least == self.most else f"{self.least} to {most}"
+            noun = "argument" if wanted == "1" else "arguments"
+            raise FunctionFault(f"{self.title} takes {wanted} {noun} behind the context, found {given}")
 
     def ordered(self, columns: Sequence[str]) -> list[str]:
         """Columns by the parameters that they are named after; as they come, if it takes any number of arguments.

@@ -8,6 +8,7 @@ import pyarrow as pa
 from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.option_checks import check_request_id
+from tussock.compute.functions.program.columns import checked_keys, checked_table
 from tussock.compute.functions.program.values import Key, check_key, copy_of, pack
 from tussock.compute.service.client.replies import begin_ms
 from tussock.compute.service.client.service_client import ServiceClient
@@ -23,6 +24,8 @@ class FunctionClient(ServiceClient):
 
     Safe to share between threads; use it in a `with` block, or close it.
     """
+
+    _REFUSAL = FunctionFault
 
     def send(
         self,
@@ -62,6 +65,7 @@ class FunctionClient(ServiceClient):
         `TimeoutError` after `timeout` seconds, with the requests still on their way; `WaitTimeout`, which is one, if
         none of them has begun, and none will.
         """
+        self._connection.check_wait()
         asked = self._send_many(operator, function, keys, columns, timeout)
         replies: pa.Table = self.reply(asked, timeout, f"send_many of {_named(operator, function)}")
         return replies
@@ -127,8 +131,9 @@ def _packed_key(key: Any, operator: str) -> bytes:
 def _table(keys: Any, columns: Any, what: str) -> pa.Table:
     """The keys and the columns as one table."""
     try:
-        first = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
-        rest = pa.table({} if columns is None else columns)
+        keys = checked_keys(keys, what)
+        first = pa.array(keys) if isinstance(keys, list) else keys
+        rest = checked_table({} if columns is None else columns, what)
         if rest.num_columns and rest.num_rows != len(first):
             raise FunctionFault(f"{what}: {len(first)} keys, and columns of {rest.num_rows} rows")
         return pa.Table.from_arrays([first, *rest.columns], names=["", *rest.column_names])

@@ -53,6 +53,7 @@ class Client(ServiceClient):
 
         A call that has not begun by then is withdrawn: `WaitTimeout`, which is a `TimeoutError`.
         """
+        self._connection.check_wait()
         return self.reply(self._call(name, arguments, timeout), timeout, f"call {name!r}")
 
     def trace(self, last: int = 20) -> list[tuple[str, int | None]]:

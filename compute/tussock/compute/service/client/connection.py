@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ from tussock.compute.service.rpc.application_errors import error_of
 from tussock.compute.service.rpc.values import reply_value
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import MessageTooLarge, StoreClosed, TussockError
+from tussock.statestore.errors import InvalidOption, MessageTooLarge, StoreClosed, TussockError, WaitTimeout
 
 __all__ = ["ApplicationConnection"]
 
@@ -42,9 +43,21 @@ ENVELOPE_BYTES = 64
 class ApplicationConnection:
     """Safe to share between threads."""
 
-    def __init__(self, channel: ApplicationChannel, system: System, *, deadline: float, outstanding: int) -> None:
-        """`deadline`: seconds for which a request that has not begun is tried; `outstanding`: how many at once."""
+    def __init__(
+        self,
+        channel: ApplicationChannel,
+        system: System,
+        *,
+        deadline: float,
+        outstanding: int,
+        refusal: type[TussockError] = InvalidOption,
+    ) -> None:
+        """`deadline`: seconds for which a request that has not begun is tried; `outstanding`: how many at once.
+
+        `refusal`: the error of those who would wait in a callback of a reply.
+        """
         self._channel = channel
+        self._refusal = refusal
         self._system = system
         self._deadline = deadline
         self._outstanding = outstanding
@@ -62,6 +75,8 @@ class ApplicationConnection:
         self._failure: TussockError | None = None
         """What the newest conversation has ended with."""
         self._process = os.getpid()
+        self._givers: set[int] = set()
+        """Threads that give replies now, so callbacks run in them."""
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
         """Send a request; the future has its reply, or raises its error. Waits while as many as may be are under way.
@@ -84,7 +99,7 @@ class ApplicationConnection:
                 self._thread.start()
             self._numbers += 1
             request.number = self._numbers
-            future = _ClientFuture(self._check_process)
+            future = self.future()
             self._window.add(
                 PendingRequest(self._numbers, request, size, is_repeatable, future, self._system.monotonic())
             )
@@ -95,9 +110,23 @@ class ApplicationConnection:
         """What was asked for, as `await_reply` waits for it."""
         return await_reply(asked, timeout, what, self._obstacle, again=again)
 
+    def future(self) -> "Future[Any]":
+        """One that somebody else ends, for which nobody can wait where nobody can wait for a reply."""
+        return _ClientFuture(self._check_process, self.check_wait)
+
+    def check_wait(self) -> None:
+        """Raise the refusal in a callback of a reply, where a wait for another one would never end."""
+        if threading.get_ident() in self._givers:
+            raise self._refusal(
+                f"the client of the application at {self._channel.address} is asked by a callback of a reply, and "
+                "would wait for the thread that runs this callback: give what you wait for another callback, or ask in "
+                "another thread"
+            )
+
     def hello(self, timeout: float | None = None) -> pb.Hello:
         """What the service has told of itself; connects first, within `timeout` seconds. Raises what hinders it."""
         if self._hello is None:
+            self.check_wait()
             asked = self.ask(pb.Request(stats=pb.Stats()), is_repeatable=True)
             self.reply(asked, timeout, "the look for the schema")
         assert self._hello is not None
@@ -132,14 +161,31 @@ class ApplicationConnection:
             unknown, unsent = self._window.abandon()
             self._changed.notify_all()
         told = f"the client of the application at {self._channel.address} was closed"
-        for pending in unknown:
-            _give(pending, OutcomeUnknown(f"{told}; a request had been sent, and may have run or still run"))
-        for pending in unsent:
-            _give(pending, ServiceUnavailable(f"{told} before a request began, which does not run"))
+        with self._giving():
+            for pending in unknown:
+                _give(pending, OutcomeUnknown(f"{told}; a request had been sent, and may have run or still run"))
+            for pending in unsent:
+                _give(pending, ServiceUnavailable(f"{told} before a request began, which does not run"))
+
+    @contextmanager
+    def _giving(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        is_nested = thread in self._givers
+        self._givers.add(thread)
+        try:
+            yield
+        finally:
+            # Another thread may get that number.
+            if not is_nested:
+                self._givers.discard(thread)
 
     # --- The thread of replies ---------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        with self._giving():
+            self._converse_until_closed()
+
+    def _converse_until_closed(self) -> None:
         pause = PAUSE_SECONDS_MIN
         while True:
             with self._changed:
@@ -151,28 +197,39 @@ class ApplicationConnection:
                 was_connected, self._stream = self._stream is not None, None
                 self._failure = error
                 unknown = self._window.broken()
-                lost = self._given_up(error)
+                lost, late = self._given_up(error)
                 self._changed.notify_all()
             for pending in unknown:
                 told = "closed the conversation" if error is None else str(error)
                 _give(pending, OutcomeUnknown(f"{told}; a request had been sent, and may have run or still run"))
             for pending in lost:
                 _give(pending, error or ServiceUnavailable("the application takes no requests"))
+            for pending in late:
+                why = "" if error is None else f": {error}"
+                _give(pending, WaitTimeout(f"the request was not sent within its time, and does not run{why}"))
             pause = PAUSE_SECONDS_MIN if was_connected else min(2 * pause, PAUSE_SECONDS_MAX)
             with self._changed:
                 if len(self._window):
                     self._changed.wait_for(lambda: self._is_closed, pause)
 
-    def _given_up(self, error: TussockError | None) -> list[PendingRequest]:
-        """Those that have no chance, or no time left, of what waits."""
+    def _given_up(self, error: TussockError | None) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Those that have no chance, or no time left, of what waits; and those that were to begin by now."""
+        waiting = [one for one in self._window.take_all() if not one.future.done()]
         if error is not None and not isinstance(error, ServiceUnavailable | Full | ApplicationStopped):
-            return self._window.take_all()
-        now = self._system.monotonic()
-        waiting = self._window.take_all()
+            return waiting, []
+        lost: list[PendingRequest] = []
+        late: list[PendingRequest] = []
         for one in waiting:
-            if now - one.asked_at < self._deadline:
+            # What was sent once may have begun.
+            begins = 0 if one.may_have_begun else one.request.deadline_ms
+            waited = self._system.monotonic() - one.asked_at
+            if begins and waited >= begins / 1000:
+                late.append(one)
+            elif waited >= self._deadline:
+                lost.append(one)
+            else:
                 self._window.add(one)
-        return [one for one in waiting if now - one.asked_at >= self._deadline]
+        return lost, late
 
     def _converse(self) -> TussockError | None:
         """One conversation to its end; returns why it ended."""
@@ -265,21 +322,27 @@ class ApplicationConnection:
 
 
 class _ClientFuture(WithdrawableFuture):
-    """In a process that was forked off nobody can wait for it."""
+    """Nobody can wait for it in a process that was forked off, nor in a callback of a reply."""
 
-    def __init__(self, check_process: Callable[[], None]) -> None:
+    def __init__(self, check_process: Callable[[], None], check_wait: Callable[[], None]) -> None:
         super().__init__()
         self._check_process = check_process
+        self._check_wait = check_wait
 
     def result(self, timeout: float | None = None) -> Any:
         """As of any future."""
-        self._check_process()
+        self._check()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As of any future."""
-        self._check_process()
+        self._check()
         return super().exception(timeout)
+
+    def _check(self) -> None:
+        self._check_process()
+        if not self.done():
+            self._check_wait()
 
 
 def _give(pending: PendingRequest, found: Any) -> None:

@@ -13,7 +13,7 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.meta.client.addresses import addresses_in
 from tussock.statestore.base.identity import access_from
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.errors import InvalidOption, WaitTimeout
+from tussock.statestore.errors import InvalidOption, TussockError, WaitTimeout
 
 __all__ = ["ServiceClient"]
 
@@ -25,6 +25,9 @@ LOOK_TIMES, LOOK_SECONDS = 2, 5.0
 
 class ServiceClient:
     """An application behind `tussock serve`. Safe to share between threads; use it in a `with` block, or close it."""
+
+    _REFUSAL: type[TussockError] = InvalidOption
+    """What those get who would wait in a callback of a reply, as from the local application."""
 
     def __init__(
         self,
@@ -64,7 +67,9 @@ class ServiceClient:
         self._system = RealSystem()
         self._deadline = deadline
         channel = ApplicationChannel(address.removeprefix("tussock://"), access, self._system)
-        self._connection = ApplicationConnection(channel, self._system, deadline=deadline, outstanding=outstanding)
+        self._connection = ApplicationConnection(
+            channel, self._system, deadline=deadline, outstanding=outstanding, refusal=self._REFUSAL
+        )
 
     def stats(self) -> dict[str, Any]:
         """Counts of the service's run, as those of the local application."""
@@ -89,11 +94,24 @@ class ServiceClient:
 
         It ends the node, and waits for no feed; `App.drain` waits for the feeds, and ends nothing.
         """
-        self.ask(pb.Request(drain=pb.Drain()), is_repeatable=False).result()
+        self.ask_now(pb.Request(drain=pb.Drain()), is_repeatable=False)
 
     def ask(self, request: pb.Request, *, is_repeatable: bool) -> "Future[Any]":
         """Send a request of the protocol as it is; `is_repeatable`: again, if the connection breaks."""
         return self._connection.ask(request, is_repeatable=is_repeatable)
+
+    def ask_now(self, request: pb.Request, *, is_repeatable: bool) -> Any:
+        """The same, waiting for the reply; in a callback of a reply nothing is sent, and it raises."""
+        self._connection.check_wait()
+        return self.ask(request, is_repeatable=is_repeatable).result()
+
+    def future(self) -> "Future[Any]":
+        """One that follows on a reply, and is waited for as that is."""
+        return self._connection.future()
+
+    def check_wait(self) -> None:
+        """Raise in a callback of a reply, where a wait for another one would never end."""
+        self._connection.check_wait()
 
     def reply(self, asked: "Future[Any]", timeout: float | None, what: str, *, again: str = "") -> Any:
         """Wait for what was asked for; the errors at the end of the time say what is known of `what`."""
@@ -120,6 +138,7 @@ class ServiceClient:
 
     def _look(self, request: pb.Request) -> Any:
         """Within `LOOK_TIMES` times the client's deadline and `LOOK_SECONDS`; `WaitTimeout` says what hinders it."""
+        self._connection.check_wait()
         kind = request.WhichOneof("what")
         seconds = LOOK_TIMES * self._deadline + LOOK_SECONDS
         if kind in _CHANGING:
