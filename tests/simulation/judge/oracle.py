@@ -22,6 +22,7 @@ from tussock.meta.version.deltas.retention import ExpireHistory
 from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.invariants import problems
+from tussock.meta.version.ledger import BATCHES_REMEMBERED
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import SstInfo, data_object, object_sizes, stored_bytes
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
@@ -221,6 +222,13 @@ class Oracle:
             self._check_rows(batch, delta, table_id, rows)
             self._tables[table_id].commit(delta.epoch, rows)
         self.check_bank(delta.epoch)
+
+    def may_answer(self, batch: Batch, epoch: int) -> bool:
+        """Whether a commit of the batch may return this epoch: its epoch, or the oldest that is known of its writer."""
+        if epoch == batch.epoch or batch.epoch is None or batch.writer is None:
+            return epoch == batch.epoch
+        epochs = sorted(one.epoch for one in self.batches.values() if one.writer == batch.writer and one.epoch)
+        return epoch > batch.epoch and epoch in epochs[: 1 - BATCHES_REMEMBERED]
 
     def _batch_of(self, delta: CommitEpoch) -> Batch:
         if delta.writer is not None:

@@ -4,7 +4,7 @@ from simulation.machine.scheduler import Violation
 from simulation.processes.process import Process
 from simulation.processes.workloads import UNAVAILABLE
 from tussock.compactor.sst_repair import SstRepair
-from tussock.statestore.errors import Conflict, StaleUpload
+from tussock.statestore.errors import Conflict, InvalidOption, StaleUpload
 
 __all__ = ["mend", "mend_all"]
 
@@ -36,7 +36,12 @@ def mend_all(process: Process, table: str) -> None:
         process.system.sleep(process.scheduler.random.random() * 30)
         kept = sorted(mending.log.refresh().quarantined_ids())
         if kept:
-            mending.discard(kept)
+            try:
+                mending.discard(kept)
+            except InvalidOption:
+                # Another process was faster.
+                if mending.log.refresh().quarantined_ids() >= {*kept}:
+                    raise
     finally:
         mending.close()
 
