@@ -126,12 +126,16 @@ class OutputTables:
             return
         for stream, output in outputs.items():
             table = delta.table(output.table)
-            if stream not in known and any(batch.num_rows for batch in table.read(columns=[SEQUENCE], limit=1)):
+            sequence, sent = known.get(stream, (0, 0))
+            if output.topic is None:
+                # Another stream, or a feed that shared the table, may have gone on in it meanwhile.
+                sequence = _newest(table, sequence)
+            elif stream not in known and _has_rows(table, 0):
                 raise InvalidOption(
                     f"output of stream {stream!r}: table {output.table!r} has rows that application "
                     f"{application!r} did not write: name another table"
                 )
-            self._outputs[stream] = _OutputTable(output, table, *known.get(stream, (0, 0)))
+            self._outputs[stream] = _OutputTable(output, table, sequence, sent)
 
     def append(self, stream: str, rows: pa.Table, sequence: int | None = None) -> None:
         """The rows that one batch has emitted to a stream; `sequence`: a larger one than before, if it has one."""
@@ -166,3 +170,22 @@ class OutputTables:
         """Sequence of the newest rows, what is sent, and rows in the table that are not known to be."""
         output = self._outputs[stream]
         return output.sequence, output.sent, output.rows
+
+
+def _newest(table: Any, known: int) -> int:
+    """The newest sequence in a table, which has `known` at least; reads a row for each step of a search."""
+    step = 1
+    while _has_rows(table, known + step):
+        known, step = known + step, step * 2
+    # The newest is at least `known`, and less than `known + step`.
+    while step > 1:
+        step //= 2
+        if _has_rows(table, known + step):
+            known += step
+    return known
+
+
+def _has_rows(table: Any, sequence: int) -> bool:
+    """Whether there are some of this sequence, or of a later one."""
+    rows = table.read(columns=[SEQUENCE], between=((sequence,), ()), limit=1)
+    return any(batch.num_rows for batch in rows)
