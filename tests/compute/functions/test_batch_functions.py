@@ -316,3 +316,16 @@ def test_batches_are_replayed_from_the_log() -> None:
         assert {key: successor.query("account", key) for key in before} == before
         assert successor.stats()["batched"] == first["error"].null_count
         assert len(outcomes) == 3
+
+
+def test_keys_may_come_as_parts_of_a_dictionary(store: StateStore) -> None:
+    """Story: as a column of Polars or pandas does, and the answer was an `AttributeError`."""
+    parts = [pa.array(keys).dictionary_encode() for keys in (["a0"], ["a2", "a0"])]
+    with loaded(store, 3) as runtime:
+        before = runtime.query("account", "a1")
+        assert before is not None
+        found = runtime.send_many(
+            "account", "transfers", pa.chunked_array(parts), {"to": ["a1"] * 3, "amount": [1, 2, 3]}
+        )
+        assert found["error"].null_count == 3
+        assert runtime.query("account", "a1") == {**before, "balance": before["balance"] + 6}
