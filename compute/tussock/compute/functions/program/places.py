@@ -58,8 +58,8 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
         if not (top == _ENGINE or is_library or file.startswith(_FROZEN)):
             if is_installed is None:
                 # The function itself.
-                is_installed = _is_installed(file)
-            if is_installed or not _is_installed(file):
+                is_installed = _is_installed(frame)
+            if is_installed or not _is_installed(frame):
                 yield frame, at.tb_lineno
         at = at.tb_next
 
@@ -69,8 +69,11 @@ def _module_of(frame: FrameType) -> str:
     return name if type(name) is str else ""
 
 
-def _is_installed(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file
+def _is_installed(frame: FrameType) -> bool:
+    # A frame of Cython, such as one of Arrow's, names a file of its source; only its module knows where it is.
+    of_module = dict.get(frame.f_globals, "__file__")
+    files = (frame.f_code.co_filename, of_module if type(of_module) is str else "")
+    return any("site-packages" in file or "dist-packages" in file for file in files)
 
 
 def _file_of(module: str, code: CodeType) -> str:
