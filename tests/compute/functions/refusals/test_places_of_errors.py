@@ -11,6 +11,7 @@ import pytest
 
 from tussock.compute import functions as fn
 from tussock.compute.applications.arguments import class_of
+from tussock.compute.functions.program.places import place_of
 from tussock.statestore import connect
 
 HERE = Path(__file__).name
@@ -113,6 +114,16 @@ def test_an_abort_says_what_was_raised_and_where(workers: int, tmp_path: Path, c
     assert (first["function"], first["at"]) == ("shop.misses", line_of("return given[name]"))
     assert [line.rpartition(", in ")[2] for line in first["stack"].splitlines()] == ["misses", "inner"]
     assert SECRET not in caplog.text
+
+
+def test_what_arrow_raises_without_the_users_code_has_no_place() -> None:
+    """Such as the conversion of what a function has returned."""
+    with pytest.raises(OverflowError) as found:
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()).to_pylist()
+    error = found.value
+    assert error.__traceback__ is not None
+    assert place_of(error).startswith(HERE)
+    assert place_of(error.with_traceback(error.__traceback__.tb_next)) == ""
 
 
 def test_a_module_may_have_the_name_of_one_of_pythons(tmp_path: Path) -> None:
