@@ -11,7 +11,7 @@ from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Function
 from tussock.statestore.rows.conversion import Misfit, convert, same_kind
 
-__all__ = ["ColumnsRequest", "checked_keys", "checked_table", "columns_request", "from_bytes", "to_bytes"]
+__all__ = ["ColumnsRequest", "checked_keys", "checked_table", "columns_request", "from_bytes", "to_bytes", "values_of"]
 
 ROWS_MAX = 1_000_000
 BYTES_MAX = 64 << 20
@@ -86,6 +86,15 @@ def checked_table(columns: Any, what: str) -> pa.Table:
         raise FunctionFault(f"{what}: its columns are no table: {error}") from error
 
 
+def values_of(given: pa.Array | pa.ChunkedArray, what: str) -> list[Any]:
+    """As Python has them; `FunctionFault` where it has none, such as a day after its last year."""
+    try:
+        found: list[Any] = given.to_pylist()
+        return found
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise FunctionFault(f"{what}: values of type {given.type} that Python does not have: {error}") from error
+
+
 def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[Entity]:
     if not len(keys):
         # Nobody has said of which type they are.
@@ -96,7 +105,7 @@ def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[E
             # Of the same kind only: a number is no text, which the check below says of the first one.
             of_kind, parts = same_kind(keys.type, kind), keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
             keys = [key for part in parts for key in (convert(part, kind) if of_kind else part).to_pylist()]
-        except (Misfit, pa.ArrowException, ValueError) as error:
+        except (Misfit, pa.ArrowException, ValueError, OverflowError) as error:
             raise FunctionFault(f"{what}: keys of type {keys.type}; expected {kind}: {error}") from error
     found = [(number, key) for key in keys]
     for _, key in found:
