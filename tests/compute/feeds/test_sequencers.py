@@ -111,6 +111,38 @@ def test_a_replay_tells_of_rows_whose_feed_is_gone(store: StateStore, caplog: py
         first.stop()
 
 
+def test_feeds_that_share_a_table_of_replies_come_and_go(store: StateStore) -> None:
+    """Story: the table went by the feed that was declared first, whose numbers of before replaced later replies."""
+    fill(store, "f", [])
+    fill(store, "g", [])
+    expected: dict[str, tuple[str | None, str | None]] = {}
+    for feeds, given in [("fg", ""), ("g", "gg"), ("fg", "fg"), ("gf", "f"), ("f", "f"), ("g", "ggg"), ("fg", "f")]:
+        runtime = fn.Runtime(store, "p", [cells()])
+        for name in feeds:
+            columns: Any = {"key": "key", "arguments": ["n"], "request_id": "id"}
+            runtime.feed("cell", "add", fn.TableFeed(name), name=name, replies="shared", **columns)
+        with runtime:
+            for name in given:
+                one = f"{name}{len(expected)}"
+                fill(store, name, [one])
+                runtime.drain(SECONDS)
+                expected[one] = str(len(expected) + 1), None
+        assert answers(store, "shared") == expected
+
+
+def test_a_feed_that_comes_later_may_share_a_table_of_replies(store: StateStore) -> None:
+    """Story: with its name as the first one the start ended, as if the rows were somebody else's."""
+    for life, feeds in enumerate(["g", "fg", "f"], 1):
+        runtime = fn.Runtime(store, "p", [cells()])
+        for name in feeds:
+            fill(store, name, [f"{name}{life}"])
+            columns: Any = {"key": "key", "arguments": ["n"], "request_id": "id"}
+            runtime.feed("cell", "add", fn.TableFeed(name), name=name, replies="shared", **columns)
+        with runtime:
+            runtime.drain(SECONDS)
+    assert sorted(answers(store, "shared")) == ["f2", "f3", "g1", "g2"]
+
+
 def test_an_epoch_that_ends_early_leaves_rows_of_each_feed_to_the_next(store: StateStore) -> None:
     """What has no room for its reply runs later, once, and nothing behind it of the same feed goes first."""
     operator = cells()

@@ -278,6 +278,18 @@ def test_what_callers_give_wrongly_is_refused(store: StateStore, keys: Any, colu
         runtime.send_many("account", "transfers", keys, columns)
 
 
+@pytest.mark.parametrize("function", ["transfers", "transfer"])
+def test_values_that_python_does_not_have_are_refused(store: StateStore, function: str) -> None:
+    """Story: a day after its last year was an `OverflowError`, and over `Ask` no error of the protocol."""
+    day = pa.array([2**31 - 1], pa.int32()).cast(pa.date32())
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
+    with loaded(store, 3) as runtime:
+        for wrong in (day, text):
+            for keys, to in ((wrong, pa.array(["a1"])), (pa.array(["a1"]), wrong)):
+                with pytest.raises(fn.FunctionFault):
+                    runtime.send_many("account", function, keys, pa.table({"to": to, "amount": [1]}))
+
+
 @pytest.mark.parametrize("keys", [[], pa.array([]), pa.array([], pa.string())])
 @pytest.mark.parametrize("function", ["transfers", "transfer"])
 def test_of_no_keys_there_are_no_replies(store: StateStore, keys: Any, function: str) -> None:
@@ -316,3 +328,16 @@ def test_batches_are_replayed_from_the_log() -> None:
         assert {key: successor.query("account", key) for key in before} == before
         assert successor.stats()["batched"] == first["error"].null_count
         assert len(outcomes) == 3
+
+
+def test_keys_may_come_as_parts_of_a_dictionary(store: StateStore) -> None:
+    """Story: as a column of Polars or pandas does, and the answer was an `AttributeError`."""
+    parts = [pa.array(keys).dictionary_encode() for keys in (["a0"], ["a2", "a0"])]
+    with loaded(store, 3) as runtime:
+        before = runtime.query("account", "a1")
+        assert before is not None
+        found = runtime.send_many(
+            "account", "transfers", pa.chunked_array(parts), {"to": ["a1"] * 3, "amount": [1, 2, 3]}
+        )
+        assert found["error"].null_count == 3
+        assert runtime.query("account", "a1") == {**before, "balance": before["balance"] + 6}

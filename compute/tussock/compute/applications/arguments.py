@@ -55,6 +55,8 @@ def check_text(value: object, what: str) -> str:
 
 def clean_text(text: str) -> str:
     """The text as UTF-8 has it, for records, rows and messages: half of a surrogate pair becomes its number in hex."""
+    # Of a subclass, which may have replaced what this looks at, and which no record can have.
+    text = str.__str__(text)
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 

@@ -81,6 +81,7 @@ class ProgramDeclarations:
         is_batch = self._operators.function(operator, function)[1].is_batch
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidOption(f"{what}: name={name!r:.100}; expected letters, digits, '_', '.' and '-'")
+        name = str.__str__(name)
         if name in self._feeds:
             raise InvalidOption(f"{what}: there is a feed {name!r} already; give this one another name=")
         if len(self._feeds) >= FEEDS_MAX:

@@ -34,7 +34,6 @@ from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.draws import TransactionDraws
 from tussock.compute.functions.questions import Act, Answer, Look, NextColumns, NextEpoch, sorted_out
 from tussock.compute.functions.site import Site
-from tussock.compute.functions.workers.shipment import code_number
 from tussock.statestore import TussockError
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
@@ -63,14 +62,16 @@ class FunctionEngine:
         *,
         timeout: float,
         keep_replies_ms: int,
+        code: str,
     ) -> None:
-        """`timeout`: seconds that the run of a transaction may take."""
+        """`timeout`: seconds that the run of a transaction may take. `code` is other where results may be."""
         self._program = program
         self._operators = operators
         self._site = site
         self.fed = fed
         self._timeout = timeout
         self._keep_replies_ms = keep_replies_ms
+        self._code = code
         self.is_replay = False
         self._intent: Record | None = None
         """Of a replay, an epoch that asked outside and whose record has not come."""
@@ -90,7 +91,6 @@ class FunctionEngine:
         """Begin on these tables."""
         self._host = host
         self.system = delta.system
-        self._code = code_number(self._operators)
         self._replies = FunctionReplies(self._program, delta, self._keep_replies_ms)
         self._clock = ReplyClock(delta.system)
         self.figures.log_faults(self._program, self.system.monotonic)

@@ -7,7 +7,7 @@ from tussock.compute.functions.program.values import is_text
 from tussock.statestore import InvalidOption
 from tussock.statestore.buckets.urls import parse_bucket_url
 
-__all__ = ["REQUEST_ID_MAX", "check_options", "check_request_id", "check_workers", "is_request_id"]
+__all__ = ["REQUEST_ID_MAX", "check_options", "check_workers", "checked_request_id", "is_request_id"]
 
 EPOCH_MS_MAX = 60_000
 EPOCH_TRANSACTIONS_MAX = 100_000
@@ -68,13 +68,14 @@ def check_workers(workers: Any, least: int, what: str) -> None:
         raise InvalidOption(f"{what}: workers={workers!r:.100}; expected {least} to {WORKERS_MAX}")
 
 
-def check_request_id(request_id: Any) -> None:
-    """`InvalidOption` unless a request can have that id."""
+def checked_request_id(request_id: Any) -> str:
+    """The id as plain text, as the log cannot have NumPy's; `InvalidOption` unless a request can have it."""
     if not is_request_id(request_id):
         raise InvalidOption(
             f"request_id={request_id!r:.100}; expected a string of 1 to {REQUEST_ID_MAX} characters, none of them half "
             "of a surrogate pair"
         )
+    return str.__str__(request_id)
 
 
 def is_request_id(given: Any) -> bool:

@@ -24,7 +24,7 @@ from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.feeds.fed_epochs import FedEpochs, Waiting
 from tussock.compute.functions.feeds.pump_access import ProgramAccess
 from tussock.compute.functions.intake import RequestIntake
-from tussock.compute.functions.option_checks import check_options, check_request_id
+from tussock.compute.functions.option_checks import check_options, checked_request_id
 from tussock.compute.functions.program.directory import Operators
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import Key
@@ -201,7 +201,7 @@ class Runtime(ProgramDeclarations, ProgramWorkers, Startable):
             alone = ReplyFuture(nesting)
             self._put(FunctionRequest(target, None, alone, self._system.monotonic()))
             return alone
-        check_request_id(request_id)
+        request_id = checked_request_id(request_id)
         reply = SharedReply(nesting)
         first = self._callers.first_with(request_id, reply)
         if first is reply:

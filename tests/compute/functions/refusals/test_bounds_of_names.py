@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -84,3 +85,43 @@ def test_a_name_that_no_record_can_have_is_refused() -> None:
     code.__name__ = "tou\ud800ch"
     with pytest.raises(InvalidOption, match="expected text"):
         fn.Operator("named").register(code)
+
+
+class Words(str):
+    """As NumPy's strings are, of which `msgspec` keeps none."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ids_and_names_of_other_classes_of_text_are_text(store: StateStore, workers: int) -> None:
+    """Story: such an id ended the program for all its callers, and the name of an error all its workers."""
+
+    async def fails(ctx: fn.FunctionContext) -> None:
+        raise type(Words("Odd"), (Exception,), {})("no")
+
+    operator = fn.Operator("named", 4)
+    operator.register(touch)
+    operator.register(fails)
+    with fn.Runtime(store, "p", [operator], workers=workers) as runtime:
+        for request_id in (Words("one"), np.str_("one"), "one"):
+            runtime.send("named", "k", "touch", request_id=request_id).result(SECONDS)
+        assert runtime.stats()["lock_free"] == 1
+        with pytest.raises(fn.TransactionAborted) as aborted:
+            runtime.send("named", "k", "fails").result(SECONDS)
+        assert (aborted.value.kind, type(aborted.value.kind)) == ("Odd", str)
+
+
+def test_a_feed_is_named_by_any_class_of_text(store: StateStore) -> None:
+    """Story: the start ended with what `msgspec` cannot keep, when the former program was shut out already."""
+    schema = pa.schema([pa.field("key", pa.string(), nullable=False)])
+    store.create_table("rows", schema, primary_key=["key"])
+    with store.transaction() as tx:
+        tx.table("rows").upsert([{"key": "k"}])
+    operator = fn.Operator("fed")
+    operator.register(touch)
+    runtime = fn.Runtime(store, "p", [operator])
+    runtime.feed("fed", "touch", fn.TableFeed("rows"), arguments=[], name=Words("f"))
+    with runtime:
+        runtime.drain(SECONDS)
+        assert runtime.query("fed", "k") == {"touched": True}

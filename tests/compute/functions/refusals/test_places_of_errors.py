@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tussock.compute import functions as fn
 from tussock.compute.applications.arguments import class_of
+from tussock.compute.functions.program.places import place_of
 from tussock.statestore import connect
 
 HERE = Path(__file__).name
@@ -66,6 +68,10 @@ def shop() -> fn.Operator:
     def divides(batch: fn.FunctionBatch) -> Any:
         return [1 // 0]
 
+    @shop.register_batch
+    def adds(batch: fn.FunctionBatch) -> Any:
+        return pc.add(batch.keys, 1)
+
     return shop
 
 
@@ -75,6 +81,9 @@ RAISED = {
     "is_unfit": ("Unfit", "raise Unfit"),
     "puts": ("FunctionFault", 'ctx.put({"m": 1})'),
 }
+
+
+BATCHES = ["ZeroDivisionError", "ArrowNotImplementedError"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -93,14 +102,28 @@ def test_an_abort_says_what_was_raised_and_where(workers: int, tmp_path: Path, c
         with pytest.raises(fn.TransactionAborted) as batch:
             program.send_many("shop", "divides", ["k"])
         assert batch.value.at == line_of("return [1 // 0]")
+        # Arrow's own frames name files of its source, which are in no folder.
+        with pytest.raises(fn.TransactionAborted) as arrow:
+            program.send_many("shop", "adds", ["k"])
+        assert arrow.value.at == line_of("return pc.add(batch.keys, 1)")
         assert program.query("shop", "k") is None
     told = [one.tussock for one in caplog.records if one.tussock["event"] == "a function raised"]
     # Once for each: the repeated ones have the kept reply.
-    assert [one["kind"] for one in told] == [*(kind for kind, _ in RAISED.values()), "ZeroDivisionError"]
+    assert [one["kind"] for one in told] == [*(kind for kind, _ in RAISED.values()), *BATCHES]
     first = told[0]
     assert (first["function"], first["at"]) == ("shop.misses", line_of("return given[name]"))
     assert [line.rpartition(", in ")[2] for line in first["stack"].splitlines()] == ["misses", "inner"]
     assert SECRET not in caplog.text
+
+
+def test_what_arrow_raises_without_the_users_code_has_no_place() -> None:
+    """Such as the conversion of what a function has returned."""
+    with pytest.raises(OverflowError) as found:
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()).to_pylist()
+    error = found.value
+    assert error.__traceback__ is not None
+    assert place_of(error).startswith(HERE)
+    assert place_of(error.with_traceback(error.__traceback__.tb_next)) == ""
 
 
 def test_a_module_may_have_the_name_of_one_of_pythons(tmp_path: Path) -> None:

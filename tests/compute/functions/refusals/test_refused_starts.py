@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -64,6 +65,39 @@ def test_other_functions_are_found_before_the_takeover(store: StateStore) -> Non
         # All of it is committed, so nothing runs again.
         with runtime_of(other, changed()) as runtime:
             assert runtime.send("cell", "a", "add", 1).result(SECONDS) == 6
+
+
+def copying() -> fn.Operator:
+    """Requests that read what others write."""
+    cell = fn.Operator("cell", partitions=4)
+
+    @cell.register
+    def value(ctx: fn.FunctionContext) -> int:
+        return int((ctx.get() or {"value": 0})["value"])
+
+    @cell.register
+    async def copy(ctx: fn.FunctionContext, other: str) -> None:
+        ctx.put({"value": 1 + await ctx.call("cell", other, "value")})
+
+    return cell
+
+
+@pytest.mark.parametrize("option", [{"conflicts": "snapshot"}, {"lock_phase": False}])
+def test_other_rules_of_conflicts_are_found_before_the_takeover(store: StateStore, option: dict[str, Any]) -> None:
+    """Story: the functions were the same, so nothing was tried, and the program that had run was fenced out."""
+    with runtime_of(store, copying()) as first:
+        first.send("cell", "y", "copy", "z").result(SECONDS)
+    with runtime_of(store, copying()) as running:
+        running.pause()
+        sent = [running.send("cell", key, "copy", other) for key, other in ("ab", "bc", "ca")]
+        running.resume()
+        assert [one.result(SECONDS) for one in sent] == [None] * 3
+        with connect(store.url, compaction=False) as other, pytest.raises(fn.NotDeterministic):
+            fn.Runtime(other, "p", [copying()], checkpoint=3600.0, **option).start()
+        assert [running.query("cell", key) for key in "abc"] == [{"value": 1}, {"value": 1}, {"value": 2}]
+    # All of it is committed.
+    with fn.Runtime(store, "p", [copying()], **option) as runtime:
+        assert runtime.query("cell", "c") == {"value": 2}
 
 
 def test_functions_with_the_same_results_take_over(store: StateStore) -> None:

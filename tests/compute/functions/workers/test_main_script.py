@@ -18,6 +18,8 @@ from tussock.compute import functions as fn
 from tussock.statestore import InvalidOption, connect
 
 SALT = b"salt"
+# No worker can have it, and no function uses it: `ctx.put` is an attribute.
+put = open(__file__)
 
 
 class Short(Exception):
@@ -60,6 +62,7 @@ things = fn.Operator("things", 2)
 @things.register
 async def use(ctx, number):
     text = xml.dom.minidom.parseString("<a/>").documentElement.tagName
+    ctx.put({"number": number})
     return [helper(number), os.path.join("a", text), zlib.crc32(SALT)]
 
 

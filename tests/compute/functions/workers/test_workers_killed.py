@@ -60,6 +60,29 @@ def test_a_worker_that_stalls_is_replaced(store: StateStore) -> None:
         assert stalled not in runtime.worker_processes()
 
 
+def test_a_process_that_a_function_forked_off_answers_for_no_worker(store: StateStore) -> None:
+    """Story: both came back from the function, the child was heard first, and the program ended."""
+    operator = fn.Operator("forking", 4)
+
+    @operator.register
+    def forks(ctx: fn.FunctionContext, fails: bool) -> str:
+        if not os.fork():
+            if fails:
+                raise ValueError("of the child")
+            return "of the child"
+        os.wait()
+        ctx.put({"by": "the worker"})
+        return "of the worker"
+
+    with fn.Runtime(store, "p", [operator], workers=2) as runtime:
+        before = runtime.worker_processes()
+        for key in ("a", "b", "c", "d"):
+            for fails in (False, True):
+                assert runtime.send("forking", key, "forks", fails).result(30) == "of the worker"
+            assert runtime.query("forking", key) == {"by": "the worker"}
+        assert runtime.worker_processes() == before
+
+
 def test_a_partition_without_changes_keeps_its_state(store: StateStore) -> None:
     """A published system takes an empty delta for the whole state when it recovers."""
     with fn.Runtime(store, "bank", [accounts()], workers=2, checkpoint=0.05) as runtime:

@@ -79,8 +79,9 @@ def _entities(operators: Operators, number: int, keys: Any, what: str) -> list[E
         kind = operators.all[number].key_type
         try:
             # Of the same kind only: a number is no text, which the check below says of the first one.
-            keys = (convert(keys, kind) if same_kind(keys.type, kind) else keys).to_pylist()
-        except (Misfit, pa.ArrowException, ValueError) as error:
+            of_kind, parts = same_kind(keys.type, kind), keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+            keys = [key for part in parts for key in (convert(part, kind) if of_kind else part).to_pylist()]
+        except (Misfit, pa.ArrowException, ValueError, OverflowError) as error:
             raise FunctionFault(f"{what}: keys of type {keys.type}; expected {kind}: {error}") from error
     found = [(number, key) for key in keys]
     for _, key in found:

@@ -14,7 +14,7 @@ from tussock.compute.applications.replies import ReplyFuture, give
 from tussock.compute.applications.request_queue import Nesting
 from tussock.compute.functions.epochs.transaction import FunctionRequest
 from tussock.compute.functions.errors import FunctionFault, TransactionAborted
-from tussock.compute.functions.program.columns import checked_keys, checked_table
+from tussock.compute.functions.program.columns import checked_keys, checked_table, values_of
 from tussock.compute.functions.program.context import Target
 from tussock.compute.functions.program.operators import Function
 from tussock.compute.functions.program.values import size_of
@@ -26,14 +26,14 @@ __all__ = ["argument_rows", "together"]
 def argument_rows(function: Function, keys: Any, columns: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     """For each key the arguments in its row; `FunctionFault` if there are not as many of both, or other columns."""
     keys = checked_keys(keys, function.title)
-    names = keys if isinstance(keys, list) else keys.to_pylist()
+    names = keys if isinstance(keys, list) else values_of(keys, f"{function.title}: its keys")
     table = checked_table({} if columns is None else columns, function.title)
     order = function.ordered(table.column_names)
     if not order:
         return [(name, ()) for name in names]
     if table.num_rows != len(names):
         raise FunctionFault(f"{function.title}: {len(names)} keys, and columns of {table.num_rows} rows")
-    rows = zip(*[table.column(name).to_pylist() for name in order], strict=True)
+    rows = zip(*[values_of(table.column(name), f"{function.title}: {name}") for name in order], strict=True)
     return list(zip(names, rows, strict=True))
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tussock.compute.functions.errors import FunctionFault
 
-__all__ = ["checked_keys", "checked_table"]
+__all__ = ["checked_keys", "checked_table", "values_of"]
 
 
 def checked_keys(keys: Any, what: str) -> Any:
@@ -35,3 +35,12 @@ def checked_table(columns: Any, what: str) -> pa.Table:
         return pa.table(columns)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
         raise FunctionFault(f"{what}: its columns are no table: {error}") from error
+
+
+def values_of(given: pa.Array | pa.ChunkedArray, what: str) -> list[Any]:
+    """As Python has them; `FunctionFault` where it has none, such as a day after its last year."""
+    try:
+        found: list[Any] = given.to_pylist()
+        return found
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise FunctionFault(f"{what}: values of type {given.type} that Python does not have: {error}") from error

@@ -18,6 +18,7 @@ FRAMES_MAX = 20
 TEXT_MAX = 200
 """Characters of a place, and of a file in a stack."""
 _traceback_of = vars(BaseException)["__traceback__"].__get__
+_CYTHON = (".pyx", ".pxi")
 _ENGINE, _FROZEN = "tussock", "<frozen"
 _LIBRARY = (str(Path(os.__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 """Folders of Python's modules. A user's may have the name of one of them, such as `calendar`."""
@@ -56,10 +57,11 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
         top = module.partition(".")[0]
         is_library = top in sys.stdlib_module_names and file.startswith(_LIBRARY)
         if not (top == _ENGINE or is_library or file.startswith(_FROZEN)):
-            if is_installed is None:
+            installed = _is_installed(frame)
+            if is_installed is None and not (installed and file.endswith(_CYTHON)):
                 # The function itself.
-                is_installed = _is_installed(file)
-            if is_installed or not _is_installed(file):
+                is_installed = installed
+            if is_installed or not installed:
                 yield frame, at.tb_lineno
         at = at.tb_next
 
@@ -69,8 +71,11 @@ def _module_of(frame: FrameType) -> str:
     return name if type(name) is str else ""
 
 
-def _is_installed(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file
+def _is_installed(frame: FrameType) -> bool:
+    # A frame of Cython, such as one of Arrow's, names a file of its source; only its module knows where it is.
+    of_module = dict.get(frame.f_globals, "__file__")
+    files = (frame.f_code.co_filename, of_module if type(of_module) is str else "")
+    return any("site-packages" in file or "dist-packages" in file for file in files)
 
 
 def _file_of(module: str, code: CodeType) -> str:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tussock.compute.applications.ipc_streams import ipc_bytes
 from tussock.compute.functions.errors import FunctionFault
-from tussock.compute.functions.option_checks import check_request_id
+from tussock.compute.functions.option_checks import checked_request_id
 from tussock.compute.functions.program.columns import checked_keys, checked_table
 from tussock.compute.functions.program.values import Key, check_key, copy_of, pack
 from tussock.compute.service.client.replies import begin_ms
@@ -45,7 +45,7 @@ class FunctionClient(ServiceClient):
         if request_id is None:
             request_id = f"client-{self._system.random_bytes(16).hex()}"
         else:
-            check_request_id(request_id)
+            request_id = checked_request_id(request_id)
         what = _named(operator, function)
         send = pb.Send(
             operator=operator,

@@ -5,6 +5,7 @@ inside others, and functions and classes of the main script, are sent as their c
 goes along, as far as it can be pickled.
 """
 
+import dis
 import importlib
 import importlib.metadata
 import io
@@ -104,8 +105,8 @@ class _ProgramPickler(pickle.Pickler):
 def _function_parts(function: types.FunctionType) -> Any:
     code = function.__code__
     module = "" if function.__module__ == "__main__" else function.__module__
-    names = _names(code)
-    used = {} if module else {name: function.__globals__[name] for name in names if name in function.__globals__}
+    names, known = _names(code), {} if module else function.__globals__
+    used = {name: known[name] for name in _global_names(code) if name in known}
     contents = [_content(cell) for cell in function.__closure__ or ()]
     state = (
         used,
@@ -164,6 +165,19 @@ def _names(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             found |= _names(constant)
     return found
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """Without those of attributes: a function that calls `ctx.put` does not use what the script calls `put`."""
+    found = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _OF_GLOBALS}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _global_names(constant)
+    return found
+
+
+_OF_GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
+"""Reads of names that may be those of the script; the second and third are in the bodies of classes."""
 
 
 class _Empty:

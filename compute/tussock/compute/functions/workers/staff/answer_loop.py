@@ -1,5 +1,6 @@
 """What a worker does as long as its program is there: it answers questions, and says that it works."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ class Answering:
         self._tells_always = tells_always
         self._is_busy = False
         self._is_over = False
+        self._process = os.getpid()
 
     def run(self, on_lost: Callable[[], None]) -> None:
         """Return once the other end is gone; raises what an answer raises that cannot be asked for again.
@@ -37,6 +39,7 @@ class Answering:
                 question = self._link.receive(None)
                 self._is_busy = True
                 reply = self._reply(question)
+                self._end_if_forked()
                 self._is_busy = False
                 self._link.send(reply, None)
         except WorkerLost:
@@ -51,8 +54,14 @@ class Answering:
             # All questions may be asked again.
             return Refused(str(error), is_passing=True)
         except Exception as error:
+            self._end_if_forked()
             self._link.send(Refused(f"{type(error).__name__}: {error}", is_passing=False), None)
             raise
+
+    def _end_if_forked(self) -> None:
+        """A function has forked, and both processes came back from it: the program hears the first one alone."""
+        if os.getpid() != self._process:
+            os._exit(1)
 
     def _tell_alive(self, on_lost: Callable[[], None]) -> None:
         while not self._is_over:

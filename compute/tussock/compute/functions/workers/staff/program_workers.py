@@ -124,13 +124,20 @@ class ProgramWorkers(ABC):
 
     def _new_engine(self, fed: FedEpochs, site: Site, keep_replies: float) -> FunctionEngine:
         name, operators, _, options = self._parts
-        kept_ms = int(keep_replies * 1000)
-        return FunctionEngine(name, operators, site, fed, timeout=options.timeout, keep_replies_ms=kept_ms)
+        kept_ms, code = int(keep_replies * 1000), self._code()
+        return FunctionEngine(name, operators, site, fed, timeout=options.timeout, keep_replies_ms=kept_ms, code=code)
+
+    def _code(self) -> str:
+        """Another one where the results may be others; empty where nothing is known."""
+        code, options = code_number(self._parts.operators), self._parts.options
+        if not code or (options.conflicts == "serializable" and options.lock_phase):
+            return code
+        return f"{code} {options.conflicts} {'locks' if options.lock_phase else 'waits'}"
 
     def _rehearse(self, new_fed: Callable[[], FedEpochs], place: str | None) -> None:
-        """Other functions than those that ran last have to give the same results, before anybody is shut out."""
+        """Others than those that ran last have to give the same results, before anybody is shut out."""
         name, operators, store, options = self._parts
-        code = code_number(operators)
+        code = self._code()
         rehearse(
             store,
             name,
