@@ -29,7 +29,7 @@ class ProgramDeclarations:
 
     def __init__(self, store: StateStore, name: str, operators: Operators, place: str | None) -> None:
         """`place`: of the input log, if not in the store's bucket."""
-        self.name = name
+        self.name = str.__str__(name)
         self._store = store
         self._input = place
         self._operators = operators

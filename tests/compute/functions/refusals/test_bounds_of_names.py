@@ -1,6 +1,7 @@
 """Bounds of keys, and of how many functions there are."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,22 @@ def test_a_feed_is_named_by_any_class_of_text(store: StateStore) -> None:
     with runtime:
         runtime.drain(SECONDS)
         assert runtime.query("fed", "k") == {"touched": True}
+
+
+def test_names_may_be_members_of_an_enumeration(store: StateStore) -> None:
+    """Of operators, functions and the program; what keeps them has plain text."""
+    names = StrEnum("names", {"OPERATOR": "cell", "FUNCTION": "touch", "PROGRAM": "p"})
+    operator = fn.Operator(names.OPERATOR)
+    operator.register(touch)
+
+    @operator.register
+    async def through(ctx: fn.FunctionContext) -> None:
+        await ctx.call(names.OPERATOR, "b", names.FUNCTION)
+
+    program = fn.Runtime(store, names.PROGRAM, [operator])
+    assert type(operator.name) is type(program.name) is str
+    program.load(names.OPERATOR, [{"key": "c", "touched": False}])
+    with program:
+        program.send(names.OPERATOR, "a", names.FUNCTION, request_id=names.PROGRAM).result(SECONDS)
+        program.send("cell", "a", "through").result(SECONDS)
+        assert [program.query(names.OPERATOR, key) for key in "abc"] == [{"touched": True}] * 2 + [{"touched": False}]

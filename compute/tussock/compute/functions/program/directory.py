@@ -40,7 +40,7 @@ class Operators:
     def function(self, operator: str, function: str) -> tuple[int, Function]:
         """The number of an operator, and its function; `FunctionFault` if there is none."""
         number = self.number(operator)
-        found = self.all[number].functions.get(function) if type(function) is str else None
+        found = self.all[number].functions.get(function if type(function) is str else _plain(function))
         if found is None:
             known = sorted(self.all[number].functions)[:20]
             raise FunctionFault(f"operator {operator!r} has no function {function!r:.100}; it has {known}")
@@ -48,7 +48,7 @@ class Operators:
 
     def number(self, operator: str) -> int:
         """The place of an operator; `FunctionFault` if there is none of this name."""
-        number = self._numbers.get(operator) if type(operator) is str else None
+        number = self._numbers.get(operator if type(operator) is str else _plain(operator))
         if number is None:
             raise FunctionFault(f"there is no operator {operator!r:.100}; there are {list(self._numbers)[:20]}")
         return number
@@ -81,3 +81,8 @@ class Operators:
             }
             for one in self.all
         ]
+
+
+def _plain(name: object) -> str:
+    """A name of a class of strings, such as a member of an enumeration; of anything else none."""
+    return str.__str__(name) if isinstance(name, str) else ""

@@ -123,7 +123,7 @@ class Operator:
         kind = pa.string() if key is None else key
         if kind not in _KEY_CLASSES:
             raise InvalidOption(f"operator {name!r}: key={key!r:.100}; expected pa.string(), pa.int64() or pa.binary()")
-        self.name = name
+        self.name = str.__str__(name)
         self.partitions = partitions
         self.schema = schema
         self.key_type = kind
