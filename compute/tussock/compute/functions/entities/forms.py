@@ -180,12 +180,10 @@ def _held_by(value: Any) -> int:
     kind = type(value)
     if kind in _SIZED:
         return sys.getsizeof(value)
-    if isinstance(value, pa.Scalar):
-        return int(pa.array([value], value.type).nbytes)
     if kind is dict:
         value = [*value, *value.values()]
     elif kind is not list and kind is not tuple:
-        return 0
+        return int(pa.array([value], value.type).nbytes) if isinstance(value, pa.Scalar) else 0
     return sum([VALUE_BYTES + _held_by(one) for one in value])
 
 
