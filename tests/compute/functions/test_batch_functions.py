@@ -341,3 +341,21 @@ def test_keys_may_come_as_parts_of_a_dictionary(store: StateStore) -> None:
         )
         assert found["error"].null_count == 3
         assert runtime.query("account", "a1") == {**before, "balance": before["balance"] + 6}
+
+
+def test_a_batch_that_takes_too_long_says_how_far_it_was(store: StateStore) -> None:
+    """Requests of one entity take a round each, which a caller of so many may not know."""
+    operator = fn.Operator("slow")
+
+    @operator.register_batch
+    def wait(batch: fn.FunctionBatch) -> None:
+        if batch["number"][0].as_py() == 3:
+            while True:
+                pass
+
+    told = r"did not return in time: it had run 4 of 8 requests, in 3 rounds; requests of one entity are in separate"
+    with fn.Runtime(store, "slow", [operator], timeout=0.5) as program:
+        with pytest.raises(fn.TransactionAborted, match=told):
+            program.send_many("slow", "wait", ["b", *["a"] * 7], {"number": [0, 0, 1, 2, 3, 4, 5, 6]})
+        with pytest.raises(fn.TransactionAborted, match=r"did not return in time$"):
+            program.send_many("slow", "wait", ["a"], {"number": [3]})

@@ -38,12 +38,13 @@ class EndedBatch(NamedTuple):
 
 def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadline) -> EndedBatch | TransactionAborted:
     """The same as `run_batch`; what the function raised, as the error that its caller gets. Raises `StateUnread`."""
+    ran: list[int] = []
     try:
-        return deadline.run(lambda: run_batch(entities, request))
+        return deadline.run(lambda: run_batch(entities, request, ran))
     except StateUnread:
         raise
     except BaseException as error:  # noqa: BLE001 - of the user's code, which may raise anything
-        text = "the batch function did not return in time"
+        text = _overdue(ran, request.columns.num_rows)
         if not issubclass(type(error), Overdue):
             with suppress(Overdue):
                 # The text is the user's code, too.
@@ -55,6 +56,16 @@ def run_guarded(entities: StateSource, request: ColumnsRequest, deadline: Deadli
         return aborted
 
 
+def _overdue(ran: list[int], requests: int) -> str:
+    told = "the batch function did not return in time"
+    if not ran:
+        return told
+    return (
+        f"{told}: it had run {sum(ran):,} of {requests:,} requests, in {len(ran):,} rounds; requests of one entity are "
+        "in separate rounds, so give it fewer of them at a time"
+    )
+
+
 def failed_batch(request: ColumnsRequest, error: TransactionAborted) -> EndedBatch:
     """Of a function that raised, where each request has that as its reply."""
     rows = request.columns.num_rows
@@ -62,16 +73,17 @@ def failed_batch(request: ColumnsRequest, error: TransactionAborted) -> EndedBat
     return EndedBatch({}, replies, 0, 0, rows, [])
 
 
-def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
-    """Run the function in rounds; nothing is applied. Raises what the function raises, and `FunctionFault`."""
+def run_batch(entities: StateSource, request: ColumnsRequest, ran: list[int]) -> EndedBatch:
+    """Run the function in rounds; nothing is applied. Raises what the function raises, and `FunctionFault`.
+
+    `ran` gets how many requests each round had that has ended.
+    """
     overlay = Overlay(entities)
     codes, keys = _codes(request.entities)
     replies: list[Any] = [None] * request.columns.num_rows
     errors: list[str | None] = [None] * request.columns.num_rows
     kinds: set[pa.DataType] = set()
-    count = 0
     for rows in rounds(codes, keys):
-        count += 1
         is_all = len(rows) == len(replies)
         part = request.columns if is_all else request.columns.take(pa.array(rows))
         picked = rows.tolist()
@@ -84,6 +96,7 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
             if overlay.interrupt is not None:
                 raise overlay.interrupt
         end.apply(overlay.writes, own)
+        ran.append(len(picked))
         kinds.add(returned.type)
         given = python_values(returned)
         if is_all:
@@ -99,7 +112,7 @@ def run_batch(entities: StateSource, request: ColumnsRequest) -> EndedBatch:
         errors = worded(errors, request.texts)
     table = pa.table({"reply": _replies(replies, kinds), "error": pa.array(errors, pa.string())})
     digest = zlib.crc32(encode_facts([list(overlay.writes.items()), replies, errors]))
-    return EndedBatch(overlay.writes, table, digest, count, len(errors) - errors.count(None), texts_of(errors))
+    return EndedBatch(overlay.writes, table, digest, len(ran), len(errors) - errors.count(None), texts_of(errors))
 
 
 def _codes(entities: dict[str | None, list[Entity]]) -> tuple[Any, int]:
