@@ -344,7 +344,7 @@ def test_keys_may_come_as_parts_of_a_dictionary(store: StateStore) -> None:
 
 
 def test_a_batch_that_takes_too_long_says_how_far_it_was(store: StateStore) -> None:
-    """Requests of one entity take a round each, which a caller of so many may not know."""
+    """Requests of one entity take a round each, which callers may not know."""
     operator = fn.Operator("slow")
 
     @operator.register_batch

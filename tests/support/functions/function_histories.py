@@ -66,7 +66,6 @@ class History:
         self.lock_phase = rules.random() < 0.75
         self.sent: list[Sent] = []
         self.has_feeds = rules.random() < 0.5
-        self.feeds: list[str] = []
         if self.has_feeds:
             with open_on(self.bucket, QuickSystem()) as store:
                 for name in FEEDS:
@@ -79,9 +78,7 @@ class History:
         self._check()
 
     def _live(self, *, is_last: bool) -> None:
-        # Without a feed a replay has no output for the replies to its rows.
         feeds = [name for name in FEEDS if self.has_feeds and (is_last or self.chance.random() < 0.5)]
-        feeds = self.feeds = sorted({*self.feeds, *feeds})
         self._fill(feeds)
         at = 10**9 if is_last else self.chance.randint(5, 60)
         fuse = Fuse(at, is_done=self.chance.random() < 0.5, hiccups={})

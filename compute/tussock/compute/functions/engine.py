@@ -174,6 +174,7 @@ class FunctionEngine:
         """Returns what keeps the replies, which outlive a loss of workers."""
         if record.kind == RecordKind.SEQUENCERS:
             self._count.divide_again(record)
+            self.fed.know(self._count.feeds)
             return list
         if record.name:
             return self._columns.replay(record)

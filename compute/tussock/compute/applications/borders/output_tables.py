@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tussock.compute.applications.borders.output import POSITION, SEQUENCE, Output
-from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore import InvalidOption, StateStore, TableNotFound
 from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.transactions.delta import Delta
 
@@ -122,6 +122,7 @@ class OutputTables:
     ) -> None:
         """`outputs` by stream; `known` is what `persist` gave for the newest commit. Without a delta there are none."""
         self._known = dict(known)
+        self._delta = delta
         self._outputs: dict[str, _OutputTable] = {}
         if delta is None:
             return
@@ -146,6 +147,19 @@ class OutputTables:
         output = self._outputs.get(stream)
         if output is not None:
             output.append(rows, sequence)
+
+    def append_former(self, table: str, rows: pa.Table, sequence: int) -> int:
+        """Rows of an output that is not declared any more, behind that sequence; returns that of the newest.
+
+        They are nowhere if the table is gone.
+        """
+        assert self._delta is not None
+        try:
+            output = _OutputTable(Output(table, None), self._delta.table(table), sequence, 0)
+        except TableNotFound:
+            return sequence
+        output.append(rows)
+        return output.sequence
 
     def begin(self) -> None:
         """A savepoint."""

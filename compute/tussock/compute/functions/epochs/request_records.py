@@ -53,8 +53,8 @@ class FunctionProgress(msgspec.Struct):
     """Of each, its sequence, and what of it is sent."""
     code: str = ""
     """Of the functions that have run last, a number that other code does not have; a release before has none."""
-    sequenced: list[str] = []
-    """The feeds whose sequencers are the other ones."""
+    sequenced: list[list[str]] = []
+    """The feeds whose sequencers are the other ones: the name of each, and its table of replies or an empty text."""
     reply_tables: dict[str, int] = {}
     """Of each table of replies its sequence, whichever feeds share it; a release before has it by feed alone."""
 

@@ -49,18 +49,21 @@ class EpochCount:
     def __init__(self) -> None:
         self.begin(0, [0], ())
 
-    def begin(self, epoch: int, given: Sequence[int], feeds: Sequence[str]) -> None:
-        """Go on behind that epoch, and behind how many numbers each sequencer gave: of callers, and of `feeds`."""
+    def begin(self, epoch: int, given: Sequence[int], feeds: Sequence[list[str]]) -> None:
+        """Go on behind that epoch, and behind how many numbers each sequencer gave: of callers, and of `feeds`.
+
+        These are pairs of a name and a table of replies, which is noted beside it.
+        """
         self.epoch = epoch
         self.feeds = list(feeds)
         """Those with a sequencer; requests of another one are numbered with those of callers."""
         self._sequencers = [Sequencer(at + 1, len(given), one) for at, one in enumerate(given)]
-        self._sids = {name: sid for sid, name in enumerate(feeds, 1)}
+        self._sids = {name: sid for sid, (name, _) in enumerate(feeds, 1)}
         self._before = self.given
         self.since_cut = 0
         """What a recovery would run again, in transactions."""
 
-    def divide(self, seq: int, feeds: list[str]) -> Record | None:
+    def divide(self, seq: int, feeds: list[list[str]]) -> Record | None:
         """From the next epoch on these feeds have sequencers, and the record of that, with this number, says so.
 
         A replay has to give the same numbers. `None` if they have them.

@@ -77,6 +77,15 @@ class _Crossing(NamedTuple):
     replies: list["Future[Any]"]
 
 
+class _Into(NamedTuple):
+    """Where replies go."""
+
+    name: str
+    """Of an output, or of a table."""
+    is_former: bool
+    """Of a feed that is not declared any more."""
+
+
 class FedEpochs:
     """For one thread; the feeders look at `places` at the start, and at `committed` beside it."""
 
@@ -87,8 +96,10 @@ class FedEpochs:
         self._crossing = _Crossing({}, [], [])
         self._taken: Sequence[Waiting] = ()
         self._left: Sequence[Waiting] = ()
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-        """By output, replies of the epoch that runs."""
+        self._rows: dict[_Into, list[dict[str, Any]]] = {}
+        """Replies of the epoch that runs."""
+        self._former: dict[str, str] = {}
+        """Of feeds, also of those, the table of replies that they had."""
         self._gone: set[str] = set()
         """Feeds that are not declared any more, of which the log of events was told."""
         self._cut: dict[str, bytes] = {}
@@ -97,9 +108,14 @@ class FedEpochs:
         """By feed, positions that a commit holds for certain."""
 
     @property
-    def feeds(self) -> list[str]:
-        """Names of all feeds, sorted."""
-        return sorted(self._feeds)
+    def feeds(self) -> list[list[str]]:
+        """Name and table of replies of each, sorted; the table is empty if there is none, or a topic."""
+        tables = {name: one.table for name, one in self._declared.items() if one.topic is None}
+        return [[name, tables.get(one.replies or "", "")] for name, one in sorted(self._feeds.items())]
+
+    def know(self, feeds: Sequence[list[str]]) -> None:
+        """These, as `feeds` has them, the program had when what comes next was recorded."""
+        self._former.update(feeds)  # type: ignore[arg-type]
 
     @property
     def output_tables(self) -> list[str]:
@@ -120,6 +136,7 @@ class FedEpochs:
         self.places = dict(known.feeds)
         self._letters = DeadLetters(self._letters_table, delta, known.letters)
         self._outputs = OutputTables(self._program, self._declared, delta, self._known_outputs(known))
+        self.know(known.sequenced)
 
     def persist(self) -> tuple[dict[str, FeedPlace], int, dict[str, list[int]]]:
         """For a commit: positions, the number of letters, and how far the outputs are."""
@@ -135,7 +152,7 @@ class FedEpochs:
 
     def _known_outputs(self, known: FunctionProgress) -> dict[str, list[int]]:
         """How far each output is. A table keeps its sequence where another one of the feeds that share it is first."""
-        self._reply_tables = known.reply_tables
+        self._reply_tables = dict(known.reply_tables)
         by_table = {
             name: [known.reply_tables[one.table], 0]
             for name, one in self._declared.items()
@@ -243,43 +260,63 @@ class FedEpochs:
             for name in places.keys() - self._feeds.keys() - self._gone:
                 self._gone.add(name)
                 log.warning(
-                    "a feed that is not declared any more has rows that no commit has: they run again, and its replies "
-                    "of that time are in no output",
+                    "a feed that is not declared any more has rows that no commit has, which run again",
                     program=self._program,
                     feed=name,
+                    replies=self._former.get(name) or "in no table",
                 )
 
     def answered(self, ended: Sequence[FunctionTransaction]) -> None:
         """Note replies that go to an output."""
-        if not self._declared:
+        if not self._declared and not self._former:
             return
         for one in ended:
             request, run = one.request, one.run
-            feed = None if request.fed is None else self._feeds.get(request.fed.feed)
-            if feed is None or feed.replies is None:
+            into = None if request.fed is None else self._replies_of(request.fed.feed)
+            if into is None:
                 continue
             assert run is not None
             is_done = run.aborted is None
             reply = msgspec.json.encode(run.value).decode() if is_done else None
             row = {"request_id": request.request_id, "reply": reply, "error": None if is_done else str(run.aborted)}
-            self._rows.setdefault(feed.replies, []).append(row)
+            self._rows.setdefault(into, []).append(row)
 
     def rows_answered(self, rows: FedColumns, replies: Sequence[KeptReply]) -> None:
         """The same of rows for a batch function."""
-        feed = self._feeds.get(rows.feed)
-        if feed is None or feed.replies is None or rows.ids is None:
+        into = self._replies_of(rows.feed)
+        if into is None or rows.ids is None:
             return
         texts = [None if one.aborted else msgspec.json.encode(one.value).decode() for one in replies]
         errors = [None if one.aborted is None else str(one.aborted) for one in replies]
-        self._outputs.append(feed.replies, pa.table([rows.ids, texts, errors], schema=REPLY_SCHEMA))
+        self._write(into, pa.table([rows.ids, texts, errors], schema=REPLY_SCHEMA))
+
+    def _replies_of(self, feed: str) -> _Into | None:
+        """Where replies to requests of a feed go; `None`: nowhere."""
+        declared = self._feeds.get(feed)
+        if declared is not None:
+            return None if declared.replies is None else _Into(declared.replies, is_former=False)
+        table = self._former.get(feed)
+        if not table:
+            return None
+        for name, output in self._declared.items():
+            if output.table == table:
+                return _Into(name, is_former=False)
+        return _Into(table, is_former=True)
+
+    def _write(self, into: _Into, rows: pa.Table) -> None:
+        if not into.is_former:
+            self._outputs.append(into.name, rows)
+            return
+        before = self._reply_tables.get(into.name, 0)
+        self._reply_tables[into.name] = self._outputs.append_former(into.name, rows, before)
 
     def end(self, epoch: int) -> list[Answer]:
         """The epoch has run: keep what it has of feeds; returns whom to tell when it is durable."""
         self.places.update(self._crossing.places)
         for feed, origin, cause, data in self._crossing.letters:
             self._letters.add(feed, epoch, origin, cause, data)
-        for output, rows in self._rows.items():
-            self._outputs.append(output, pa.Table.from_pylist(rows, schema=REPLY_SCHEMA))
+        for into, rows in self._rows.items():
+            self._write(into, pa.Table.from_pylist(rows, schema=REPLY_SCHEMA))
         self._rows = {}
         replies = self._crossing.replies
         self._crossing = _Crossing({}, [], [])
