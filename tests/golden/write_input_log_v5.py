@@ -13,11 +13,14 @@ __all__ = ["GROUPS", "UID"]
 
 UID = "00112233aabbccdd"
 _EPOCH = b"\x91\x95\xa1a\xa1k\xa1f\x91\x05\xc0"
+_FEEDS = b"\x92\x92\xa1f\xa1t\x92\xa1g\xa0"
 GROUPS = {
     "takeover": Group(UID, 2, [], 8),
     "batch": Group(UID, 2, [Record(5, RecordKind.BATCH, "p", 1, b"D\x91\x81\xa1n\x05", [["random", 3]], 7)], 9),
     "epoch": Group(UID, 2, [Record(6, RecordKind.EPOCH, "", 1, _EPOCH, [[1, "random", 0, 3]], 9)], 10),
-    "sequencers": Group(UID, 2, [Record(7, RecordKind.SEQUENCERS, "", 0, b"\x92\x92\xa1f\xa1t\x92\xa1g\xa0", [], None)], 11),
+    "sequencers": Group(
+        UID, 2, [Record(7, RecordKind.SEQUENCERS, "", 0, b"\x92\x92\xa1f\xa1t\x92\xa1g\xa0", [], None)], 11
+    ),
 }
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from support.feeds.broker import KafkaBroker
 from support.feeds.sums import ITEM, rows_of, sums_app, sums_of
@@ -353,3 +355,27 @@ def test_secrets_are_not_shown() -> None:
     config = {"sasl.password": "hush"}
     shown = f"{ps.KafkaFeed('h:1', 't', ITEM, config=config)} {ps.KafkaTopic('h:1', 't', config=config)}"
     assert "hush" not in shown
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError._TIMED_OUT])
+def test_errors_that_go_by_themselves_are_waited_for(
+    store: StateStore, kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Story: a start ended as the leader of a topic that was just made was another one than the client knew."""
+    topic = kafka.topic()
+    kafka.put(topic, as_json(1))
+    failing = {"describe_topics": 2, "list_offsets": 2}
+
+    def failing_at_first(name: str, question: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any, **options: Any) -> Any:
+            if failing[name]:
+                failing[name] -= 1
+                raise KafkaException(KafkaError(code))
+            return question(*args, **options)
+
+        return ask
+
+    for name in failing:
+        monkeypatch.setattr(AdminClient, name, failing_at_first(name, getattr(AdminClient, name)))
+    assert run(store, feed_of(kafka, topic, start="earliest"))["rows"] == 1
+    assert set(failing.values()) == {0}

@@ -59,7 +59,7 @@ class KafkaSource:
         # The library wants a name, though there is no group.
         options.setdefault("group.id", "tussock-feed")
         self._consumer: Any = self._kafka.Consumer({**options, "error_cb": self._note_error}, logger=QuietLog())
-        self._client = TopicClient(feed.servers, feed.topic, options)
+        self._client = TopicClient(system, feed.servers, feed.topic, options)
         self._offsets: dict[int, int] = {}
         """Of each partition, the next one to give."""
         self._buffers: dict[int, deque[Any]] = {}

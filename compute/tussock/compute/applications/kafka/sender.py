@@ -89,7 +89,7 @@ class KafkaSender:
         self._claimed_at = self._checked_at = 0.0
         self._topic_id = ""
         """Of this run's first connection on: another topic of the name has another."""
-        self._client = TopicClient(topic.servers, topic.topic, topic.config)
+        self._client = TopicClient(system, topic.servers, topic.topic, topic.config)
         kinds = self._kafka.KafkaError
         self._too_large = (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE)
         self._refusals = TopicRefusals(self._too_large)
