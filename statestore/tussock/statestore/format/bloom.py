@@ -25,13 +25,14 @@ one. Absent keys are the case that matters: a read asks every run, and at most a
 
 import math
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["DEFAULT_BITS_PER_KEY", "Bloom", "bit_of", "build", "probes_of", "start_and_step"]
+__all__ = ["DEFAULT_BITS_PER_KEY", "Bloom", "are_set", "build", "is_set", "packed_bits", "probes_of"]
 
 DEFAULT_BITS_PER_KEY = 10
 
@@ -53,14 +54,7 @@ def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER
     bits = min(BITS_MAX, max(64, -(-math.ceil(len(hashes) * bits_per_key) // 64) * 64))
     if len(hashes) <= FEW_HASHES:
         return HEADER.pack(VERSION, probes, 0, bits) + _bits_of_few(hashes, probes, bits).to_bytes(bits // 8, "little")
-    # A byte a bit while building: scattered stores are several times faster than `np.bitwise_or.at` on packed bits.
-    is_set = np.zeros(bits, np.uint8)
-    x, step = start_and_step(hashes)
-    for _ in range(probes):
-        is_set[bit_of(x, bits)] = 1
-        x += step
-        x &= np.uint64(LOW_32)
-    return HEADER.pack(VERSION, probes, 0, bits) + np.packbits(is_set, bitorder="little").tobytes()
+    return HEADER.pack(VERSION, probes, 0, bits) + packed_bits(hashes, range(probes), bits)
 
 
 def probes_of(bits_per_key: float) -> int:
@@ -129,36 +123,64 @@ class Bloom:
 
     def may_contain(self, key_hash: int) -> bool:
         """False if no key of this hash was added; True if one was, or by chance (see the module docstring)."""
-        x = key_hash & LOW_32
-        step = key_hash >> 32 | 1
-        bits = self._bits
-        data = self._bytes
-        for _ in self._probes:
-            bit = x * bits >> 32
-            if not data[bit >> 3] >> (bit & 7) & 1:
-                return False
-            x = x + step & LOW_32
-        return True
+        return is_set(self._bytes, key_hash, self._probes, self._bits)
 
     def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """`may_contain` of each hash, aligned with `hashes`."""
-        answer = np.ones(len(hashes), np.bool_)
-        x, step = start_and_step(hashes)
-        for _ in self._probes:
-            bit = bit_of(x, self._bits)
-            answer &= (self._many[bit >> np.int64(3)] >> (bit & np.int64(7)).astype(np.uint8) & np.uint8(1)).view(
-                np.bool_
-            )
-            x += step
-            x &= np.uint64(LOW_32)
-        return answer
+        return are_set(self._many, hashes, self._probes, self._bits)
 
 
-def start_and_step(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+def packed_bits(hashes: npt.NDArray[np.uint64], probes: range, bits: int, parts: int = 1) -> bytes:
+    """The bits of a filter of these hashes.
+
+    Of `parts` filters, a power of two, they lie one behind the other: `bits` of each, which has the hashes with its
+    number in their lowest bits.
+    """
+    # A byte a bit while building: scattered stores are several times faster than `np.bitwise_or.at` on packed bits.
+    one_each = np.zeros(parts * bits, np.uint8)
+    for bit in _bits_of(hashes, probes, bits, parts):
+        one_each[bit] = 1
+    return np.packbits(one_each, bitorder="little").tobytes()
+
+
+def is_set(packed: memoryview, key_hash: int, probes: range, bits: int) -> bool:
+    """Whether all bits of a hash are set in a filter."""
+    x = key_hash & LOW_32
+    step = key_hash >> 32 | 1
+    for _ in probes:
+        bit = x * bits >> 32
+        if not packed[bit >> 3] >> (bit & 7) & 1:
+            return False
+        x = x + step & LOW_32
+    return True
+
+
+def are_set(
+    packed: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64], probes: range, bits: int, parts: int = 1
+) -> npt.NDArray[np.bool_]:
+    """The same of each hash, aligned with `hashes`, in filters as `packed_bits` has them."""
+    answer = np.ones(len(hashes), np.bool_)
+    for bit in _bits_of(hashes, probes, bits, parts):
+        answer &= (packed[bit >> np.int64(3)] >> (bit & np.int64(7)).astype(np.uint8) & np.uint8(1)).view(np.bool_)
+    return answer
+
+
+def _bits_of(hashes: npt.NDArray[np.uint64], probes: range, bits: int, parts: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The number of each hash's bit, a probe after the other."""
+    starts = (hashes & np.uint64(parts - 1)).view(np.int64) * bits if parts > 1 else None
+    x, step = _start_and_step(hashes)
+    for _ in probes:
+        bit = _bit_of(x, bits)
+        yield bit if starts is None else starts + bit
+        x += step
+        x &= np.uint64(LOW_32)
+
+
+def _start_and_step(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """The first x and the distance between probes, for each hash; both below 2**32."""
     return hashes & np.uint64(LOW_32), hashes >> np.uint64(32) | np.uint64(1)
 
 
-def bit_of(x: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
+def _bit_of(x: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
     """Scale each x from 0 .. 2**32-1 to a bit number; the product of two numbers below 2**32 fits 64 bits."""
     return (x * np.uint64(bits) >> np.uint64(32)).view(np.int64)

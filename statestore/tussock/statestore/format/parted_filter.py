@@ -23,7 +23,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.format.bloom import BITS_MAX, HEADER, LOW_32, VERSION, Bloom, bit_of, probes_of, start_and_step
+from tussock.statestore.format.bloom import BITS_MAX, HEADER, VERSION, Bloom, are_set, is_set, packed_bits, probes_of
 
 __all__ = ["CHECKSUM_BYTES", "FilterShape", "PartedFilter", "build_parts", "check_parts", "parts_of", "with_checksums"]
 
@@ -57,15 +57,7 @@ def build_parts(hashes: npt.NDArray[np.uint64], bits_per_key: float, parts: int)
     """The filter of each part, without its checksum; `parts` is a power of two."""
     probes = probes_of(bits_per_key)
     bits = max(64, -(-math.ceil(min(BITS_MAX, len(hashes) * bits_per_key) / parts) // 64) * 64)
-    # A byte a bit while building, as `bloom.build` does.
-    is_set = np.zeros(parts * bits, np.uint8)
-    starts = (hashes & np.uint64(parts - 1)).view(np.int64) * bits
-    x, step = start_and_step(hashes)
-    for _ in range(probes):
-        is_set[starts + bit_of(x, bits)] = 1
-        x += step
-        x &= np.uint64(LOW_32)
-    packed, size = np.packbits(is_set, bitorder="little").tobytes(), bits // 8
+    packed, size = packed_bits(hashes, range(probes), bits, parts), bits // 8
     head = HEADER.pack(VERSION, probes, 0, bits)
     return [head + packed[at : at + size] for at in range(0, parts * size, size)]
 
@@ -137,32 +129,13 @@ class PartedFilter:
 
     def may_contain(self, key_hash: int) -> bool | None:
         """As `Bloom.may_contain`; `None`: the part that knows is not here."""
-        data = self._parts[key_hash & self._last]
-        if data is None:
-            return None
-        x = key_hash & LOW_32
-        step = key_hash >> 32 | 1
-        bits = self._bits
-        for _ in self._probes:
-            bit = x * bits >> 32
-            if not data[bit >> 3] >> (bit & 7) & 1:
-                return False
-            x = x + step & LOW_32
-        return True
+        packed = self._parts[key_hash & self._last]
+        return None if packed is None else is_set(packed, key_hash, self._probes, self._bits)
 
     def may_contain_many(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """`may_contain` of each hash, aligned with `hashes`; all parts have to be here."""
-        whole, bits = self._whole, self._bits
-        assert whole is not None
-        starts = (hashes & np.uint64(self._last)).view(np.int64) * bits
-        answer = np.ones(len(hashes), np.bool_)
-        x, step = start_and_step(hashes)
-        for _ in self._probes:
-            bit = starts + bit_of(x, bits)
-            answer &= (whole[bit >> np.int64(3)] >> (bit & np.int64(7)).astype(np.uint8) & np.uint8(1)).view(np.bool_)
-            x += step
-            x &= np.uint64(LOW_32)
-        return answer
+        assert self._whole is not None
+        return are_set(self._whole, hashes, self._probes, self._bits, len(self._parts))
 
     def missing(self, key_hash: int) -> tuple[int, int]:
         """The parts to fetch so that a key can be asked for, as (first, count): each time more of them."""
