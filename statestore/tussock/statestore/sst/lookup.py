@@ -232,10 +232,12 @@ def find(
                 if not bloom.may_contain(key_hash):
                     continue
             block = sstables.load(sst, meta, number)
-            if position == last and sst.filter_parts and block.row_of(key) < 0:
+            row = block.row_of(key)
+            if row < 0 and position == last and sst.filter_parts:
                 # Others may be looked for in vain as well: from now on the filter is asked.
                 sstables.filter(sst)
-        row = block.row_of(key)
+        else:
+            row = block.row_of(key)
         if row < 0:
             continue
         # As a rule the first version is the one; a call of `find_from` would take a tenth of the time of all this.
