@@ -55,9 +55,10 @@ def recover(
             raise taken_over(name, error) from error
     else:
         _check_newest(store, name, seq, generation)
-    replayed = 0
+    replayed, newest = 0, generation
     for group in input_log.take_over(known.next_object):
-        if group.generation > generation:
+        if group.generation > newest:
+            newest = group.generation
             _check_newest(store, name, known.seq, generation)
         for record in group.records:
             try:
