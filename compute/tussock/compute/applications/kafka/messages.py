@@ -128,6 +128,9 @@ class MessageDecoder:
         return BadMessage(message.origin, message.value or b"", cause)
 
 
+_TIMES = (datetime, time, timedelta)
+
+
 class _Time:
     """A time of a message; each column has a class of these, since msgspec would round what it takes for a time."""
 
@@ -181,14 +184,14 @@ def _kind_of(column: pa.Field, topic: str) -> Any:
         (pa.types.is_large_string, str),
         (pa.types.is_binary, bytes),
         (pa.types.is_large_binary, bytes),
-        (pa.types.is_timestamp, _time_of(kind, datetime)),
+        (pa.types.is_timestamp, datetime),
         (pa.types.is_date, date),
-        (pa.types.is_time, _time_of(kind, time)),
-        (pa.types.is_duration, _time_of(kind, timedelta)),
+        (pa.types.is_time, time),
+        (pa.types.is_duration, timedelta),
         (pa.types.is_decimal, Decimal),
     ):
         if is_it(kind):
-            return python
+            return _time_of(kind, python) if python in _TIMES else python
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = kind.value_field
         return list[_kind_of(inner, topic) | None] if inner.nullable else list[_kind_of(inner, topic)]  # type: ignore[misc]
