@@ -71,7 +71,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     """Of a call 0; of functions the number of the epoch."""
     given: bytes
     """The rows of a batch, or the span of a feed; the arguments of a call; the requests of an epoch of functions, or
-    names of feeds; of a step that took its rows from a stream nothing."""
+    its feeds; of a step that took its rows from a stream nothing."""
     drawn: list[Any]
     """Times, random numbers and answers from outside, in the order in which they were asked for."""
     digest: int | None

@@ -144,7 +144,7 @@ class Pumps:
         is_put_off = self._host.put_off()
         if is_put_off():
             self._await(lambda: not is_put_off(), until, "requests of feeds wait to run again")
-            self._await(self._host.settle().done, until, "requests run")
+            self._run_out(until)
 
     def drain_outputs(self, until: float | None) -> None:
         """Return when what was emitted is sent; `WaitTimeout` at that time."""
@@ -207,6 +207,10 @@ class Pumps:
     def _settle(self, until: float | None) -> None:
         """Return when all that was asked for has run."""
         self._await(lambda: self._host.is_idle, until, "requests wait")
+        self._run_out(until)
+
+    def _run_out(self, until: float | None) -> None:
+        """Return when all that the runner has by now has run."""
         settled = self._host.settle()
         self._await(settled.done, until, "requests run")
         settled.result()

@@ -99,7 +99,7 @@ class FedEpochs:
         self._rows: dict[_Into, list[dict[str, Any]]] = {}
         """Replies of the epoch that runs."""
         self._former: dict[str, str] = {}
-        """Of feeds, also of those, the table of replies that they had."""
+        """By feed, declared or not, the table of replies that it had when what is replayed was recorded."""
         self._gone: set[str] = set()
         """Feeds that are not declared any more, of which the log of events was told."""
         self._cut: dict[str, bytes] = {}
