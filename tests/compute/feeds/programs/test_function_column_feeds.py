@@ -111,26 +111,6 @@ def test_columns_run_once_when_a_worker_is_killed(store: StateStore) -> None:
     assert balances_of(store) == left_by(map(transfer, range(60)), failed)
 
 
-def test_a_replay_of_columns_needs_no_source(store: StateStore, kafka: KafkaBroker) -> None:
-    """The log has the columns: the next runner replays what no commit has, though the topic has them no more."""
-    topic = kafka.topic()
-    kafka.put(topic, [json.dumps(transfer(number)).encode() for number in range(20)])
-    feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
-    first = fed_bank(store, feed, "answers", by_columns=True, checkpoint=3600)
-    first.start()
-    eventually(lambda: first.stats()["batched"] >= 20)
-    first.query("account", "p0")
-    assert first.stats()["commits"] == 0
-    kafka.delete_before(topic, 20)
-    with fed_bank(store, feed, "answers", by_columns=True) as second:
-        second.drain(SECONDS)
-        assert second.stats()["feeds"]["transfers"]["rows"] == 0
-    with pytest.raises(fn.ApplicationFenced):
-        first.stop()
-    assert len(answers(store)) == 20
-    assert balances_of(store) == left_by(map(transfer, range(20)), set())
-
-
 def test_an_id_that_came_before_is_no_row(store: StateStore, kafka: KafkaBroker) -> None:
     """In one batch, later, and in the next run: at-least-once producers do no harm."""
     topic = kafka.topic()

@@ -91,19 +91,22 @@ def test_a_batch_larger_than_an_epoch_goes_on_within_itself(store: StateStore, i
     }
 
 
-def test_a_replay_needs_no_source(store: StateStore, kafka: KafkaBroker) -> None:
-    """The log has the requests: the next runner replays what no commit has, though the topic has them no more."""
+@pytest.mark.parametrize(("by_columns", "figure", "count"), [(False, "function_calls", 40), (True, "batched", 20)])
+def test_a_replay_needs_no_source(
+    store: StateStore, kafka: KafkaBroker, by_columns: bool, figure: str, count: int
+) -> None:
+    """The log has them, or their columns: the next runner replays what no commit has, though the topic has no more."""
     topic = kafka.topic()
     kafka.put(topic, [json.dumps(transfer(number)).encode() for number in range(20)])
     feed = fn.KafkaFeed(kafka.servers, topic, TRANSFER)
-    first = fed_bank(store, feed, "answers", checkpoint=3600)
+    first = fed_bank(store, feed, "answers", by_columns=by_columns, checkpoint=3600)
     first.start()
-    eventually(lambda: first.stats()["function_calls"] >= 40)
+    eventually(lambda: first.stats()[figure] >= count)
     # A look waits for the records before it.
     first.query("account", "p0")
     assert first.stats()["commits"] == 0
     kafka.delete_before(topic, 20)
-    with fed_bank(store, feed, "answers") as second:
+    with fed_bank(store, feed, "answers", by_columns=by_columns) as second:
         second.drain(SECONDS)
         assert second.stats()["feeds"]["transfers"]["rows"] == 0
     with pytest.raises(fn.ApplicationFenced):
