@@ -29,7 +29,7 @@ def joined_port(runtime: fn.Runtime) -> Iterator[str]:
         return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
     async def open_port() -> tuple[WorkerPort, int]:
-        system, metrics = RealSystem(), ApplicationMetrics()
+        system, metrics = RealSystem(), ApplicationMetrics(())
         node = ApplicationNode(runtime.served(), RequestLimits(), system, metrics)
         port = WorkerPort(node, runtime.take_workers(), CallGate(Authenticator(system), metrics, system), None)
         number = port.bind("127.0.0.1:0")

@@ -96,7 +96,7 @@ class ProgramDeclarations:
         for option, column in columns:
             if not isinstance(column, str) or not column:
                 raise InvalidOption(f"{what}: {option}={column!r:.100}; expected the name of a column")
-        output = None if replies is None else self._output(name, replies, keep_rows, request_id, what)
+        output = None if replies is None else self._output(replies, keep_rows, request_id, what)
         taken = None if arguments is None else tuple(arguments)
         self._feeds[name] = RequestFeed(name, feed, operator, function, key, taken, request_id, output)
 
@@ -112,11 +112,11 @@ class ProgramDeclarations:
         self._pumps.drain(timeout)
 
     def _pump_stats(self) -> dict[str, Any]:
-        """`feeds` and `outputs`, by name."""
+        """`feeds` by name, and `outputs` by table."""
         return {"feeds": {}, "outputs": {}} if self._pumps is None else self._pumps.stats()
 
-    def _output(self, feed: str, to: Any, keep_rows: int | None, request_id: str | None, what: str) -> str:
-        """The name of the output."""
+    def _output(self, to: Any, keep_rows: int | None, request_id: str | None, what: str) -> str:
+        """The table of the output, which is its name."""
         if request_id is None:
             raise InvalidOption(f"{what}: replies= says whom they are for by their id: name its column, request_id=")
         topic = to if isinstance(to, KafkaTopic) else None
@@ -124,21 +124,26 @@ class ProgramDeclarations:
             raise InvalidOption(f"{what}: keep_rows= is for tables; the topic has its own")
         if topic is None and (not isinstance(to, str) or not to):
             raise InvalidOption(f"{what}: replies={to!r:.100}; expected a table or a KafkaTopic")
-        output = Output(f"{self.name}.{feed}.outbox" if topic is not None else to, keep_rows, topic)
-        for name, known in self._outputs.items():
-            if topic is not None and known.topic is topic:
-                return name
-            if known.table == output.table:
-                if known.keep_rows != keep_rows:
-                    raise InvalidOption(f"{what}: keep_rows={keep_rows}, and for feed {name!r} {known.keep_rows}")
-                return name
+        # A topic is told by its name, as a table is, so that it does not matter which of the feeds that share it are
+        # declared, and in which order.
+        output = Output(f"{self.name}.{topic.topic}.outbox" if topic is not None else to, keep_rows, topic)
+        known = self._outputs.get(output.table)
+        if known is not None:
+            if known.topic != topic:
+                raise InvalidOption(
+                    f"{what}: replies={to!r:.300}; another feed has {known.topic or known.table!r:.300} for them, and "
+                    f"both would be in table {output.table!r}: give both the same one"
+                )
+            if known.keep_rows != keep_rows:
+                raise InvalidOption(f"{what}: keep_rows={keep_rows}, and for another feed {known.keep_rows}")
+            return output.table
         if is_own_table(self.name, output.table) or output.table in {one.name for one in self._operators.all}:
             raise InvalidOption(
                 f"{what}: table {output.table!r} is the program's own; expected another one for replies"
             )
         output.check("replies", REPLY_SCHEMA)
-        self._outputs[feed] = output
-        return feed
+        self._outputs[output.table] = output
+        return output.table
 
     def is_batch(self, operator: str, function: str) -> bool:
         """Whether a function takes batches; `FunctionFault` if there is none."""

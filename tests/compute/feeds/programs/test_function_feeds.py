@@ -142,7 +142,7 @@ def test_replies_go_to_kafka_once(store: StateStore, kafka: KafkaBroker) -> None
         kafka.put(source, [json.dumps(transfer(number, 600)).encode() for number in numbers])
         with fed_bank(store, feed, replies) as bank:
             bank.drain(SECONDS)
-            assert bank.stats()["outputs"]["transfers"]["trouble"] == ""
+            assert bank.stats()["outputs"][f"bank.{target}.outbox"]["trouble"] == ""
     found = [json.loads(message.value()) for message in kafka.messages(target)]
     assert sorted((one["request_id"], one["reply"], one["error"]) for one in found) == [
         ("1", "400", None),

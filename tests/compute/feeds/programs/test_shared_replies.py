@@ -1,17 +1,24 @@
-"""Feeds of functions that share a table of replies: it is the program's, whichever of them a run declares first."""
+"""Feeds of functions that share where replies go: a table, or a topic, is the program's, whichever a run declares."""
 
+import json
 from collections.abc import Mapping
 
+import pytest
+
+from support.feeds.broker import KafkaBroker
 from support.feeds.sums import rows_of
 from support.feeds.transfers import answers, commit, table_of, transfer
+from support.waiting import eventually
 from tussock.compute import functions as fn
-from tussock.statestore import StateStore
+from tussock.statestore import InvalidOption, StateStore
 
 SECONDS = 60
+RUNS = [["orders"], ["orders", "returns"], ["returns"], ["returns", "orders"], ["orders"], ["orders", "returns"]]
+"""The feeds of each."""
 
 
-def shop(store: StateStore, feeds: Mapping[str, str]) -> fn.Runtime:
-    """Orders and returns, each of a table of that name, with their tables of replies; a reply is the feed's name."""
+def shop(store: StateStore, feeds: Mapping[str, str | fn.KafkaTopic]) -> fn.Runtime:
+    """Orders and returns, each of a table of that name, with where their replies go; a reply is the feed's name."""
     item = fn.Operator("item")
 
     @item.register
@@ -41,9 +48,8 @@ def test_feeds_that_share_replies_come_and_go(store: StateStore) -> None:
     numbers = {"orders": 0, "returns": 1000}
     for name in numbers:
         table_of(store, name)
-    runs = [["orders"], ["orders", "returns"], ["returns"], ["returns", "orders"], ["orders"], ["orders", "returns"]]
     seen: list[str] = []
-    for feeds in runs:
+    for feeds in RUNS:
         for name in numbers:
             commit(store, transfer(numbers[name]), table=name)
             numbers[name] += 1
@@ -78,3 +84,50 @@ def test_feeds_that_swap_their_tables_of_replies_overwrite_none(store: StateStor
             program.drain(SECONDS)
     assert set(answers(store, "first")) == {*map(str, range(6)), "1006", "1007", "1008"}
     assert set(answers(store, "second")) == {"1000", "6", "7", "8"}
+
+
+def test_feeds_that_share_a_topic_come_and_go(store: StateStore, kafka: KafkaBroker) -> None:
+    """Story: its outbox had the name of the feed that was declared first, and what waited there waited for that one."""
+    topic, numbers = kafka.topic(), {"orders": 0, "returns": 1000}
+    for name in numbers:
+        table_of(store, name)
+    for feeds in RUNS:
+        for name in numbers:
+            commit(store, transfer(numbers[name]), table=name)
+            numbers[name] += 1
+        with shop(store, dict.fromkeys(feeds, fn.KafkaTopic(kafka.servers, topic, key="request_id"))) as program:
+            program.drain(SECONDS)
+            assert set(program.stats()["outputs"]) == {f"shop.{topic}.outbox"}
+    found = [json.loads(message.value()) for message in kafka.messages(topic)]
+    expected = [(str(number), '"orders"') for number in range(6)]
+    expected += [(str(number), '"returns"') for number in range(1000, 1006)]
+    assert sorted((one["request_id"], one["reply"]) for one in found) == sorted(expected)
+
+
+def test_replies_whose_topic_no_feed_has_wait_and_are_told_of(
+    store: StateStore, kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go out once a feed has it again, be it another one."""
+    topic = kafka.topic()
+    for name in ("orders", "returns"):
+        table_of(store, name)
+    commit(store, transfer(1), table="orders")
+    away = fn.KafkaTopic("127.0.0.1:1", topic, key="request_id")
+    with shop(store, {"orders": away}) as program:
+        eventually(lambda: program.stats()["feeds"]["item.orders"]["rows"])
+    with shop(store, {"returns": "answers"}):
+        pass
+    assert f'"replies wait for a topic that no feed has now" program=shop table=shop.{topic}.outbox' in caplog.text
+    with shop(store, {"returns": fn.KafkaTopic(kafka.servers, topic, key="request_id")}) as program:
+        program.drain(SECONDS)
+    assert [json.loads(message.value())["request_id"] for message in kafka.messages(topic)] == ["1"]
+
+
+def test_one_topic_has_one_form(store: StateStore) -> None:
+    """Two outputs of one outbox would send each row twice, each in its way."""
+    for name in ("orders", "returns"):
+        table_of(store, name)
+    with pytest.raises(InvalidOption, match=r"another feed has KafkaTopic.*give both the same one"):
+        shop(store, {"orders": fn.KafkaTopic("h:1", "t"), "returns": fn.KafkaTopic("h:2", "t")})
+    with pytest.raises(InvalidOption, match=r"both would be in table 'shop\.t\.outbox'"):
+        shop(store, {"orders": fn.KafkaTopic("h:1", "t"), "returns": "shop.t.outbox"})

@@ -77,6 +77,9 @@ def test_metrics_count_what_was_done(node: ServeProcess) -> None:
         'tussock_application_window_tuples{state="visible",window="newest"} 2.0',
     ):
         assert line in text
+    kinds = set(re.findall(r'tussock_application_requests_total\{code="OK",kind="(\w+)"', text))
+    node_kinds = {"status", "pause", "resume", "drain"}
+    assert kinds == node_kinds | {"submit", "call", "trace", "window_rows", "stats"}, "none of other layers"
 
 
 def test_the_page_and_its_files(node: ServeProcess) -> None:

@@ -23,7 +23,7 @@ class _Left:
 def test_a_client_that_leaves_while_it_is_refused_is_no_failure_of_the_node() -> None:
     """What a handler raises gRPC logs, except that its call was cancelled."""
     system = FakeSystem()
-    gate = CallGate(Authenticator(system), ApplicationMetrics(), system)
+    gate = CallGate(Authenticator(system), ApplicationMetrics(()), system)
 
     async def refuse() -> None:
         await gate.refuse(_Left(), InvalidOption("no"))

@@ -77,7 +77,7 @@ async def read(conversation: Conversation) -> dict[int, str]:
 def on_node(body: Callable[[ApplicationNode, HeldLayer], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         layer = HeldLayer()
-        node = ApplicationNode(layer, LIMITS, RealSystem(), ApplicationMetrics())  # type: ignore[arg-type]
+        node = ApplicationNode(layer, LIMITS, RealSystem(), ApplicationMetrics(()))  # type: ignore[arg-type]
         node.is_started = True
         await body(node, layer)
 

@@ -144,7 +144,7 @@ class KafkaSender:
                 self._send(parts[:1] if self._refusals.are_looked_for else parts)
                 return
         elif self._system.monotonic() - self._checked_at > CHECK_SECONDS:
-            self._check_topic()
+            self._check_topic(CHECK_SECONDS)
         elif self._system.monotonic() - self._claimed_at > CLAIM_SECONDS:
             self._send([])
         self._system.sleep(IDLE_SECONDS)
@@ -165,7 +165,8 @@ class KafkaSender:
         self._is_too_large = False
         if self._refusals.are_looked_for:
             options["batch.num.messages"] = 1
-        self._check_topic()
+        # No longer than that: a stop waits for it, and it is tried again.
+        self._check_topic(CHECK_SECONDS)
         self._producer = self._kafka.Producer(options, logger=QuietLog())
         self._producer.init_transactions(INIT_SECONDS)
         self._offsets = self._consumer()
@@ -236,7 +237,7 @@ class KafkaSender:
         self._send_offset(offset)
         producer.commit_transaction(CALL_SECONDS)
         # Only now is it certain that all went to the topic that has what was sent before.
-        self._check_topic()
+        self._check_topic(CALL_SECONDS)
         self.sent = last
         self.trouble = ""
         self._claimed_at = self._system.monotonic()
@@ -248,9 +249,9 @@ class KafkaSender:
                 self._refusals = TopicRefusals(self._too_large)
                 self._close()
 
-    def _check_topic(self) -> None:
-        """`OutputLost` if it is another topic than this run began with."""
-        found, _ = self._client.describe(CALL_SECONDS)
+    def _check_topic(self, seconds: float) -> None:
+        """`OutputLost` if it is another topic than this run began with; Kafka's error if it does not say so in time."""
+        found, _ = self._client.describe(seconds)
         self._checked_at = self._system.monotonic()
         if self._topic_id and found != self._topic_id:
             raise self._lost(

@@ -70,6 +70,7 @@ class ServedFlow:
             "change_breakpoint": lambda asked: self._acts.submit(self._change_breakpoint, asked),
             "what_if": lambda asked: self._acts.submit(self._what_if, asked),
         }
+        self.kinds = frozenset(self._answers)
 
     def begin_with(self, workers: int) -> None:
         """Streams run in one thread: `InvalidOption`, except for 0."""

@@ -54,9 +54,10 @@ class FunctionProgress(msgspec.Struct):
     code: str = ""
     """Of the functions that have run last, a number that other code does not have; a release before has none."""
     sequenced: list[list[str]] = []
-    """The feeds whose sequencers are the other ones: the name of each, and its table of replies or an empty text."""
+    """The feeds whose sequencers are the other ones: the name of each, and its table of replies, or of those that wait
+    for a topic, or an empty text."""
     reply_tables: dict[str, int] = {}
-    """Of each table of replies its sequence, whichever feeds share it; a release before has it by feed alone."""
+    """Of each table of replies, or of those for a topic, its sequence; a release before has it by feed alone."""
 
 
 def read_progress(program: str, state: bytes) -> FunctionProgress:

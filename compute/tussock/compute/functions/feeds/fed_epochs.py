@@ -109,9 +109,8 @@ class FedEpochs:
 
     @property
     def feeds(self) -> list[list[str]]:
-        """Name and table of replies of each, sorted; the table is empty if there is none, or a topic."""
-        tables = {name: one.table for name, one in self._declared.items() if one.topic is None}
-        return [[name, tables.get(one.replies or "", "")] for name, one in sorted(self._feeds.items())]
+        """Name and table of replies, or of those for a topic, of each, sorted; the table is empty if there is none."""
+        return [[name, one.replies or ""] for name, one in sorted(self._feeds.items())]
 
     def know(self, feeds: Sequence[list[str]]) -> None:
         """These, as `feeds` has them, the program had when what comes next was recorded."""
@@ -120,7 +119,7 @@ class FedEpochs:
     @property
     def output_tables(self) -> list[str]:
         """Names of the tables of replies."""
-        return [one.table for one in self._declared.values()]
+        return list(self._declared)
 
     @property
     def own_tables(self) -> OwnTables:
@@ -130,6 +129,10 @@ class FedEpochs:
     def create_outputs(self, store: StateStore) -> None:
         """Tables of replies that are not there yet."""
         create_output_tables(store, self._declared, dict.fromkeys(self._declared, REPLY_SCHEMA))
+        for table in store.tables():
+            is_outbox = table.startswith(f"{self._program}.") and table.endswith(".outbox")
+            if is_outbox and table not in self._declared and any(store.table(table).read(limit=1)):
+                log.warning("replies wait for a topic that no feed has now", program=self._program, table=table)
 
     def load(self, delta: Delta, known: FunctionProgress) -> None:
         """Begin where the newest commit is."""
@@ -147,18 +150,19 @@ class FedEpochs:
     @property
     def reply_tables(self) -> dict[str, int]:
         """For a commit: of each table that had replies in any run, its sequence."""
-        now = {one.table: self.output(name)[0] for name, one in self._declared.items() if one.topic is None}
-        return {**self._reply_tables, **now}
+        return {**self._reply_tables, **{table: self.output(table)[0] for table in self._declared}}
 
     def _known_outputs(self, known: FunctionProgress) -> dict[str, list[int]]:
-        """How far each output is. A table keeps its sequence where another one of the feeds that share it is first."""
+        """How far each output is, by table."""
         self._reply_tables = dict(known.reply_tables)
-        by_table = {
-            name: [known.reply_tables[one.table], 0]
-            for name, one in self._declared.items()
-            if one.topic is None and one.table in known.reply_tables
+        # A release before has tables by the first of the feeds that share them.
+        former = {
+            one.replies: known.outputs[name]
+            for name, one in self._feeds.items()
+            if one.replies and name in known.outputs and self._declared[one.replies].topic is None
         }
-        return {**known.outputs, **by_table}
+        sent = {table: known.outputs.get(table, [0, 0])[1] for table in known.reply_tables}
+        return former | {table: [sequence, sent[table]] for table, sequence in known.reply_tables.items()}
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
@@ -296,12 +300,7 @@ class FedEpochs:
         if declared is not None:
             return None if declared.replies is None else _Into(declared.replies, is_former=False)
         table = self._former.get(feed)
-        if not table:
-            return None
-        for name, output in self._declared.items():
-            if output.table == table:
-                return _Into(name, is_former=False)
-        return _Into(table, is_former=True)
+        return _Into(table, is_former=table not in self._declared) if table else None
 
     def _write(self, into: _Into, rows: pa.Table) -> None:
         if not into.is_former:

@@ -33,6 +33,7 @@ class ServedRuntime:
     """A `ServedLayer`."""
 
     layer = "functions"
+    kinds = frozenset({"send", "send_many", "query", "stats", "call_graph"})
 
     def __init__(self, runtime: "Runtime", store_url: str) -> None:
         """Not started yet."""

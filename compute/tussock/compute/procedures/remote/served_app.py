@@ -21,6 +21,7 @@ class ServedApp:
     """A `ServedLayer`."""
 
     layer = "procedures"
+    kinds = frozenset({"submit", "call", "trace", "window_rows", "stats"})
 
     def __init__(self, app: "App", store_url: str) -> None:
         """Not started yet."""

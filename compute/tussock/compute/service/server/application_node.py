@@ -23,14 +23,14 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import AccessDenied, InvalidOption, TussockError, WaitTimeout
 
-__all__ = ["ApplicationNode", "Asked"]
+__all__ = ["OF_NODE", "ApplicationNode", "Asked"]
 
 log = get_logger("tussock.application")
 
 FAILURES_SHOWN = 20
 ENVELOPE_BYTES = 1024
 """Of a message beside its rows, or its reply."""
-_OF_NODE = frozenset({"status", "pause", "resume", "drain"})
+OF_NODE = frozenset({"status", "pause", "resume", "drain"})
 """Kinds of requests that each layer answers in the same way."""
 _LOOKS = frozenset({"bad_rows", "history", "query", "stream_look", "stream_row", "stream_rows", "trace", "window_rows"})
 """Those that wait for what runs, and change nothing."""
@@ -115,7 +115,7 @@ class ApplicationNode:
 
         `place`: of the request, where it came in a conversation.
         """
-        if kind not in _OF_NODE:
+        if kind not in OF_NODE:
             return self.layer.begin(kind, request)
         done: Future[Any] = Future()
         if kind == "pause":

@@ -45,6 +45,8 @@ class ServedLayer(Protocol):
     layer: str
     """`procedures` or `functions`."""
     store_url: str
+    kinds: frozenset[str]
+    """What `begin` answers."""
 
     def begin_with(self, workers: int) -> None:
         """Have that many processes run it, before the start; `InvalidOption` where a layer cannot."""

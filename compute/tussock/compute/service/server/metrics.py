@@ -1,6 +1,6 @@
 """What the node counts, and what the application is when somebody asks; `docs/metrics.md` lists it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -8,8 +8,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-
-from tussock.compute.service.rpc.kinds import KINDS
 
 __all__ = ["ApplicationMetrics"]
 
@@ -19,7 +17,8 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class ApplicationMetrics:
     """All metrics of one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Collection[str]) -> None:
+        """`kinds` of requests that the node answers."""
         self._registry = CollectorRegistry()
         self._ended = Counter(
             "tussock_application_requests",
@@ -27,7 +26,7 @@ class ApplicationMetrics:
             ["kind", "code"],
             registry=self._registry,
         )
-        seconds = Histogram(
+        self._took = Histogram(
             "tussock_application_request_seconds",
             "Time from a request's arrival to its reply.",
             ["kind"],
@@ -41,14 +40,15 @@ class ApplicationMetrics:
             registry=self._registry,
         )
         # Made beforehand, so that a rate has a beginning and a request costs no search for its labels.
-        self._well = {kind: self._ended.labels(kind, "OK") for kind in KINDS}
-        self._seconds = {kind: seconds.labels(kind) for kind in KINDS}
+        self._well = {kind: self._ended.labels(kind, "OK") for kind in kinds}
+        self._seconds = {kind: self._took.labels(kind) for kind in kinds}
         ProcessCollector(registry=self._registry)
 
     def end(self, kind: str, code: str, seconds: float) -> None:
         """Count a request that has ended with that gRPC status."""
-        (self._well[kind] if code == "OK" else self._ended.labels(kind, code)).inc()
-        self._seconds[kind].observe(seconds)
+        is_quick = code == "OK" and kind in self._well
+        (self._well[kind] if is_quick else self._ended.labels(kind, code)).inc()
+        (self._seconds[kind] if kind in self._seconds else self._took.labels(kind)).observe(seconds)
 
     def refuse(self, code: str) -> None:
         """Count a caller who was turned away."""

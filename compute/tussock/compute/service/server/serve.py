@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import disable_created_metrics
 
 from tussock.compute.applications.errors import ApplicationFenced
-from tussock.compute.service.server.application_node import ApplicationNode
+from tussock.compute.service.server.application_node import OF_NODE, ApplicationNode
 from tussock.compute.service.server.call_gate import CallGate
 from tussock.compute.service.server.entry import BadApplication, load_application
 from tussock.compute.service.server.grpc_port import GrpcPort
@@ -105,7 +105,7 @@ async def _serve(
     settings: ServeSettings, layer: ServedLayer, door: WorkerDoor | None, workers: int, stores: list[StateStore]
 ) -> int:
     system, loop = RealSystem(), asyncio.get_running_loop()
-    metrics = ApplicationMetrics()
+    metrics = ApplicationMetrics(layer.kinds | OF_NODE)
     tls = settings.tls
     node = ApplicationNode(layer, settings.limits, system, metrics, (tls.certificate, tls.client_ca))
     metrics.watch(node.status)
