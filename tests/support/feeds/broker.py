@@ -156,17 +156,23 @@ class KafkaBroker:
         """A new topic."""
         name = name or f"topic-{next(self._numbers)}"
         self._admin().create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(CALL_SECONDS)
-        deadline = time.monotonic() + CALL_SECONDS
-        while time.monotonic() < deadline:
-            # A new topic's leaders are known a little later.
-            found = self._admin().list_topics(name, timeout=CALL_SECONDS).topics[name]
-            if found.error is None and len(found.partitions) == partitions:
-                return name
-        raise AssertionError(f"topic {name} has no leaders")
+        self._wait_for(name, partitions)
+        return name
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Until the topic has that many."""
         self._admin().create_partitions([NewPartitions(topic, total)])[topic].result(CALL_SECONDS)
+        self._wait_for(topic, total)
+
+    def _wait_for(self, topic: str, partitions: int) -> None:
+        """The broker knows the controller's topics, and their leaders, a little later."""
+        deadline = time.monotonic() + CALL_SECONDS
+        while time.monotonic() < deadline:
+            found = self._admin().list_topics(topic, timeout=CALL_SECONDS).topics[topic]
+            leaders = [one.leader for one in found.partitions.values()]
+            if found.error is None and len(leaders) == partitions and min(leaders) >= 0:
+                return
+        raise AssertionError(f"topic {topic} has no leaders")
 
     def drop(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
@@ -185,17 +191,22 @@ class KafkaBroker:
 
     def put(self, topic: str, values: Iterable[bytes], partition: int = 0) -> None:
         """Messages, durable when this returns."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
-        for value in values:
-            producer.produce(topic, value, partition=partition)
-        assert not producer.flush(CALL_SECONDS)
+        self.put_keyed(topic, ((None, value) for value in values), partition)
 
     def put_keyed(self, topic: str, messages: Iterable[tuple[bytes | None, bytes | None]], partition: int = 0) -> None:
         """The same of keys and values; without a value it is a tombstone."""
+        failed: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
         for key, value in messages:
-            producer.produce(topic, value, key, partition=partition)
+            producer.produce(topic, value, key, partition=partition, on_delivery=note)
+        # What the broker refuses leaves the queue, too.
         assert not producer.flush(CALL_SECONDS)
+        assert not failed, failed[0]
 
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """What retention does: messages below an offset are gone."""
