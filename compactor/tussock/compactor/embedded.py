@@ -113,7 +113,7 @@ class EmbeddedBackend:
 
     def upload_horizon(self) -> str:
         """The garbage horizon; refused where this machine's clock is too far ahead to name SSTs by."""
-        self.meta.log.clock.check_own()
+        self.meta.log.clock.own_ms()
         return self.version().gc_horizon
 
     def create_backup(self, name: str, comment: str = "") -> BackupInfo:

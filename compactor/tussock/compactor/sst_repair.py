@@ -164,7 +164,7 @@ class SstRepair:
 
     def _upload_horizon(self) -> str:
         # By a clock that is far ahead the name of the SST would be, too.
-        self.log.clock.check_own()
+        self.log.clock.own_ms()
         return self.log.version.gc_horizon
 
     def _loss(

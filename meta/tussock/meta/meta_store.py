@@ -341,7 +341,7 @@ class MetaStore:
         self.log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
 
     def _watermark(self, version: Version, table: TableState, smallest_pin: int | None) -> int:
-        return low_watermark(version, self._system.now_ms(), self._periods.retention_of(version, table), smallest_pin)
+        return low_watermark(version, self.log.clock.own_ms(), self._periods.retention_of(version, table), smallest_pin)
 
     def _smallest_pin(self) -> int | None:
-        return smallest_live_pin(self._bucket, self._system.now_ms(), self.pins.lease_ms)
+        return smallest_live_pin(self._bucket, self.log.clock.own_ms(), self.pins.lease_ms)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support import inside
-from support.buckets.faulty_bucket import FaultyBucket
+from support.buckets.faulty_bucket import Call, FaultyBucket
 from support.store.stores import TickingSystem, open_on
 from support.store.versions import ModelBucket
 from tussock.statestore import ClockAhead, InvalidOption, StateStore, connect
@@ -175,3 +175,51 @@ def test_the_limit_is_a_number_of_seconds() -> None:
     for value in (-1.0, float("nan"), "1"):
         with pytest.raises(InvalidOption, match="max_clock_ahead"):
             connect("memory://", max_clock_ahead=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("listing", [1, 2, 3])
+@pytest.mark.parametrize("work", ["vacuum", "compact"])
+def test_a_clock_that_is_years_ahead_judges_no_pins(
+    right: StateStore, bucket: ModelBucket, work: str, listing: int
+) -> None:
+    """Story: it took all pins for expired, was set right a moment later, and expired history that one held."""
+    _commit(right, b"1")
+    snapshot = right.pin_snapshot()
+    for value in (b"2", b"3"):
+        _commit(right, value)
+        right.compact("kv")
+    wrong = TickingSystem()
+    wrong.drawn = 10**6
+    ahead = FaultyBucket(bucket)
+    with open_on(ahead, wrong, retention=0) as store:
+        seen = []
+
+        def is_listing(call: Call) -> bool:
+            seen.extend([call] if (call.operation, call.path) == ("list", "pins/") else [])
+            return len(seen) == listing
+
+        def set_right() -> None:
+            wrong.wall_ms -= YEARS_MS
+
+        wrong.wall_ms += YEARS_MS
+        ahead.stall(is_listing, set_right)
+        with pytest.raises(ClockAhead, match="years ahead"):
+            store.vacuum() if work == "vacuum" else store.compact("kv")
+    assert snapshot.table("kv").get(b"k") == b"1"
+    snapshot.close()
+
+
+def test_a_clock_that_is_years_ahead_ends_no_retention(right: StateStore, bucket: ModelBucket) -> None:
+    """Story: vacuum moved the safe epoch by it, and all older epochs of the last hour could be read no more."""
+    first = _commit(right, b"1")
+    _commit(right, b"2")
+    right.compact("kv")
+    _commit(right, b"3")
+    wrong = TickingSystem()
+    wrong.drawn = 10**6
+    with open_on(bucket, wrong) as store:
+        wrong.wall_ms += YEARS_MS
+        with pytest.raises(ClockAhead, match="years ahead"):
+            store.vacuum()
+    _commit(right, b"4")
+    assert right.table("kv").get(b"k", epoch=first) == b"1"

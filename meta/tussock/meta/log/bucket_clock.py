@@ -74,13 +74,16 @@ class BucketClock:
         if self._ahead_of_monotonic is None:
             self._ask(self._system.now_ms())
         if any(isinstance(delta, TIMED) for delta in deltas):
-            self.check_own()
+            self.own_ms()
 
-    def check_own(self) -> None:
-        """Raise `ClockAhead` if this machine's clock is too far ahead to store anything by it."""
+    def own_ms(self) -> int:
+        """This machine's time, in milliseconds since 1970; `ClockAhead` if it is too far ahead to store anything by it.
+
+        So is what follows from it, such as whose pins have expired: that is stored later, when the clock may be right.
+        """
         now_ms = self._system.now_ms()
         if not self._is_ahead(now_ms):
-            return
+            return now_ms
         bucket_ms = self._ask(now_ms)
         if now_ms - bucket_ms > self.max_ahead_ms:
             raise ClockAhead(
@@ -90,6 +93,7 @@ class BucketClock:
                 now_ms,
                 bucket_ms,
             )
+        return now_ms
 
     def check_epoch(self, epoch: int, newest: int) -> None:
         """Raise `ClockAhead` if the epoch is too far ahead; one next to the `newest` committed one never is."""

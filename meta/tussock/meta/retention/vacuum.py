@@ -185,7 +185,7 @@ class Vacuum:
             self._expire(expiring)
 
     def _smallest_pin(self) -> int | None:
-        return smallest_live_pin(self._bucket, self._system.now_ms(), self._pin_skew_ms)
+        return smallest_live_pin(self._bucket, self._log.clock.own_ms(), self._pin_skew_ms)
 
     def _expirable(self, version: Version, pinned: int | None) -> dict[int, int]:
         """The epochs up to which history may expire beside that pin, where there is some that would.
