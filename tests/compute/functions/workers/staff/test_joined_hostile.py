@@ -146,14 +146,17 @@ def test_a_message_of_grpc_that_is_too_large_ends_the_call(bad: BadWorker) -> No
 def test_there_is_room_for_64(bad: BadWorker, program: tuple[fn.Runtime, str, str]) -> None:
     """Those that are about to join are counted, too."""
     assert isinstance(bad.heard(), Meet)
-    others = [BadWorker(program[1]) for _ in range(63)]
+    others: list[BadWorker] = []
     try:
-        for at, one in enumerate(others[:62]):
-            assert isinstance(one.heard(), Meet)
-            for earlier in (bad, *others[:at]):
-                earlier.say(*parts_of(encode(StillAlive())))
+        for _ in range(62):
+            # One after the other, so that none is silent for longer than the next one takes.
+            others.append(BadWorker(program[1]))
+            assert isinstance(others[-1].heard(), Meet)
+            for one in (bad, *others):
+                one.say(*parts_of(encode(StillAlive())))
+        others.append(BadWorker(program[1]))
         with pytest.raises(Full, match="64 workers have joined"):
-            others[62].heard()
+            others[-1].heard()
     finally:
         for one in others:
             one.close()
