@@ -81,7 +81,7 @@ def test_work_goes_on_without_a_pause_where_nobody_commits() -> None:
 
 
 def test_long_work_goes_on_beside_commits() -> None:
-    """Steps that take longer than the time between two looks follow each other whoever commits."""
+    """Steps that take longer than the time between two looks follow each other although commits come."""
     watched = Watched()
     watched.work = 20
     watched.seconds = 2 * LOOK_SECONDS

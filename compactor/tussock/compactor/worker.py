@@ -20,7 +20,7 @@ log = get_logger("tussock.compactor")
 
 LOOK_SECONDS = 0.1
 LOOK_COMMITS = 12
-"""The next look for work comes as long after the last one, or when so many commits have come: as many runs as L0 may
+"""The next look for work comes this long after the last one, or with this many commits since: as many runs as L0 may
 have without harm, and fewer than a task merges."""
 
 

@@ -90,7 +90,7 @@ def test_threads_that_go_on_at_once_come_together_again(seed: int) -> None:
 
     crowd.run(THREADS, work)
     assert len(crowd.rows) == THREADS * EACH + 1
-    # One with whoever is first, one for each round, and what is left over for the one who was.
+    # One with the thread that is first, one for each round, and what is left over for that thread.
     assert crowd.seen.entries <= EACH + 2
 
 
