@@ -127,7 +127,10 @@ def _few_pairs(batch: RawBatch) -> list[tuple[bytes, bytes | None]] | None:
     if not isinstance(batch, pa.RecordBatch | pa.Table) or batch.num_rows > _FEW_PAIRS:
         return None
     schema = batch.schema
-    if schema.names != _NAMES or schema.types != _TYPES or batch.nbytes > LOOSE_BYTES_MAX:
+    if schema.names != _NAMES or schema.types != _TYPES:
+        return None
+    # The first is told at once, but is of all that a slice was cut from.
+    if batch.get_total_buffer_size() > LOOSE_BYTES_MAX and batch.nbytes > LOOSE_BYTES_MAX:
         return None
     keys, values = batch.columns
     return list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
