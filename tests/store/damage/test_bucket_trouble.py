@@ -205,7 +205,7 @@ def test_without_permission_a_commit_certainly_did_not_happen(tmp_path: Path, mo
     """The same for a folder that this user may not write to."""
     with connect(tmp_path.as_uri(), compaction=False) as store:
 
-        def refuse(*_: object) -> None:
+        def refuse(*_: object, **__: object) -> None:
             raise PermissionError(errno.EACCES, "Permission denied")
 
         with monkeypatch.context() as patched:

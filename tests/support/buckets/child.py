@@ -40,8 +40,13 @@ def write(url: str) -> None:
         bucket.create(f"write/{number}", whole_object(number))
 
 
-def die(url: str, operation: str, call: str) -> None:
-    """Write an object and be killed on entering the `call`-th function that changes files; print the calls if alive."""
+def die(url: str, operation: str, call: str, kernel: str) -> None:
+    """Write an object and be killed on entering the `call`-th function that changes files; print the calls if alive.
+
+    An "old" kernel knows no files without a name.
+    """
+    if kernel == "old":
+        os.O_TMPFILE = 0
     bucket = open_bucket(url)
     bucket.put("die/before", b"")  # makes the folder
     left = int(call)
@@ -69,5 +74,5 @@ if __name__ == "__main__":
             race(url, name, int(objects))
         case ["write", url]:
             write(url)
-        case ["die", url, operation, call]:
-            die(url, operation, call)
+        case ["die", url, operation, call, kernel]:
+            die(url, operation, call, kernel)

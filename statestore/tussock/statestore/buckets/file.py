@@ -2,7 +2,9 @@
 
 Every object is first written to a temporary file in its own folder and synced; only then does it get its name, by
 `rename` (put) or by `link` (create, which fails if the name is taken); then the folder is synced. So a crash at any
-point leaves either the whole object or none, plus perhaps a file named `.tmp-...`, which `leftovers` finds. The
+point leaves either the whole object or none, plus perhaps a file named `.tmp-...`, which `leftovers` finds. The file
+of a create has no name before its own where the file system can do that (`O_TMPFILE`): two changes of the folder less,
+and nothing is left over. The
 folder must be on a file system with hard links and honest fsync: any local Linux file system, not a FUSE mount of
 a bucket.
 """
@@ -26,6 +28,10 @@ TEMPORARY = ".tmp-"
 _TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{24}")
 _BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
 _BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EXDEV}
+"""What file systems and kernels answer that have none, or cannot name them; open(2), linkat(2)."""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room (vacuum deletes the store's garbage), then repeat the call",
@@ -56,6 +62,8 @@ class FileBucket:
         self._any_names = any_names
         self._system = system
         self._synced_folders: set[Path] = set()
+        # What has no name is linked by its descriptor.
+        self._makes_unnamed = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
         if make_folder:
             self._run("open", "", self._make_folder, root)
 
@@ -122,26 +130,54 @@ class FileBucket:
         _sync_folder(target.parent)
 
     def _create(self, path: str, target: Path, data: bytes) -> bool:
-        created = False
+        created, folder = False, -1
         try:
-            temporary = self._write_temporary(target.parent, data)
             try:
-                os.link(temporary, target)
-                created = True
-            except FileExistsError:
-                pass
-            finally:
-                temporary.unlink()
+                self._make_folder(target.parent)
+                folder = os.open(target.parent, _FOLDER_FLAGS)
+                unnamed = self._link_unnamed(folder, target.name, data)
+                if unnamed is None:
+                    temporary = self._write_temporary(target.parent, data)
+                    try:
+                        created = _link(temporary, target)
+                    finally:
+                        temporary.unlink()
+                else:
+                    created = unnamed
+            except OSError as error:
+                self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
+                failure = unavailable("create", path, self.url, error)
+                # Without its name there is no object.
+                failure.nothing_written = not created
+                raise failure from error
+            # Also after losing: what the caller does next rests on the winner's object, which the winner may not have
+            # synced yet.
+            os.fsync(folder)
+            return created
+        finally:
+            if folder >= 0:
+                os.close(folder)
+
+    def _link_unnamed(self, folder: int, name: str, data: bytes) -> bool | None:
+        """Write a file without a name, sync it and name it; `False` if the name is taken.
+
+        `None`: the file system cannot do that, and nothing has happened.
+        """
+        if not self._makes_unnamed:
+            return None
+        descriptor = -1
+        try:
+            descriptor = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            _write_synced(descriptor, data)
+            return _link(f"/proc/self/fd/{descriptor}", name, folder)
         except OSError as error:
-            self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
-            failure = unavailable("create", path, self.url, error)
-            # Without its name there is no object.
-            failure.nothing_written = not created
-            raise failure from error
-        # Also after losing: what the caller does next rests on the winner's object, which the winner may not have
-        # synced yet.
-        _sync_folder(target.parent)
-        return created
+            if error.errno not in _NO_UNNAMED_FILES:
+                raise
+            self._makes_unnamed = False
+            return None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _write_temporary(self, folder: Path, data: bytes | Sequence[bytes | memoryview]) -> Path:
         """A new file in `folder` with `data`, synced; on any failure it is removed again."""
@@ -150,9 +186,7 @@ class FileBucket:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             try:
-                _write_all(descriptor, [data] if isinstance(data, bytes) else data)
-                # A failed fsync is a failed write: the kernel may have dropped the pages and reports it only once.
-                os.fsync(descriptor)
+                _write_synced(descriptor, data)
             finally:
                 os.close(descriptor)
         except BaseException:
@@ -230,6 +264,22 @@ def unavailable(operation: str, path: str, url: str, error: OSError) -> ObjectSt
     return ObjectStoreUnavailable(f"{what} in {url} failed: {advice} ({error.strerror or error})")
 
 
+def _write_synced(descriptor: int, data: bytes | Sequence[bytes | memoryview]) -> None:
+    _write_all(descriptor, [data] if isinstance(data, bytes) else data)
+    # A failed fsync is a failed write: the kernel may have dropped the pages and reports it only once.
+    os.fsync(descriptor)
+
+
+def _link(source: str | Path, target: str | Path, folder: int | None = None) -> bool:
+    """Give a file a name, in `folder` if that is given; `False` if the name is taken."""
+    try:
+        # With a folder Python follows the link that an entry in /proc is.
+        os.link(source, target, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
+
+
 def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
     """Write buffers one after the other without joining them, however little a call of the kernel takes."""
     waiting = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
@@ -272,7 +322,7 @@ def _make_and_sync(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, _FOLDER_FLAGS)
     try:
         os.fsync(descriptor)
     finally:

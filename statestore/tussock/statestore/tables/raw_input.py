@@ -18,6 +18,7 @@ from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX
 
 __all__ = [
     "RawBatch",
@@ -34,8 +35,11 @@ RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa
 
 _OPERATIONS = ("put", "delete")
 
+_NAMES = ["key", "value"]
+_TYPES = [pa.binary(), pa.binary()]
+
 _FEW_PAIRS = 16
-"""Pairs of a list, at most, that are kept as they come; of more a run is made at once, in less time."""
+"""Rows, at most, that are kept as they come; of more a run is made at once, in less time."""
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray, table: str) -> pa.Array:
@@ -95,23 +99,41 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
     return _binary(known, table)
 
 
-def few_rows(batch: RawBatch) -> list[tuple[bytes, Row | None]] | None:
-    """A short list of pairs by ascending keys, to write alone; `None` for any other form, and if it is wrong."""
-    if type(batch) is not list or len(batch) > _FEW_PAIRS:
+def few_rows(batch: RawBatch, *, ordered: bool = True) -> list[tuple[bytes, Row | None]] | None:
+    """A short list of pairs, or a short batch of Arrow, to write alone; `None` for any other form, and if it is wrong.
+
+    It is wrong, with `ordered`, if the keys do not ascend.
+    """
+    pairs = batch if type(batch) is list else _few_pairs(batch)
+    if pairs is None or len(pairs) > _FEW_PAIRS:
         return None
     rows: list[tuple[bytes, Row | None]] = []
     before: bytes | None = None
-    for pair in batch:
+    for pair in pairs:
         if type(pair) is not tuple or len(pair) != 2:
             return None
         key, value = pair
         if type(key) is not bytes or (value is not None and type(value) is not bytes):
             return None
-        if before is not None and key <= before:
+        if ordered and before is not None and key <= before:
             return None
         rows.append((key, None if value is None else {"value": value}))
         before = key
     return rows
+
+
+def _few_pairs(batch: RawBatch) -> list[tuple[bytes, bytes | None]] | None:
+    """A short batch `{key: binary, value: binary}` as pairs; `None` for any other."""
+    if not isinstance(batch, pa.RecordBatch | pa.Table) or batch.num_rows > _FEW_PAIRS:
+        return None
+    schema = batch.schema
+    if schema.names != _NAMES or schema.types != _TYPES:
+        return None
+    # The first is told at once, but is of all that a slice was cut from.
+    if batch.get_total_buffer_size() > LOOSE_BYTES_MAX and batch.nbytes > LOOSE_BYTES_MAX:
+        return None
+    keys, values = batch.columns
+    return list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
 
 
 def encode_few(keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:

@@ -62,8 +62,10 @@ class RawTable:
     def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int | None = None) -> None:
         """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""
         at = self._access.write_epoch(epoch)
-        unsorted = raw_rows(rows, self.name, ordered=False)
-        self._access.write(at, sorted_newest(unsorted))
+        few = few_rows(rows, ordered=False)
+        if few is None or not self._access.write_alone(at, few, encode_few):
+            unsorted = raw_rows(rows, self.name, ordered=False)
+            self._access.write(at, sorted_newest(unsorted))
 
     def upload(
         self, rows: Iterable[pa.RecordBatch], *, waited: Callable[[float], object] | None = None

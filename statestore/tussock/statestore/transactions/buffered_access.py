@@ -14,7 +14,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
+from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, RowsAlone, size_of
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -53,6 +53,8 @@ class BufferedAccess:
         self._check_open = check_open
         self._overlay_rows = overlay_rows
         self._is_noting = False
+        self._encode: EncodeRows | None = None
+        """Of the overlay."""
         self._digest: int | None = None
         """Of the batches that were written since the savepoint."""
 
@@ -93,6 +95,7 @@ class BufferedAccess:
 
     def begin_overlay(self, encode: EncodeRows) -> RowOverlay:
         """Rows that are written alone, until something needs them in the buffer."""
+        self._encode = encode
         overlay = self.reads.overlay = RowOverlay(
             lambda keys, rows: self._write(self.table, encode(keys, rows)),
             self._overlay_rows,
@@ -105,6 +108,12 @@ class BufferedAccess:
         """Put all that was written into the buffer."""
         if self.reads.overlay is not None:
             self.reads.overlay.flush()
+
+    def alone(self) -> RowsAlone | None:
+        """What was written row by row and is not in the buffer; `None` if there is nothing such."""
+        if not self.reads.overlay or self._encode is None:
+            return None
+        return RowsAlone(self.reads.overlay.fresh(), self._encode)
 
     def turn(self) -> None:
         """The same, before the buffer is cut off; older copies of rows go."""

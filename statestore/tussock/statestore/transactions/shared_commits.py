@@ -1,7 +1,9 @@
 """Small transactions that end at the same time commit together: one epoch, one SST for each table, one log entry.
 
-While one commit is on its way, those that end meanwhile wait; then one of them commits for all. Nobody waits for
-others to come, so a single thread is as fast as without this. Within a group the order is that of their ends: one that
+While one commit is on its way, those that end meanwhile wait; then one of them commits for all. It first waits, for no
+longer than the last commit took, until as many have ended as were there then: threads that go on once their commit is
+in. Without that they split in two halves which take turns, and each commit has half of what it could have. A single
+thread waits for nobody. Within a group the order is that of their ends: one that
 depends on what an earlier one writes is left to the next group, which finds the conflict as with any other commit. So
 the result is that of the transactions one after the other, and a commit costs little more than for one of them.
 """
@@ -9,10 +11,11 @@ the result is that of the transactions one after the other, and a commit costs l
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from tussock.statestore.base.system import Condition
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.errors import Conflict, ObjectStoreUnavailable, TableNotFound, TussockError
@@ -20,9 +23,10 @@ from tussock.statestore.parts import StoreParts
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.transactions.read_set import ReadSet
 from tussock.statestore.transactions.recent_keys import RecentKeys
-from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
+from tussock.statestore.write.loose_rows import RowsAlone
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
-__all__ = ["COMMIT_ATTEMPTS", "Ending", "SharedCommits"]
+__all__ = ["COMMIT_ATTEMPTS", "Ending", "SharedCommits", "Written"]
 
 COMMIT_ATTEMPTS = 100
 """Of transactions whose tables are committed to all the time, without an overlap."""
@@ -30,6 +34,12 @@ TOGETHER_MAX = 64
 """Transactions in one commit."""
 BYTES_MAX = 32 << 10
 """Of the rows of a transaction; larger ones commit alone."""
+
+GATHER_SECONDS_MAX = 0.02
+"""For which a commit waits, at most, for those that were there at the one before it."""
+
+Written: TypeAlias = list[Rows] | RowsAlone
+"""Of one table: sorted runs, the oldest first, or a few rows by their keys."""
 
 RunCommit = Callable[[Callable[[CommitRequest], int], CommitRequest], int]
 
@@ -48,17 +58,22 @@ class Ending:
     def __init__(
         self,
         since: int,
-        rows: Mapping[int, list[Rows]],
+        rows: Mapping[int, Written],
         depends: Iterable[Dependency],
         check: Callable[[VersionView], None],
     ) -> None:
-        """`rows`: by table, oldest first. `check` raises `Conflict` if what came after `since` overlaps."""
+        """`rows`: by table. `check` raises `Conflict` if what came after `since` overlaps."""
         self.since = since
         self.rows = rows
         self.depends = list(depends)
         self.check = check
         self.epoch = 0
         self.error: BaseException | None = None
+        self.leads = False
+        """Its thread commits now, for all that wait."""
+        self.changed: Condition | None = None
+        """Its thread waits here until this is done or leads; of nobody else, so that only who can go on is woken."""
+        self._keys: dict[int, frozenset[bytes]] = {}
 
     @property
     def is_done(self) -> bool:
@@ -67,9 +82,9 @@ class Ending:
 
     def keys(self) -> dict[int, frozenset[bytes]]:
         """What it writes, by table."""
-        return {
-            table: frozenset(key for run in runs for key in run.keys.to_pylist()) for table, runs in self.rows.items()
-        }
+        if not self._keys:
+            self._keys = {table: _keys_of(rows) for table, rows in self.rows.items()}
+        return self._keys
 
     def is_touched_by(self, written: Mapping[int, set[bytes]]) -> bool:
         """Whether it depends on one of these keys."""
@@ -84,33 +99,52 @@ class SharedCommits:
         self._changed = parts.system.condition()
         self._waiting: deque[Ending] = deque()
         self._is_busy = False
+        self._expected = 1
+        """Of the next commit: those of the last one, and those that waited when it was in."""
+        self._gather_seconds = 0.0
         self.recent = RecentKeys()
 
     def commit(self, ending: Ending, run: RunCommit, request: CommitRequest) -> int:
         """Commit a transaction, maybe with others; returns the epoch that holds, or raises as a commit alone does."""
         with self._changed:
             self._waiting.append(ending)
-            try:
-                self._changed.wait_for(lambda: ending.is_done or not self._is_busy)
-            except BaseException:
-                # Interrupted: nobody is there to be told, so it must not happen later either.
-                if ending in self._waiting:
-                    self._waiting.remove(ending)
-                raise
-            if not ending.is_done:
-                self._is_busy = True
+            if self._is_busy:
+                ending.changed = self._parts.system.condition()
+                if len(self._waiting) == self._expected:
+                    self._changed.notify_all()
+            else:
+                self._is_busy = ending.leads = True
+        if ending.changed is not None:
+            self._await(ending, ending.changed)
         if not ending.is_done:
             self._lead(ending, run, request)
         if ending.error is not None:
             raise ending.error
         return ending.epoch
 
+    def _await(self, ending: Ending, changed: Condition) -> None:
+        """Wait until others have committed it, or its own thread is to commit."""
+        try:
+            with changed:
+                changed.wait_for(lambda: ending.is_done or ending.leads)
+        except BaseException:
+            self._withdraw(ending)
+            if ending.leads:
+                self._hand_over()
+            raise
+
+    def _withdraw(self, ending: Ending) -> None:
+        """Its thread was interrupted: nobody is there to be told, so it must not happen later either."""
+        with self._changed:
+            if ending in self._waiting:
+                self._waiting.remove(ending)
+
     def _lead(self, ending: Ending, run: RunCommit, request: CommitRequest) -> None:
-        """Commit for all that wait, until the own one is done."""
+        """Commit for all that wait, until the own one is done; then another one's thread does."""
         try:
             while not ending.is_done:
-                with self._changed:
-                    group = [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
+                group = self._gather()
+                began = self._parts.system.monotonic()
                 try:
                     self._commit_group(group, run, request)
                 except TussockError as error:
@@ -118,13 +152,40 @@ class SharedCommits:
                 except BaseException as error:
                     _fail(group, _interruption() if not isinstance(error, Exception) else error)
                     raise
-                with self._changed:
-                    self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
-                    self._changed.notify_all()
+                finally:
+                    self._let_go(group, self._parts.system.monotonic() - began)
+        except BaseException:
+            self._withdraw(ending)
+            raise
         finally:
-            with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
+            self._hand_over()
+
+    def _gather(self) -> list[Ending]:
+        """Those for the next commit, after a wait for as many as are expected."""
+        with self._changed:
+            if len(self._waiting) < self._expected:
+                self._changed.wait_for(lambda: len(self._waiting) >= self._expected, self._gather_seconds)
+            return [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
+
+    def _let_go(self, group: list[Ending], seconds: float) -> None:
+        """Tell those whose commit is done, which took that long; the others of the group wait on."""
+        with self._changed:
+            self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+            # Threads whose commit is in go on at once, as a rule; those that met a conflict may not.
+            committed = sum([one.error is None and one.is_done for one in group])
+            self._expected = min(committed + len(self._waiting), TOGETHER_MAX)
+            self._gather_seconds = min(seconds, GATHER_SECONDS_MAX)
+        for one in group:
+            if one.is_done:
+                _wake(one)
+
+    def _hand_over(self) -> None:
+        """The oldest that waits leads from now on, if there is one."""
+        with self._changed:
+            self._is_busy = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].leads = True
+                _wake(self._waiting[0])
 
     def _commit_group(self, group: list[Ending], run: RunCommit, request: CommitRequest) -> None:
         """Commit those that go together, or tell them why not; the others are left as they are."""
@@ -162,9 +223,8 @@ class SharedCommits:
         writes = self._parts.writes.beside()
         try:
             for ending in fit:
-                for table, runs in ending.rows.items():
-                    for rows in runs:
-                        writes.write(table, UNCOMMITTED_EPOCH, rows)
+                for table, rows in ending.rows.items():
+                    _write(writes, table, rows)
             sealed = writes.buffer.seal(UNCOMMITTED_EPOCH)
             epoch = commit_sealed(self._parts, writes, sealed, replace(request, expect=expect), PAYLOAD_BYTES_MAX)
         finally:
@@ -183,6 +243,27 @@ def _check(together: Iterable[Ending], version: VersionView) -> None:
                 ending.check(version)
             except TussockError as error:
                 ending.error = error
+
+
+def _write(writes: Writes, table: int, rows: Written) -> None:
+    if isinstance(rows, RowsAlone):
+        # All such rows become one run, by the way in which those of one transaction would.
+        writes.write_alone(table, UNCOMMITTED_EPOCH, list(rows.by_key.items()), rows.encode)
+        return
+    for run in rows:
+        writes.write(table, UNCOMMITTED_EPOCH, run)
+
+
+def _keys_of(rows: Written) -> frozenset[bytes]:
+    if isinstance(rows, RowsAlone):
+        return frozenset(rows.by_key)
+    return frozenset(key for run in rows for key in run.keys.to_pylist())
+
+
+def _wake(one: Ending) -> None:
+    if one.changed is not None:
+        with one.changed:
+            one.changed.notify_all()
 
 
 def _fail(group: Iterable[Ending], error: BaseException) -> None:

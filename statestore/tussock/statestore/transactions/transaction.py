@@ -9,17 +9,15 @@ Optimistic concurrency control with backward validation of read sets: Kung and R
 Systems 6(2), 1981.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import check_table
-from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
-from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, PinHandle, VersionView
-from tussock.statestore.contract.readable import check_exact, check_unpinned
+from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
 from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
@@ -40,15 +38,15 @@ from tussock.statestore.transactions.shared_commits import (
     Ending,
     RunCommit,
     SharedCommits,
+    Written,
 )
+from tussock.statestore.transactions.snapshot_epoch import SnapshotEpoch
+from tussock.statestore.write.loose_rows import RowsAlone
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH, Writes
 
 __all__ = ["Isolation", "Transaction"]
 
 Isolation = Literal["serializable", "snapshot"]
-
-PIN_SHARE = 4
-"""A transaction pins its snapshot after the retention divided by this."""
 
 
 def _check_isolation(isolation: object) -> None:
@@ -81,7 +79,7 @@ class Transaction:
         self._request = request
         self._commit = commit
         self._shared = shared
-        self._snapshot = _SnapshotEpoch(parts)
+        self._snapshot = SnapshotEpoch(parts)
         self._writes = parts.writes.beside()
         self._tables: dict[str, _Dependency] = {}
         self._opened: dict[str, Any] = {}
@@ -199,6 +197,9 @@ class Transaction:
             raise StoreClosed("the transaction is over; begin another one")
 
     def _finish(self) -> int:
+        alone = self._rows_alone()
+        if alone:
+            return self._commit_shared(alone)
         for opened in self._tables.values():
             opened.access.flush()
         buffer = self._writes.buffer
@@ -212,7 +213,14 @@ class Transaction:
             return self._commit_shared(oldest_first)
         return self._commit(lambda request: self._commit_rows(request, written), self._request)
 
-    def _commit_shared(self, rows: dict[int, list[Rows]]) -> int:
+    def _rows_alone(self) -> dict[int, RowsAlone]:
+        """All that was written, if it is a few rows which need no buffer, and if the commit can be shared."""
+        if self._request.writer is not None or self._uploaded or self._writes.buffer.tables_of(UNCOMMITTED_EPOCH):
+            return {}
+        alone = {one.access.table: rows for one in self._tables.values() if (rows := one.access.alone()) is not None}
+        return alone if sum([rows.nbytes for rows in alone.values()]) <= BYTES_MAX else {}
+
+    def _commit_shared(self, rows: Mapping[int, Written]) -> int:
         """Commit, with others that end now; the rows are all in memory."""
         depends = self._dependencies()
         self._snapshot.check()
@@ -287,6 +295,9 @@ class Transaction:
         for run in self._writes.buffer.runs(access.table):
             for rows in self._writes.rows_of(access.table, run):
                 keys.note_keys(rows.keys)
+        alone = access.alone()
+        for key in () if alone is None else alone.by_key:
+            keys.note_key(key)
         return keys
 
     def _write(self, table: int, rows: Rows) -> None:
@@ -325,58 +336,10 @@ class _Dependency(NamedTuple):
     """What of it must not have been committed to since."""
 
 
-class _SnapshotEpoch:
-    """The epoch that a transaction reads: the newest when it began."""
-
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
-        self._system: System = parts.system
-        self._pin: PinHandle | None = None
-        version = parts.backend.recent()
-        self.epoch = version.max_committed_epoch
-        self.seq = version.seq
-        """The log entry up to which tables have come and gone, which they do without an epoch."""
-        self.read_epoch = max(self.epoch, 1)
-        """The same for reads, which take no epoch 0: in an empty store all are."""
-        self._pin_at = float("inf")
-        if self.epoch:
-            self.hasten(None)
-
-    def hasten(self, state: TableState | None) -> None:
-        """Pin it in time for the retention of that table, `None`: of those that have the store's."""
-        kept_ms = (self.epoch - self._parts.backend.oldest_readable(state)) / 65536
-        self._pin_at = min(self._pin_at, self._system.monotonic() + max(kept_ms, 0.0) / 1000 / PIN_SHARE)
-
-    def check(self) -> int:
-        """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""
-        if self._pin is not None:
-            self._pin.check()
-        elif self._system.monotonic() >= self._pin_at:
-            self.pin()
-        return self.read_epoch
-
-    def check_kept(self, version: VersionView, state: TableState) -> None:
-        """Raise `SnapshotExpired` if the table in that version may have lost rows of the epoch."""
-        if self._pin is not None:
-            check_exact(version, state, self.epoch, self._pin.info.unkept)
-        elif self.epoch:
-            check_unpinned(version, state, self.epoch)
-
-    def pin(self) -> None:
-        """Keep it from now on; the epoch of an empty store needs no pin."""
-        if self._pin is None and self.epoch:
-            self._pin = self._parts.backend.pin(self.epoch)
-
-    def release(self) -> None:
-        """The transaction is over."""
-        if self._pin is not None:
-            self._pin.release()
-
-
 class _TransactionViews(TableViews):
     """What a transaction sees of one table: the snapshot, and what it has written."""
 
-    def __init__(self, parts: StoreParts, spec: TableSpec, snapshot: _SnapshotEpoch, writes: Writes) -> None:
+    def __init__(self, parts: StoreParts, spec: TableSpec, snapshot: SnapshotEpoch, writes: Writes) -> None:
         super().__init__(parts.views, spec.id, spec.name, own=writes.buffer)
         self._store_views = parts.views
         self._spec = spec

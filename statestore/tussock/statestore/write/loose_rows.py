@@ -5,12 +5,13 @@ alone wait here as they were given, and become one sorted run together: when the
 as Arrow, or when rows come that they have to stand below.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["LOOSE_BYTES_MAX", "EncodeRows", "LooseRows", "size_of"]
+__all__ = ["LOOSE_BYTES_MAX", "EncodeRows", "LooseRows", "RowsAlone", "size_of"]
 
 EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 """A sorted run of rows, or deletes, by ascending keys."""
@@ -24,6 +25,18 @@ _ROW_BYTES = 400
 """What a row takes besides its values: a dict, the key, a place among the others."""
 
 _VALUE_BYTES = 60
+
+
+class RowsAlone(NamedTuple):
+    """Rows, or deletes, of one table as they were given, outside of any buffer."""
+
+    by_key: Mapping[bytes, Row | None]
+    encode: EncodeRows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take, as an estimate that is not too small."""
+        return sum([size_of(key, row) for key, row in self.by_key.items()])
 
 
 class LooseRows:

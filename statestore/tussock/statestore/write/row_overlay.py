@@ -71,6 +71,10 @@ class RowOverlay:
         """Whether there is something that the buffer lacks."""
         return bool(self._fresh)
 
+    def fresh(self) -> dict[bytes, Row | None]:
+        """What the buffer lacks, by key."""
+        return {key: self._rows[key] for key in self._fresh}
+
     def find(self, key: bytes) -> Known:
         """The row, `None` for a delete, or `ABSENT`; not to be changed by the caller."""
         row: Known = self._rows.get(key, ABSENT)

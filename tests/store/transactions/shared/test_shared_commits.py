@@ -5,18 +5,20 @@ Each story holds the first commit of a store up in its bucket until all other th
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
-from support.store.stores import open_on
+from support.store.stores import open_on, pairs
 from support.waiting import eventually
 from tussock.statestore import Conflict, ObjectStoreUnavailable, StateStore, TableNotFound
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.tables import raw_table
+from tussock.statestore.tables.raw_input import encode_few
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -117,6 +119,33 @@ def test_those_that_wait_share_an_epoch_and_an_object(store: StateStore, bucket:
     assert sum(call.operation in ("create", "put") for call in bucket.calls[before:]) == 2
     assert values(store) == dict.fromkeys(range(8), 1)
     assert values(store, "others") == {3: 5}
+
+
+def test_those_that_share_are_encoded_once(
+    store: StateStore, bucket: FaultyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each as a run, to be merged with all the others."""
+    store.create_table("raw")
+    encoded: list[int] = []
+
+    def counted(keys: Sequence[bytes], rows: Any) -> Any:
+        encoded.append(len(keys))
+        return encode_few(keys, rows)
+
+    monkeypatch.setattr(raw_table, "encode_few", counted)
+    works: list[Work] = [lambda tx, key=key: tx.table("raw").ingest_batch([(key, key)]) for key in (b"0", b"1", b"2")]
+    end_at_once(store, bucket, [*works, works[-1]])
+    assert encoded == [1, 2]
+    assert [key for key, _ in pairs(store.table("raw").scan())] == [b"0", b"1", b"2"]
+
+
+def test_snapshot_isolation_finds_what_both_wrote_alone(store: StateStore) -> None:
+    """Of rows that never were in a buffer, as of all others."""
+    with pytest.raises(Conflict, match=r"wrote key \(k=3\)"), store.transaction(isolation="snapshot") as tx:  # noqa: PT012
+        set_row(3, 1)(tx)
+        with store.transaction() as faster:
+            set_row(3, 7)(faster)
+    assert values(store) == {3: 7}
 
 
 def test_those_that_touch_each_other_do_not_share(store: StateStore, bucket: FaultyBucket) -> None:
