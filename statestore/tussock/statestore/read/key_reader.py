@@ -245,7 +245,7 @@ class KeyReader:
         `None` where that is not in memory, history may have a row for the reader, or rows may be expired.
         """
         limit = scan.limit
-        own = [run.block for run in view.own if run.block is not None] if view.own else []
+        own = [run.block.rows for run in view.own if run.block is not None] if view.own else []
         if (
             limit is None
             or len(own) < len(view.own)

@@ -30,27 +30,34 @@ class FirstRows(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """Rows low .. high-1 of a block, the first of a run in the range."""
+    """Rows low .. high-1 of a sorted run or of a block of it, its first ones in the range."""
 
-    block: CachedBlock
+    rows: Rows
+    block: CachedBlock | None
+    """Has what it takes to look for keys, which own rows would need anew after every write."""
     low: int
     high: int
     more: bool
     """Whether the run may have others behind them."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each key is known to stand once, and none is deleted."""
+        return self.block is not None and self.block.is_plain
+
     def below(self, until: bytes | None) -> Rows:
         """Those whose keys are smaller."""
-        high = self.high if until is None else min(self.high, self.block.lower_bound(until))
-        return self.block.rows.slice(self.low, high)
+        high = self.high if until is None else min(self.high, (self.block or self.rows).lower_bound(until))
+        return self.rows.slice(self.low, high)
 
     def end(self) -> bytes:
         """The smallest key behind them."""
-        return self.block.rows.key(self.high - 1) + b"\0"
+        return self.rows.key(self.high - 1) + b"\0"
 
 
 def first_rows(
     sstables: Sstables,
-    own: Iterable[CachedBlock],
+    own: Iterable[Rows],
     runs: Sequence[RunIndex],
     bounds: tuple[bytes | None, bytes | None],
     limit: int,
@@ -62,7 +69,7 @@ def first_rows(
     cache, or has rows that are newer than the epoch; nothing is fetched.
     """
     start, end = bounds[0] or b"", bounds[1]
-    heads = [head for block in own if (head := _head(block, block.lower_bound(start), end, limit)) is not None]
+    heads = [head for rows in own if (head := _head(rows, None, rows.lower_bound(start), end, limit)) is not None]
     until = end
     for run in runs:
         at = bisect_left(run.largest, start)
@@ -71,14 +78,14 @@ def first_rows(
         found = _first_block(sstables, run, at, start, epoch)
         if found is not None:
             block, low, last = found
-            if (head := _head(block, low, end, limit, last=last)) is not None:
+            if (head := _head(block.rows, block, low, end, limit, last=last)) is not None:
                 heads.append(head)
         elif run.smallest[at] <= start:
             return None
         elif until is None or run.smallest[at] < until:
             # All that is smaller is known even so.
             until = run.smallest[at]
-    plain = len(heads) == 1 and heads[0].block.is_plain
+    plain = len(heads) == 1 and heads[0].is_plain
     if not plain or heads[0].high - heads[0].low < limit:
         ends = [head.end() for head in heads if head.more]
         until = min([*ends, until] if until is not None else ends, default=None)
@@ -107,12 +114,14 @@ def _first_block(
     return None if block is None else (block, low, number + 1 == meta.blocks and at + 1 == len(run.ssts))
 
 
-def _head(block: CachedBlock, low: int, end: bytes | None, limit: int, *, last: bool = True) -> _Head | None:
-    """Of a block the rows from `low` on, at most `limit`, below `end`; `None` if there is none.
+def _head(
+    rows: Rows, block: CachedBlock | None, low: int, end: bytes | None, limit: int, *, last: bool = True
+) -> _Head | None:
+    """The rows from `low` on, at most `limit`, below `end`; `None` if there is none.
 
-    `last`: no other block follows in its run.
+    `last`: nothing follows them in their run.
     """
-    size = len(block.rows)
-    stop = size if end is None else block.lower_bound(end)
+    size = len(rows)
+    stop = size if end is None else (block or rows).lower_bound(end)
     high = min(low + limit, stop)
-    return _Head(block, low, high, high < stop or (stop == size and not last)) if low < high else None
+    return _Head(rows, block, low, high, high < stop or (stop == size and not last)) if low < high else None
