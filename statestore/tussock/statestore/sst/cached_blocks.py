@@ -25,10 +25,12 @@ class CachedBlock:
     references to as many objects, and no memory. Keys of several widths are searched as a list of `bytes`.
     """
 
-    __slots__ = ("_fixed", "_names", "_plain", "_prepared", "_values", "rows")
+    __slots__ = ("_fixed", "_names", "_plain", "_prepared", "_rows_bytes", "_values", "rows")
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, rows_bytes: int | None = None) -> None:
+        """`rows_bytes`: what the rows take, where that is known; to ask Arrow takes as long as to decode a column."""
         self.rows = rows
+        self._rows_bytes = rows_bytes
         self._plain: bool | None = None
         self._prepared = False
         self._fixed: tuple[Callable[..., np.intp], int, memoryview] | None = None
@@ -111,7 +113,7 @@ class CachedBlock:
     @property
     def nbytes(self) -> int:
         """Bytes to count in the cache."""
-        return self.rows.nbytes + self.search_bytes
+        return (self.rows.nbytes if self._rows_bytes is None else self._rows_bytes) + self.search_bytes
 
 
 class CachedSegment:

@@ -63,7 +63,7 @@ def first_rows(
     limit: int,
     epoch: int,
 ) -> FirstRows | None:
-    """What a reader at `epoch` may see of [start, end), up to about the first `limit` rows.
+    """What a reader at `epoch` may see at the beginning of [start, end), at most `limit` rows of each run.
 
     `own` are above the `runs`, both newest first. `None` where a run of which something may come first is not in the
     cache, or has rows that are newer than the epoch; nothing is fetched.
