@@ -16,7 +16,9 @@ from support.store.stores import InlineExecutor
 from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.read import key_reader
 from tussock.statestore.sst import lookup_many
+from tussock.statestore.sst.short_scan import first_rows
 
 # --- An open store ----------------------------------------------------------------------------------------------------
 
@@ -114,6 +116,29 @@ def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[N
         yield
     finally:
         del views.committed
+
+
+@contextmanager
+def iterators_alone() -> Iterator[None]:
+    """Short scans begin with no blocks at hand: what the iterators give is what they have to give as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_reader, "first_rows", lambda *_: None)
+        yield
+
+
+@contextmanager
+def short_scans() -> Iterator[list[int]]:
+    """The number of short scans that began with blocks at hand: a comparison of those that did not shows nothing."""
+    begun = [0]
+
+    def counted(*arguments: Any) -> Any:
+        found = first_rows(*arguments)
+        begun[0] += found is not None
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_reader, "first_rows", counted)
+        yield begun
 
 
 # --- Threads ----------------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ def test_a_repeated_short_scan_over_the_end_of_a_block_makes_no_request():
         table.ingest_batch([(key, b"x" * 200) for key in keys(2000)], epoch)
         store.commit_epoch(epoch)
         starts = keys(2000)[5:1500:37]
-        first = [batch.to_pylist() for start in starts for batch in table.scan(start, limit=10)]
+        first = [row for start in starts for batch in table.scan(start, limit=10) for row in batch.to_pylist()]
         before = fetches(store)
         assert before > 0
-        again = [batch.to_pylist() for start in starts for batch in table.scan(start, limit=10)]
+        again = [row for start in starts for batch in table.scan(start, limit=10) for row in batch.to_pylist()]
         assert again == first
         assert fetches(store) == before
         for start, rows in zip(starts, (list(table.scan(start, limit=10)) for start in starts), strict=True):

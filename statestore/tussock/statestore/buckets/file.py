@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -59,6 +60,7 @@ class FileBucket:
         If `root` is not there it is created, with its parents: now, or at the first write unless `make_folder`.
         """
         self._root = root
+        self._root_text = str(root)
         self._any_names = any_names
         self._system = system
         self._synced_folders: set[Path] = set()
@@ -67,7 +69,7 @@ class FileBucket:
         if make_folder:
             self._run("open", "", self._make_folder, root)
 
-    @property
+    @cached_property
     def url(self) -> str:
         """`file:///...`."""
         return self._root.as_uri()
@@ -117,8 +119,9 @@ class FileBucket:
     def close(self) -> None:
         """Nothing to release: no file stays open between calls."""
 
-    def _readable(self, path: str) -> Path:
-        return self._root / check_path(path, any_names=self._any_names)
+    def _readable(self, path: str) -> str:
+        # Of a checked path this is what `Path` would make, in a tenth of the time.
+        return f"{self._root_text}/{check_path(path, any_names=self._any_names)}"
 
     def _put(self, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
         temporary = self._write_temporary(target.parent, data)
@@ -293,14 +296,14 @@ def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
             waiting[first] = waiting[first][written:]
 
 
-def _read(file: Path, start: int, length: int | None, bytes_max: int | None = None) -> bytes:
+def _read(file: str, start: int, length: int | None, bytes_max: int | None = None) -> bytes:
     # A pipe, which nobody may write to, is not waited for.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "it is no file", str(file))
-        check_size(str(file), found.st_size, bytes_max)
+            raise IsADirectoryError(errno.EISDIR, "it is no file", file)
+        check_size(file, found.st_size, bytes_max)
         # `pread` reserves as much as it is asked for, so an absurd length is cut to what is there.
         size = found.st_size
         end = size if length is None else min(start + length, size)

@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.columns import Buffer, buffer_count, column_buffers, column_from_buffers
-from tussock.statestore.rows.key_arrays import binary_buffers
+from tussock.statestore.rows.key_arrays import binary_buffers, offsets_of_width
 from tussock.statestore.rows.rows import Epochs, Rows
 
 __all__ = ["CODECS", "TRAILER_BYTES", "decode_block", "encode_block"]
@@ -47,21 +47,6 @@ _KNOWN_FLAGS = _FIXED_KEYS | _ROW_EPOCHS | _DELETES
 # Numbers on disk: never reuse one.
 CODECS = {"none": 0, "lz4": 1, "zstd": 2}
 _ARROW_CODECS = {1: pa.Codec("lz4_raw"), 2: pa.Codec("zstd")}
-
-# Offsets of keys that share a width, made once per width and sliced per block.
-_STRIDES: dict[int, pa.Buffer] = {}
-_STRIDE_ROWS = 1 << 14
-
-
-def _strides(width: int, rows: int) -> pa.Buffer:
-    if rows > _STRIDE_ROWS:
-        return pa.py_buffer(np.arange(0, (rows + 1) * width, width, dtype=np.int32))
-    buffer = _STRIDES.get(width)
-    if buffer is None:
-        buffer = pa.py_buffer(np.arange(0, (_STRIDE_ROWS + 1) * width, width, dtype=np.int32))
-        if len(_STRIDES) < 64:
-            _STRIDES[width] = buffer
-    return buffer.slice(0, (rows + 1) * 4)
 
 
 def _buffers(rows: Rows) -> tuple[int, int, list[Buffer]]:
@@ -172,7 +157,7 @@ def _rows(raw: pa.Buffer, epoch: int, types: Sequence[pa.DataType], columns: Seq
         data, at = buffer(0), 1
         if data.size != count * width:
             raise ValueError(f"{data.size} bytes of keys, {count} rows of {width} take {count * width}")
-        keys = pa.Array.from_buffers(pa.binary(), count, [None, _strides(width, count), data])
+        keys = pa.Array.from_buffers(pa.binary(), count, [None, offsets_of_width(width, count), data])
     else:
         keys, at = column_from_buffers(pa.binary(), count, [raw.slice(0, 0), buffer(0), buffer(1)]), 2
     epochs: Epochs = epoch

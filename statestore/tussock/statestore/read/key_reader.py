@@ -6,6 +6,7 @@ Each takes one `ReadView` and stays on it; `TableViews` says what that shows, an
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ from tussock.statestore.sst.lookup import FoundRow, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many
 from tussock.statestore.sst.merge import newest_versions
 from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.sst.short_scan import first_rows
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
 
@@ -74,13 +76,12 @@ def _types(view: ReadView, columns: Sequence[int] | None) -> list[pa.DataType]:
     return types if columns is None else [types[at] for at in columns]
 
 
-def _pick_columns(rows: Rows, want: ReadRange) -> Rows:
-    """Own rows with the wanted columns; those written before the table got its newest columns lack these."""
-    assert want.types is not None
-    if want.columns is None:
-        return with_types(rows, want.types)
-    stored = [at for at in want.columns if at < len(rows.columns)]
-    return with_types(rows.with_columns(stored), want.types)
+def _pick_columns(rows: Rows, columns: Sequence[int] | None, types: Sequence[pa.DataType]) -> Rows:
+    """Rows with these columns, of these types; those written before the table got its newest columns lack these."""
+    if columns is None:
+        return with_types(rows, types)
+    stored = [at for at in columns if at < len(rows.columns)]
+    return with_types(rows.with_columns(stored), types)
 
 
 def _time(view: ReadView, newest: int | None = None) -> int:
@@ -218,12 +219,54 @@ class KeyReader:
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         view = self._views.take(self._views.epoch_to_read(epoch))
+        if not ranges:
+            return iter(())
         if view.epoch is None and not view.own:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             view = view._replace(epoch=view.version.max_committed_epoch)
         types, newest = _types(view, columns), view.version.max_committed_epoch
         scan = _Scan(ranges, limit, reverse, columns, types, newest, tests)
-        return self._rows(scan, view, self._visible(scan, view)) if ranges else iter(())
+        first: list[Rows] = []
+        is_short = not reverse and limit is not None and 0 < limit < _FEW_ROWS and len(ranges) == 1
+        while is_short and (begun := self._begin(scan, view)) is not None:
+            first += begun[0]
+            if begun[1]:
+                return self._at_hand(first)
+        rest = self._rows(scan, view, self._visible(scan, view))
+        return chain(self._at_hand(first), rest) if first else rest
+
+    def _at_hand(self, batches: Iterable[Rows]) -> Iterator[Rows]:
+        self._check_process()
+        yield from batches
+
+    def _begin(self, scan: "_Scan", view: ReadView) -> tuple[list[Rows], bool] | None:
+        """What a short scan begins with, one batch or none, and whether that is all; else the scan moves on behind it.
+
+        `None` where that is not in memory, history may have a row for the reader, or rows may be expired.
+        """
+        limit = scan.limit
+        own = [run.block.rows for run in view.own if run.block is not None] if view.own else []
+        if (
+            limit is None
+            or len(own) < len(view.own)
+            or (view.history and view.epoch is not None and open_at(view.history, view.epoch))
+            or (view.state.spec.ttl_ms is not None and _expiring(view, _time(view, scan.newest)) is not None)
+        ):
+            return None
+        epoch = MAX_EPOCH if view.epoch is None else view.epoch
+        begun = first_rows(self._sstables, own, view.runs, scan.ranges.bounds, limit, epoch)
+        if begun is None:
+            return None
+        first = [_pick_columns(part, scan.columns, scan.types) for part in begun.parts]
+        if first and not begun.plain:
+            first = list(UserIterator([Rows.merge(first)], view.epoch, limit=limit))
+        if begun.reached is None or (first and len(first[0]) == limit):
+            return first, True
+        if not first:
+            return None
+        scan.limit, scan.reached = limit - len(first[0]), begun.reached
+        scan.move_on()
+        return first, False
 
     def _visible(self, scan: "_Scan", view: ReadView) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
@@ -313,7 +356,8 @@ class KeyReader:
             elif run.block is not None:
                 rows = want.cut(run.block.rows)
                 if len(rows):
-                    sources.append([_pick_columns(rows, want)])
+                    assert want.types is not None
+                    sources.append([_pick_columns(rows, want.columns, want.types)])
         live = []
         for position, index in enumerate(indexes, 1):
             beneath = [*indexes[position:], *opened] if tests else ()

@@ -8,12 +8,17 @@ import pyarrow as pa
 
 from tussock.statestore.rows.byte_order import equal_to_previous, stable_order
 
-__all__ = ["binary_buffers", "fixed_view", "key_order", "repeats", "shown_key"]
+__all__ = ["binary_buffers", "fixed_view", "key_order", "offsets_of_width", "repeats", "shown_key"]
 
 # Below this many keys a sort of bytes takes less time than the steps that would avoid it.
 _FEW_KEYS = 256
 
 _SAMPLE_KEYS = 1024
+
+# Offsets of keys that share a width, made once per width and sliced per block.
+# They are never freed, so an address tells them.
+_STRIDES: dict[int, pa.Buffer] = {}
+_STRIDE_ROWS = 1 << 14
 
 
 def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview]:
@@ -31,15 +36,31 @@ def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memory
     return view, memoryview(data) if data is not None else memoryview(b"")
 
 
-def _fixed_width(offsets: npt.NDArray[np.int32]) -> int:
+def offsets_of_width(width: int, rows: int) -> pa.Buffer:
+    """The offsets of `rows` keys of one width, of which the first begins at 0."""
+    if rows > _STRIDE_ROWS:
+        return pa.py_buffer(np.arange(0, (rows + 1) * width, width, dtype=np.int32))
+    buffer = _STRIDES.get(width)
+    if buffer is None:
+        buffer = pa.py_buffer(np.arange(0, (_STRIDE_ROWS + 1) * width, width, dtype=np.int32))
+        if len(_STRIDES) < 64:
+            _STRIDES[width] = buffer
+    return buffer.slice(0, (rows + 1) * 4)
+
+
+def _fixed_width(keys: pa.BinaryArray, offsets: npt.NDArray[np.int32]) -> int:
     """The width that all keys share, or 0 if they differ, are empty or there are none."""
     count = len(offsets) - 1
     if count < 1:
         return 0
     width, rest = divmod(int(offsets[-1]) - int(offsets[0]), count)
-    if rest or width == 0 or not np.all(np.diff(offsets) == width):
+    if rest or width == 0:
         return 0
-    return width
+    known = _STRIDES.get(width)
+    if known is not None and keys.buffers()[1].address == known.address:
+        # As blocks are decoded, and what is a slice of them; nothing else lies there. Each need not be looked at.
+        return width
+    return width if np.all(np.diff(offsets) == width) else 0
 
 
 def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
@@ -49,7 +70,7 @@ def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
     neither order nor equality.
     """
     offsets, data = binary_buffers(keys)
-    width = _fixed_width(offsets)
+    width = _fixed_width(keys, offsets)
     if not width:
         return None
     return np.frombuffer(data, f"S{width}", len(keys), int(offsets[0]))

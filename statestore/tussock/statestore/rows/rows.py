@@ -103,14 +103,15 @@ class Rows:
 
     def slice(self, start: int, stop: int) -> "Rows":
         """Rows start .. stop-1, without a copy."""
-        if start == 0 and stop >= len(self):
+        keys, epochs, deletes = self.keys, self.epochs, self.deletes
+        if start == 0 and stop >= len(keys):
             return self
         length = max(stop - start, 0)
         return Rows(
-            self.keys.slice(start, length),
-            self.epochs if isinstance(self.epochs, int) else self.epochs[start:stop],
-            None if self.deletes is None else self.deletes[start:stop],
-            tuple(column.slice(start, length) for column in self.columns),
+            keys.slice(start, length),
+            epochs if isinstance(epochs, int) else epochs[start:stop],
+            None if deletes is None else deletes[start:stop],
+            tuple([column.slice(start, length) for column in self.columns]),
         )
 
     def take(self, indices: npt.NDArray[np.intp]) -> "Rows":

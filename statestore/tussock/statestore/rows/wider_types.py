@@ -25,7 +25,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def with_types(rows: Rows, types: Sequence[pa.DataType]) -> Rows:
     """The rows with value columns of exactly these types; columns that they lack at the end are null."""
     columns = rows.columns
-    if len(columns) == len(types) and all(column.type == kind for column, kind in zip(columns, types, strict=True)):
+    if [column.type for column in columns] == list(types):
         return rows
     kept = [as_type(column, kind) for column, kind in zip(columns, types, strict=False)]
     added = [pa.nulls(len(rows), kind) for kind in types[len(kept) :]]

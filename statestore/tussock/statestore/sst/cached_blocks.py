@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view
+from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view, repeats
 from tussock.statestore.rows.rows import Rows
 
 __all__ = ["CachedBlock", "CachedSegment"]
@@ -25,12 +25,15 @@ class CachedBlock:
     references to as many objects, and no memory. Keys of several widths are searched as a list of `bytes`.
     """
 
-    __slots__ = ("_fixed", "_names", "_prepared", "_values", "rows")
+    __slots__ = ("_fixed", "_names", "_plain", "_prepared", "_rows_bytes", "_values", "rows")
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, rows_bytes: int | None = None) -> None:
+        """`rows_bytes`: what the rows take, where that is known; to ask Arrow takes as long as to decode a column."""
         self.rows = rows
+        self._rows_bytes = rows_bytes
+        self._plain: bool | None = None
         self._prepared = False
-        self._fixed: tuple[Callable[[bytes], np.intp], int, memoryview] | None = None
+        self._fixed: tuple[Callable[..., np.intp], int, memoryview] | None = None
         self._names: list[bytes] = []
         self._values: tuple[memoryview, memoryview, npt.NDArray[np.bool_] | None] | None = None
 
@@ -48,6 +51,25 @@ class CachedBlock:
         at = int(search(key))
         # Behind the last key there is nothing, which is no key.
         return at if data[at * width : (at + 1) * width] == key else -1
+
+    def lower_bound(self, key: bytes) -> int:
+        """As `Rows.lower_bound`: the first row whose key is not below `key`."""
+        if not self._prepared:
+            self._prepare()
+        if self._fixed is None:
+            return bisect_left(self._names, key)
+        search, width, _ = self._fixed
+        # Of a longer key, which no row has, the rows below it are those that are not above as much of it as they have.
+        # A shorter one is filled with zeros: no key of the width lies between the two.
+        return int(search(key[:width], "right") if len(key) > width else search(key))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each key stands once, and none is deleted."""
+        if self._plain is None:
+            rows = self.rows
+            self._plain = rows.deletes is None and (isinstance(rows.epochs, int) or not repeats(rows.keys).any())
+        return self._plain
 
     def _prepare(self) -> None:
         keys = self.rows.keys
@@ -91,7 +113,7 @@ class CachedBlock:
     @property
     def nbytes(self) -> int:
         """Bytes to count in the cache."""
-        return self.rows.nbytes + self.search_bytes
+        return (self.rows.nbytes if self._rows_bytes is None else self._rows_bytes) + self.search_bytes
 
 
 class CachedSegment:

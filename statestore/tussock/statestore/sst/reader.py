@@ -130,7 +130,9 @@ class Sstables:
         if sst.meta_in_data:
             # A block that is stored uncompressed refers to the whole object; a copy does not.
             rows = rows.copy()
-        block = CachedBlock(_at_epoch(rows, sst))
+        # Decoded, it is what was compressed, and delete marks are a byte each.
+        size = int(meta.raw_length[index]) + (0 if rows.deletes is None else len(rows))
+        block = CachedBlock(_at_epoch(rows, sst), size)
         self.blocks.put((sst.id, index), block, block.nbytes)
         return block
 
