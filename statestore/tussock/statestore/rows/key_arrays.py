@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tussock.statestore.rows.byte_order import equal_to_previous, stable_order
 
-__all__ = ["binary_buffers", "fixed_view", "key_order", "repeats", "shown_key"]
+__all__ = ["binary_buffers", "fixed_view", "fixed_width", "key_order", "repeats", "shown_key"]
 
 # Below this many keys a sort of bytes takes less time than the steps that would avoid it.
 _FEW_KEYS = 256
@@ -31,8 +31,8 @@ def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memory
     return view, memoryview(data) if data is not None else memoryview(b"")
 
 
-def _fixed_width(offsets: npt.NDArray[np.int32]) -> int:
-    """The width that all keys share, or 0 if they differ, are empty or there are none."""
+def fixed_width(offsets: npt.NDArray[np.int32]) -> int:
+    """The width that all values share, or 0 if they differ, are empty or there are none; of offsets as above."""
     count = len(offsets) - 1
     if count < 1:
         return 0
@@ -49,7 +49,7 @@ def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
     neither order nor equality.
     """
     offsets, data = binary_buffers(keys)
-    width = _fixed_width(offsets)
+    width = fixed_width(offsets)
     if not width:
         return None
     return np.frombuffer(data, f"S{width}", len(keys), int(offsets[0]))
