@@ -81,17 +81,17 @@ def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(bucket: O
 
 
 def test_blocks_that_came_one_by_one_become_their_segment(bucket: ObjectStore) -> None:
-    """Once half of them are there and the rest has room: it comes with one request, and a lookup makes no views."""
+    """Once three quarters are there and the rest has room: it comes with one request, and a lookup makes no views."""
     (info,) = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
     sstables = Sstables(counts.for_purpose("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
     meta, index = sstables.meta(info), RunIndex([info])
     first, last = meta.segments[1], meta.segments[2]
-    half = first + -(-(last - first) // 2)
-    for block in range(first, half - 1):
+    enough = first + -(-3 * (last - first) // 4)
+    for block in range(first, enough - 1):
         assert find(sstables, [index], meta.first_keys[block], 1) is not None
     assert not sstables.has_segment(info, 1)
-    assert find(sstables, [index], meta.first_keys[half - 1], 1) is not None
+    assert find(sstables, [index], meta.first_keys[enough - 1], 1) is not None
     assert sstables.has_segment(info, 1)
     assert not any(sstables.has_block(info, block) for block in range(first, last))
     before = counts.counts()["get"]["get_range"][0]

@@ -160,7 +160,8 @@ class Sstables:
     def _join(self, sst: SstInfo, meta: LoadedMeta, index: int) -> None:
         """Make a segment of blocks that came one by one, the one at `index` just now.
 
-        If all of it is cached, or if half is and the rest has room, which then takes one request in place of many.
+        If all of it is cached, or if three quarters are and the rest has room, which then takes one request. With a
+        half, a thousand gets in 700,000 rows read twice the bytes, for a fifth fewer requests.
         """
         number = meta.segment_numbers[index]
         first, last = meta.segments[number], meta.segments[number + 1]
@@ -168,7 +169,7 @@ class Sstables:
         if last - first == 1 or size * _JOINED_SHARE > self._cache_bytes or not meta.is_moderate(number):
             return
         held = sum(self.blocks.holds([(sst.id, at) for at in range(first, last)]))
-        if held == last - first or (2 * held >= last - first and size <= self.blocks.room()):
+        if held == last - first or (4 * held >= 3 * (last - first) and size <= self.blocks.room()):
             self._load_segment(sst, meta, number)
 
     def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
