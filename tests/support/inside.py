@@ -17,7 +17,7 @@ from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.read import key_reader
-from tussock.statestore.sst import lookup_many
+from tussock.statestore.sst import lookup_many, wanted_keys
 from tussock.statestore.sst.short_scan import first_rows
 
 # --- An open store ----------------------------------------------------------------------------------------------------
@@ -386,9 +386,15 @@ def look_up_in_other_ways(monkeypatch: pytest.MonkeyPatch, choose: Callable[[int
 
     A parameter for each would cost every look-up something, and nobody but the test that compares them could use it.
     """
-    ways = ("_AS_SINGLE_GETS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "FEW_KEYS", "_HASHED_TOGETHER")
-    for way in ways:
-        monkeypatch.setattr(lookup_many, way, choose(getattr(lookup_many, way)))
+    here = (
+        "_AS_SINGLE_GETS",
+        "_MANY_KEYS",
+        "_MANY_KEYS_OF_ONE_WIDTH",
+        "_MANY_KEYS_OF_SEVERAL_WIDTHS",
+        "_HASHED_TOGETHER",
+    )
+    for module, way in [*((lookup_many, name) for name in here), (wanted_keys, "FEW_KEYS")]:
+        monkeypatch.setattr(module, way, choose(getattr(module, way)))
 
 
 def shrink_arrow_arrays(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:

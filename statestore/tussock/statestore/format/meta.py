@@ -220,6 +220,15 @@ class LoadedMeta:
         """Of each block the segment that holds it."""
         return [number for number, (start, end) in enumerate(pairwise(self.segments)) for _ in range(start, end)]
 
+    @cached_property
+    def segment_keys(self) -> list[bytes]:
+        """The first user key of each segment."""
+        return [self.first_keys[block] for block in self.segments[:-1]]
+
+    def segment_of(self, key: bytes) -> int:
+        """The segment that has all versions of `key`, if the SST has any; -1 if every key of the SST is larger."""
+        return bisect_right(self.segment_keys, key) - 1
+
     def is_moderate(self, segment: int) -> bool:
         """Whether the segment may be held as one: the versions of a key can make it larger than memory."""
         first, last = self.segments[segment], self.segments[segment + 1]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tussock.statestore.rows.byte_order import equal_to_previous, stable_order
 
-__all__ = ["binary_buffers", "fixed_view", "key_order", "offsets_of_width", "repeats", "shown_key"]
+__all__ = ["binary_buffers", "fixed_view", "fixed_width", "key_order", "offsets_of_width", "repeats", "shown_key"]
 
 # Below this many keys a sort of bytes takes less time than the steps that would avoid it.
 _FEW_KEYS = 256
@@ -48,8 +48,11 @@ def offsets_of_width(width: int, rows: int) -> pa.Buffer:
     return buffer.slice(0, (rows + 1) * 4)
 
 
-def _fixed_width(keys: pa.BinaryArray, offsets: npt.NDArray[np.int32]) -> int:
-    """The width that all keys share, or 0 if they differ, are empty or there are none."""
+def fixed_width(offsets: npt.NDArray[np.int32], address: int = 0) -> int:
+    """The width that all values share, or 0 if they differ, are empty or there are none; of offsets as above.
+
+    `address`: where the buffer of the offsets lies.
+    """
     count = len(offsets) - 1
     if count < 1:
         return 0
@@ -57,7 +60,7 @@ def _fixed_width(keys: pa.BinaryArray, offsets: npt.NDArray[np.int32]) -> int:
     if rest or width == 0:
         return 0
     known = _STRIDES.get(width)
-    if known is not None and keys.buffers()[1].address == known.address:
+    if known is not None and address == known.address:
         # As blocks are decoded, and what is a slice of them; nothing else lies there. Each need not be looked at.
         return width
     return width if np.all(np.diff(offsets) == width) else 0
@@ -70,7 +73,7 @@ def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
     neither order nor equality.
     """
     offsets, data = binary_buffers(keys)
-    width = _fixed_width(keys, offsets)
+    width = fixed_width(offsets, keys.buffers()[1].address)
     if not width:
         return None
     return np.frombuffer(data, f"S{width}", len(keys), int(offsets[0]))

@@ -9,20 +9,34 @@ from tussock.statestore.rows.byte_order import first_places
 from tussock.statestore.rows.key_arrays import fixed_view
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["locate"]
+__all__ = ["locate", "locate_fixed"]
+
+
+def locate_fixed(
+    here: npt.NDArray[np.bytes_], wanted: npt.NDArray[np.bytes_]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where in the ascending keys `here`, at least one, each of `wanted` is first: (row, index of the key) of hits.
+
+    All keys have one width, see `fixed_view`. Four steps of NumPy, since the wanted keys may be few.
+    """
+    at = here.searchsorted(wanted)
+    # A key after the last one is compared with that, and is larger.
+    same = here.take(at, mode="clip") == wanted
+    hit = same.nonzero()[0]
+    return (at if len(hit) == len(at) else at[hit]), hit
 
 
 def locate(rows: Rows, wanted: pa.BinaryArray, epoch: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Where in the sorted run `rows` the newest version <= `epoch` of each key is: (row, index of the key) of hits."""
     here, there = fixed_view(rows.keys), fixed_view(wanted)
     if here is not None and there is not None and here.dtype == there.dtype:
-        at = np.searchsorted(here, there)
+        at, hit = locate_fixed(here, there)
     else:
         at = first_places(rows.keys, wanted)
-    inside = np.minimum(at, len(rows) - 1)
-    same = pc.equal(rows.keys.take(pa.array(inside)), wanted).to_numpy(zero_copy_only=False)
-    hit = np.flatnonzero(same & (at < len(rows)))
-    at = at[hit].astype(np.intp)
+        inside = np.minimum(at, len(rows) - 1)
+        same = pc.equal(rows.keys.take(pa.array(inside)), wanted).to_numpy(zero_copy_only=False)
+        hit = np.flatnonzero(same & (at < len(rows)))
+        at = at[hit]
     epochs = rows.epochs
     if isinstance(epochs, int):
         return (at, hit) if epochs <= epoch else (at[:0], hit[:0])

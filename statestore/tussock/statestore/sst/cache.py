@@ -119,6 +119,14 @@ class ByteCache:
         entry.hit = True
         return entry.value
 
+    def used(self, key: tuple[Hashable, ...]) -> Any:
+        """As `get`, but what is not here is no miss: for one of the forms that a value may have come in."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.hit = True
+        return entry.value
+
     def holds(self, keys: Iterable[tuple[Hashable, ...]]) -> list[bool]:
         """Of each key whether its value is here; none counts as used."""
         entries = self._entries

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view, repeats
+from tussock.statestore.rows.key_arrays import binary_buffers, fixed_view, fixed_width, repeats
 from tussock.statestore.rows.rows import Rows
 
 __all__ = ["CachedBlock", "CachedSegment"]
@@ -25,7 +25,7 @@ class CachedBlock:
     references to as many objects, and no memory. Keys of several widths are searched as a list of `bytes`.
     """
 
-    __slots__ = ("_fixed", "_names", "_plain", "_prepared", "_rows_bytes", "_values", "rows")
+    __slots__ = ("_fixed", "_names", "_plain", "_prepared", "_rows_bytes", "_values", "_view", "rows")
 
     def __init__(self, rows: Rows, rows_bytes: int | None = None) -> None:
         """`rows_bytes`: what the rows take, where that is known; to ask Arrow takes as long as to decode a column."""
@@ -34,8 +34,9 @@ class CachedBlock:
         self._plain: bool | None = None
         self._prepared = False
         self._fixed: tuple[Callable[..., np.intp], int, memoryview] | None = None
+        self._view: npt.NDArray[np.bytes_] | None = None
         self._names: list[bytes] = []
-        self._values: tuple[memoryview, memoryview, npt.NDArray[np.bool_] | None] | None = None
+        self._values: tuple[memoryview, memoryview, npt.NDArray[np.bool_] | None, int, int] | None = None
 
     def row_of(self, key: bytes) -> int:
         """The first row of that key, or -1 if it is not in the block."""
@@ -79,27 +80,40 @@ class CachedBlock:
         else:
             offsets, data = binary_buffers(keys)
             # Arrow says that its bytes are signed, and a memoryview of such is not equal to `bytes`.
+            self._view = fixed
             self._fixed = fixed.searchsorted, fixed.dtype.itemsize, data.cast("B")[int(offsets[0]) : int(offsets[-1])]
         self._prepared = True
 
     @property
     def one_width(self) -> bool:
         """Whether its keys have one width."""
+        return self.fixed is not None
+
+    @property
+    def fixed(self) -> npt.NDArray[np.bytes_] | None:
+        """The keys as `fixed_view` has them; `None` if they have several widths."""
         if not self._prepared:
             self._prepare()
-        return self._fixed is not None
+        return self._view
 
     def value(self, index: int) -> bytes | None:
-        """The first value column of one row, which has to be binary; `None` if it is null."""
+        """The first value column of one row, which has to be binary; `None` if it is null, or there is no column."""
         if self._values is None:
+            if not self.rows.columns:
+                return None
             column = self.rows.columns[0]
             offsets, data = binary_buffers(column)
             valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-            self._values = memoryview(offsets), data, valid  # type: ignore[arg-type]
-        offsets_view, data, valid = self._values
+            # Values of one width are found without a look at two offsets, which in a large table waits for memory.
+            width = fixed_width(offsets) if valid is None else 0
+            self._values = memoryview(offsets), data, valid, width, int(offsets[0])  # type: ignore[arg-type]
+        ends, data, valid, width, start = self._values
+        if width:
+            start += index * width
+            return data[start : start + width].tobytes()
         if valid is not None and not valid[index]:
             return None
-        return bytes(data[offsets_view[index] : offsets_view[index + 1]])
+        return data[ends[index] : ends[index + 1]].tobytes()
 
     @property
     def search_bytes(self) -> int:
@@ -119,11 +133,13 @@ class CachedBlock:
 class CachedSegment:
     """The rows of a segment, and those of its blocks, as views into the rows, in which keys were looked up."""
 
-    __slots__ = ("_one_width", "beside_blocks", "rows", "views")
+    __slots__ = ("_one_width", "beside_blocks", "rows", "views", "whole")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.views: dict[int, CachedBlock] = {}
+        self.whole: CachedBlock | None = None
+        """All its rows as one block, once keys of one width were looked up in it."""
         self._one_width: bool | None = None
         self.beside_blocks = False
         """Whether some of its blocks are in the cache by themselves, too."""

@@ -104,6 +104,10 @@ class CachedOnly:
             return None
         return self._sstables.block(sst, meta, index)
 
+    def in_segment(self, sst: SstInfo, number: int) -> CachedBlock | None:
+        """As `Sstables.in_segment`, which takes no request."""
+        return self._sstables.in_segment(sst, number)
+
     def load(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:  # noqa: ARG002 - as `Sstables`
         """It would take a request."""
         raise NotCached
@@ -219,6 +223,13 @@ def find(
                 key_hash = hash_key(key)
             if not meta.bloom.may_contain(key_hash):
                 continue
+        if sst.max_epoch <= epoch:
+            segment = sstables.in_segment(sst, meta.segment_of(key))
+            if segment is not None:
+                row = segment.row_of(key)
+                if row < 0:
+                    continue
+                return FoundRow(segment, row)
         number = meta.block_of(key)
         if sst.max_epoch > epoch:
             number = meta.skip_newer(number, key, epoch)

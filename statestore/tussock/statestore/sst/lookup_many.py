@@ -9,17 +9,15 @@ array.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format.hashing import hash_key, hash_keys
 from tussock.statestore.format.meta import LoadedMeta
-from tussock.statestore.rows.key_arrays import key_order
-from tussock.statestore.rows.location import locate
+from tussock.statestore.rows.location import locate, locate_fixed
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
 from tussock.statestore.sst.lookup import (
@@ -35,8 +33,9 @@ from tussock.statestore.sst.lookup import (
     find_from,
 )
 from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.sst.wanted_keys import Keys, WantedKeys, names_of
 
-__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many"]
+__all__ = ["Hits", "Piece", "find_many"]
 
 _SEGMENT_SHARE = 4
 """A segment is read whole when at least one in this many of its blocks is wanted and not cached."""
@@ -44,19 +43,16 @@ _SEGMENT_SHARE = 4
 _MANY_KEYS = 32
 """From this many keys on in one segment, or one block, they are looked up together: that costs as much as 20 alone."""
 
+_MANY_KEYS_OF_ONE_WIDTH = 6
+"""The same in a cached segment where neither the keys nor the segment's have to be converted for it."""
+
 _MANY_KEYS_OF_SEVERAL_WIDTHS = 256
 """The same where the segment's keys have several widths: to search these together they are all converted first."""
-FEW_KEYS = 256
-"""Fewer keys are handled as Python objects, which takes less time than a round through arrays."""
-
 _AS_SINGLE_GETS = 32
 """Fewer keys are looked up as single ones are, as long as that takes no request."""
 
 _HASHED_TOGETHER = 32
 """From this many keys on in one SST its filter is asked for all at once."""
-
-Keys: TypeAlias = list[bytes] | pa.BinaryArray
-"""Encoded keys, as a list if they are few."""
 
 Piece = tuple[Rows, npt.NDArray[np.intp], npt.NDArray[np.intp]]
 """`(rows, at, into)`: row `at[i]` of `rows` is the version of key `into[i]`."""
@@ -71,77 +67,6 @@ class Hits(NamedTuple):
     """Found together."""
 
 
-class _WantedKeys:
-    """Keys that are looked for, ascending, in the forms in which they are asked for, each made when it is."""
-
-    def __init__(
-        self, names: list[bytes], into: npt.NDArray[np.intp] | list[int], array: pa.BinaryArray | None
-    ) -> None:
-        self.names = names
-        self.into = into
-        """Which of the caller's keys each of them is."""
-        self._array = array
-        self._hashes: npt.NDArray[np.uint64] | None = None
-        self._hash_of: dict[bytes, int] = {}
-
-    @classmethod
-    def sorted(cls, places: Sequence[int], names: list[bytes]) -> "_WantedKeys":
-        """Those of the keys at these places."""
-        into = sorted(places, key=names.__getitem__)
-        return cls([names[at] for at in into], into, None)
-
-    @classmethod
-    def of(cls, keys: Keys) -> "_WantedKeys":
-        """All keys."""
-        if len(keys) < FEW_KEYS:
-            return cls.sorted(range(len(keys)), _names(keys))
-        keys = as_array(keys)
-        order = key_order(keys)
-        ordered = keys.take(pa.array(order))
-        return cls(ordered.to_pylist(), order, ordered)
-
-    @property
-    def array(self) -> pa.BinaryArray:
-        """The keys in Arrow's form."""
-        if self._array is None:
-            self._array = pa.array(self.names, pa.binary())
-        return self._array
-
-    @property
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """The hash of each key."""
-        if self._hashes is None:
-            self._hashes = hash_keys(self.array)
-        return self._hashes
-
-    def hash_of(self, at: int) -> int:
-        """The hash of one key, which is reckoned once for all runs."""
-        name = self.names[at]
-        known = self._hash_of.get(name)
-        if known is None:
-            known = self._hash_of[name] = hash_key(name)
-        return known
-
-    def without(self, found: bytearray) -> "_WantedKeys":
-        """The keys of which `found` is 0; the same object if that is all of them."""
-        if not any(found):
-            return self
-        left = np.flatnonzero(np.frombuffer(found, np.uint8) == 0)
-        wanted = _WantedKeys([self.names[at] for at in left.tolist()], np.asarray(self.into, np.intp)[left], None)
-        wanted._hash_of = self._hash_of
-        wanted._hashes = None if self._hashes is None else self._hashes[left]
-        return wanted
-
-
-def as_array(keys: Keys) -> pa.BinaryArray:
-    """The keys in Arrow's form."""
-    return pa.array(keys, pa.binary()) if isinstance(keys, list) else keys
-
-
-def _names(keys: Keys) -> list[bytes]:
-    return keys if isinstance(keys, list) else keys.to_pylist()
-
-
 def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: int, *, sparse: bool = False) -> Hits:
     """The newest version with an epoch <= `epoch` of each of `keys` (no nulls, any order, repeats allowed).
 
@@ -149,13 +74,13 @@ def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: i
     """
     hits = Hits([], [])
     if len(keys) < _AS_SINGLE_GETS:
-        names = _names(keys)
+        names = names_of(keys)
         left = _find_cached(sstables, runs, names, epoch, hits, sparse=sparse)
         if not left:
             return hits
-        wanted = _WantedKeys.sorted(left, names)
+        wanted = WantedKeys.sorted(left, names)
     else:
-        wanted = _WantedKeys.of(keys)
+        wanted = WantedKeys.of(keys)
     last = len(runs) if sparse else len(runs) - 1
     for position, run in enumerate(runs):
         if run.min_epoch > epoch:
@@ -211,7 +136,7 @@ def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, in
         first = end
 
 
-def _may_be_there(bloom: Filter, wanted: _WantedKeys, places: Sequence[int]) -> Sequence[int]:
+def _may_be_there(bloom: Filter, wanted: WantedKeys, places: Sequence[int]) -> Sequence[int]:
     """Of the keys at these places, ascending, those that the SST's filter does not exclude."""
     if len(places) < _HASHED_TOGETHER:
         if isinstance(bloom, FetchingFilter):
@@ -263,7 +188,7 @@ class _Search:
         sstables: Sstables,
         sst: SstInfo,
         meta: LoadedMeta,
-        wanted: _WantedKeys,
+        wanted: WantedKeys,
         epoch: int,
         hits: Hits,
         found: bytearray,
@@ -277,6 +202,10 @@ class _Search:
     def all_of(self, places: Sequence[int], *, last: bool) -> None:
         """Look for the keys at `places`, ascending, segment by segment; `last`: the filter was not asked for them."""
         sstables, sst, meta = self._of
+        if sst.max_epoch <= self._epoch:
+            places = self._in_whole_segments(places)
+            if not places:
+                return
         cuts = self._cuts(places)
         asked = True
         if last:
@@ -294,9 +223,67 @@ class _Search:
         if not asked and sst.filter_parts and not all(self._found[place] for place in places):
             sstables.filter(sst)
 
-    def _cuts(self, places: Sequence[int]) -> list[tuple[int, int, int]]:
+    def _in_whole_segments(self, places: Sequence[int]) -> Sequence[int]:
+        """Look for keys in the segments that are at hand, where the first version of a key is the one; the others.
+
+        Each segment is searched as it lies, since objects for each of its blocks would be in none of the processor's
+        caches. No filter is asked: to look takes less time.
+        """
+        sstables, sst, meta = self._of
+        names, firsts, slots = self._names_at(places), meta.segment_keys, self._wanted.slots
+        points, found = self._hits.points, self._found
+        left: list[int] = []
+        at, count = 0, len(names)
+        while at < count:
+            number = bisect_right(firsts, names[at]) - 1
+            after = firsts[number + 1] if number + 1 < len(firsts) else None
+            block = sstables.in_segment(sst, number)
+            far = at + _MANY_KEYS_OF_ONE_WIDTH - 1
+            if block is None or (far < count and (after is None or names[far] < after)):
+                end = count if after is None else bisect_left(names, after, at)
+                if block is None:
+                    left.extend(places[at:end])
+                    at = end
+                    continue
+                if self._in_fixed(block, places[at:end]):
+                    at = end
+                    continue
+            while True:
+                row = block.row_of(names[at])
+                if row >= 0:
+                    place = places[at]
+                    points.append((block, row, slots[place]))
+                    found[place] = 1
+                at += 1
+                if at == count or (after is not None and names[at] >= after):
+                    break
+        return places if len(left) == count else left
+
+    def _in_fixed(self, block: CachedBlock, places: Sequence[int]) -> bool:
+        """Look for the keys together, if all have the width of those in the block, of which the first version counts.
+
+        Whether they have.
+        """
+        here, wanted = block.fixed, self._wanted.fixed
+        if here is None or wanted is None or here.dtype != wanted.dtype:
+            return False
+        if isinstance(places, range):
+            at, hit = locate_fixed(here, wanted[places.start : places.stop])
+            there = hit + places.start
+        else:
+            at, hit = locate_fixed(here, wanted[places])
+            there = np.array(places)[hit]
+        if len(hit):
+            self._hits.pieces.append((block.rows, at, np.asarray(self._wanted.into, np.intp)[there]))
+            np.frombuffer(self._found, np.uint8)[there] = 1
+        return True
+
+    def _names_at(self, places: Sequence[int]) -> list[bytes]:
         names = self._wanted.names
-        inside = names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
+        return names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
+
+    def _cuts(self, places: Sequence[int]) -> list[tuple[int, int, int]]:
+        inside = self._names_at(places)
         _, sst, meta = self._of
         cuts = _cut_by_block(meta, inside)
         return cuts if sst.max_epoch <= self._epoch else list(_without_newer(meta, inside, cuts, self._epoch))
@@ -340,6 +327,7 @@ class _Search:
     def _one_by_one(self, source: Sstables | InSegment, number: int, places: Sequence[int]) -> None:
         _, sst, meta = self._of
         wanted, epoch, points, found = self._wanted, self._epoch, self._hits.points, self._found
+        slots = wanted.slots
         block = source.block(sst, meta, number)
         epochs = block.rows.epochs
         for place in places:
@@ -347,12 +335,12 @@ class _Search:
             if at < 0:
                 continue
             if (epochs if isinstance(epochs, int) else epochs[at]) <= epoch:
-                points.append((block, at, int(wanted.into[place])))
+                points.append((block, at, slots[place]))
                 found[place] = 1
                 continue
             one = find_from(source, sst, meta, number, wanted.names[place], epoch)
             if one is not None:
-                points.append((one.block, one.at, int(wanted.into[place])))
+                points.append((one.block, one.at, slots[place]))
                 found[place] = 1
 
     def _whole(self, number: int, cuts: list[tuple[int, int, int]]) -> CachedSegment | None:

@@ -3,7 +3,8 @@
 Point reads fetch, decode and cache single blocks. Reads of many rows (scans, large `multi_get`s, compaction) go by
 segments of about 2 MiB of consecutive blocks: one ranged request, one decoded batch, one cache entry. A row is in the
 cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
-with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`. What
+with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`, and
+blocks that are all cached become their segment, see `_join`. What
 point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
 own, so that a scan of cold data does not push out the indexes that every read needs; the bytes of both are one limit.
 
@@ -37,6 +38,9 @@ _META_SHARE = 2
 """Metas have up to the cache's bytes divided by this; what they do not take is for blocks."""
 
 _READ_THREADS = 4
+
+_JOINED_SHARE = 32
+"""Blocks that came one by one are joined only to segments of the cache's bytes divided by this: they go together."""
 
 _WHOLE = "whole"
 """What an object's bytes have in the cache where a block has its number."""
@@ -134,7 +138,41 @@ class Sstables:
         size = int(meta.raw_length[index]) + (0 if rows.deletes is None else len(rows))
         block = CachedBlock(_at_epoch(rows, sst), size)
         self.blocks.put((sst.id, index), block, block.nbytes)
+        self._join(sst, meta, index)
         return block
+
+    def in_segment(self, sst: SstInfo, number: int) -> CachedBlock | None:
+        """All rows of a segment as one block, if it is cached and its keys have one width; no copy.
+
+        Point lookups that may end at the first version of a key search all of it at once: its blocks are thirty times
+        as many objects, which in a large table are in none of the processor's caches.
+        """
+        key = (sst.id, -1 - number)
+        segment: CachedSegment | None = self.blocks.used(key)
+        if segment is None:
+            return None
+        block = segment.whole
+        if block is None:
+            if not segment.one_width:
+                return None
+            block = segment.whole = CachedBlock(segment.rows)
+            self.blocks.grow(key, segment, block.search_bytes)
+        return None if sst.epoch and block.rows.epochs != sst.epoch else block
+
+    def _join(self, sst: SstInfo, meta: LoadedMeta, index: int) -> None:
+        """Make a segment of blocks that came one by one, the one at `index` just now.
+
+        If all of it is cached, or if three quarters are and the rest has room, which then takes one request. With a
+        half, a thousand gets in 700,000 rows read twice the bytes, for a fifth fewer requests.
+        """
+        number = meta.segment_numbers[index]
+        first, last = meta.segments[number], meta.segments[number + 1]
+        size = meta.raw_ends[last - 1] - meta.raw_ends[first - 1]
+        if last - first == 1 or size * _JOINED_SHARE > self._cache_bytes or not meta.is_moderate(number):
+            return
+        held = sum(self.blocks.holds([(sst.id, at) for at in range(first, last)]))
+        if held == last - first or (4 * held >= 3 * (last - first) and size <= self.blocks.room()):
+            self._load_segment(sst, meta, number)
 
     def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
         """One block of a segment that is at hand, for point lookups; no copy."""
@@ -261,6 +299,8 @@ class Sstables:
                 # A block that is stored uncompressed refers to the whole answer of the request; a copy does not.
                 block = CachedBlock(rows.copy())
                 self.blocks.put((sst.id, index), block, block.nbytes)
+        if len(held) < len(parts):
+            self._join(sst, meta, first)
         return Rows.concat(parts)
 
     def submit_read(

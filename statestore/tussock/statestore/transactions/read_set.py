@@ -16,7 +16,8 @@ from tussock.statestore.keys.ranges import KeyRanges, Range
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import FoundRow
-from tussock.statestore.sst.lookup_many import Hits, Keys
+from tussock.statestore.sst.lookup_many import Hits
+from tussock.statestore.sst.wanted_keys import Keys
 
 __all__ = ["NotedReads", "ReadSet"]
 

@@ -88,17 +88,16 @@ def _gather(
             there[slot] = 1
         answers = [_values_at(points, count, column, kind) for column, kind in zip(columns, types, strict=True)]
         return np.frombuffer(there, np.bool_), answers
-    place = np.full(count, -1, np.int64)
-    place[[slot for _, _, slot in points]] = np.arange(len(points))
-    position = len(points)
+    slots = [np.array([slot for _, _, slot in points], np.intp)]
     numbered = [(block, at, number) for number, (block, at, _) in enumerate(points)]
     taken: list[list[pa.Array]] = [
-        [_values_at(numbered, position, column, kind)] for column, kind in zip(columns, types, strict=True)
+        [_values_at(numbered, len(points), column, kind)] for column, kind in zip(columns, types, strict=True)
     ]
     for rows, at, into in hits.pieces:
         if rows.deletes is not None:
             alive = ~rows.deletes[at]
             at, into = at[alive], into[alive]
+        slots.append(into)
         indices = pa.array(at)
         for values, column, kind in zip(taken, columns, types, strict=True):
             if column < len(rows.columns):
@@ -106,8 +105,10 @@ def _gather(
             else:
                 # Stored before the table got this column.
                 values.append(pa.nulls(len(at), kind))
-        place[into] = np.arange(position, position + len(at))
-        position += len(at)
+    # What was gathered is in the order in which it was found.
+    found_slots = np.concatenate(slots)
+    place = np.full(count, -1, np.int64)
+    place[found_slots] = np.arange(len(found_slots))
     found = place >= 0
     where = pa.array(place, mask=~found)
     return found, [pa.concat_arrays(values).take(where) for values in taken]
@@ -121,8 +122,7 @@ def _values_at(points: Sequence[tuple[CachedBlock, int, int]], count: int, colum
     if column == 0 and kind == pa.binary():
         values: list[bytes | None] = [None] * count
         for block, at, into in points:
-            if block.rows.columns:
-                values[into] = block.value(at)
+            values[into] = block.value(at)
         return pa.array(values, kind)
     nothing = pa.nulls(1, kind)
     slices = [nothing] * count
