@@ -17,7 +17,7 @@ from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.read import key_reader
-from tussock.statestore.sst import lookup_many, wanted_keys
+from tussock.statestore.sst.lookups import lookup_many, wanted_keys
 from tussock.statestore.sst.short_scan import first_rows
 
 # --- An open store ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tussock.statestore.contract.records import SstInfo, data_path
 from tussock.statestore.format.meta import decode_meta
 from tussock.statestore.sst.history import find_at, find_many_at, rows_at
 from tussock.statestore.sst.iterators import ReadRange
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import UNTIL
 

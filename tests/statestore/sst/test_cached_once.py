@@ -7,7 +7,7 @@ from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import RunIndex, find
+from tussock.statestore.sst.lookups.lookup import RunIndex, find
 from tussock.statestore.sst.reader import Sstables
 
 

@@ -12,8 +12,8 @@ from tussock.statestore import connect
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.lookup_many import find_many
+from tussock.statestore.sst.lookups.lookup import RunIndex, find
+from tussock.statestore.sst.lookups.lookup_many import find_many
 from tussock.statestore.sst.reader import Sstables
 
 

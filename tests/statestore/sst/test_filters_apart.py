@@ -14,8 +14,8 @@ from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import SstInfo, meta_path
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.lookup_many import find_many
+from tussock.statestore.sst.lookups.lookup import RunIndex, find
+from tussock.statestore.sst.lookups.lookup_many import find_many
 from tussock.statestore.sst.proof import prove_meta
 from tussock.statestore.sst.reader import FILTER, Sstables
 

@@ -17,8 +17,8 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.format.bloom import Bloom
 from tussock.statestore.rows.location import locate
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.lookup_many import Hits, find_many
+from tussock.statestore.sst.lookups.lookup import RunIndex, find
+from tussock.statestore.sst.lookups.lookup_many import Hits, find_many
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.sorted_runs import take_hits
 

@@ -14,7 +14,7 @@ from tussock.statestore.contract.records import SstInfo, data_path, meta_object,
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.meta import META_LENGTH
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import RunIndex, find
+from tussock.statestore.sst.lookups.lookup import RunIndex, find
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter
 from tussock.statestore.write.uploader import Uploader

@@ -16,7 +16,7 @@ from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 from tussock.statestore.sst.reader import Sstables
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("text", pa.binary())])

@@ -16,9 +16,9 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.sst.lookup import FoundRow
-from tussock.statestore.sst.lookup_many import Hits
-from tussock.statestore.sst.wanted_keys import Keys
+from tussock.statestore.sst.lookups.lookup import FoundRow
+from tussock.statestore.sst.lookups.lookup_many import Hits
+from tussock.statestore.sst.lookups.wanted_keys import Keys
 from tussock.statestore.write.loose_rows import EncodeRows
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import Writes

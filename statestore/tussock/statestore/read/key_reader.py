@@ -28,12 +28,12 @@ from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.history import EpochMerge, find_at, find_many_at, open_at, rows_at
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
-from tussock.statestore.sst.lookup import FoundRow, find
-from tussock.statestore.sst.lookup_many import Hits, find_many
+from tussock.statestore.sst.lookups.lookup import FoundRow, find
+from tussock.statestore.sst.lookups.lookup_many import Hits, find_many
+from tussock.statestore.sst.lookups.wanted_keys import Keys, as_array
 from tussock.statestore.sst.merge import newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.short_scan import first_rows
-from tussock.statestore.sst.wanted_keys import Keys, as_array
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.buffered_run import BufferedRun
 

@@ -6,8 +6,8 @@ from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup_many import Hits
-from tussock.statestore.sst.wanted_keys import Keys
+from tussock.statestore.sst.lookups.lookup_many import Hits
+from tussock.statestore.sst.lookups.wanted_keys import Keys
 from tussock.statestore.write.row_overlay import RowOverlay
 
 __all__ = ["OverlaidReads"]

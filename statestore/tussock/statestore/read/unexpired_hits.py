@@ -3,7 +3,7 @@
 import numpy as np
 
 from tussock.statestore.format.expiry import Milliseconds, TimeToLive
-from tussock.statestore.sst.lookup_many import Hits
+from tussock.statestore.sst.lookups.lookup_many import Hits
 
 __all__ = ["unexpired_hits"]
 

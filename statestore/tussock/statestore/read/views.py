@@ -26,7 +26,7 @@ from tussock.statestore.errors import (
     WaitTimeout,
 )
 from tussock.statestore.sst.history import index_history
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 from tussock.statestore.write.buffered_run import BufferedRun
 from tussock.statestore.write.shared_buffer import SharedBuffer
 

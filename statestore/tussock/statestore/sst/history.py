@@ -20,11 +20,11 @@ from tussock.statestore.rows.key_arrays import key_order, repeats
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup import FoundRow, RunIndex, find
-from tussock.statestore.sst.lookup_many import Hits, Piece, find_many
+from tussock.statestore.sst.lookups.lookup import FoundRow, RunIndex, find
+from tussock.statestore.sst.lookups.lookup_many import Hits, Piece, find_many
+from tussock.statestore.sst.lookups.wanted_keys import Keys
 from tussock.statestore.sst.merge import MergeIterator, distinct_versions, newest_versions
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.wanted_keys import Keys
 from tussock.statestore.sst.writer import UNTIL
 
 __all__ = [

@@ -32,7 +32,7 @@ from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 from tussock.statestore.sst.merge import MergeIterator, MergeSource, newest_versions
 from tussock.statestore.sst.reader import Sstables
 

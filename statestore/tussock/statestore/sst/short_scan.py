@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["FirstRows", "first_rows"]

@@ -22,7 +22,7 @@ from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.keys.vnode import vnodes
 from tussock.statestore.rows.python_values import array_of
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup_many import Hits
+from tussock.statestore.sst.lookups.lookup_many import Hits
 from tussock.statestore.tables.shape import Shape
 from tussock.statestore.write.sorted_runs import take_hits
 

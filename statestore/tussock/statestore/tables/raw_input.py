@@ -17,7 +17,7 @@ from tussock.statestore.rows.key_arrays import key_order, repeats, shown_key
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.sst.wanted_keys import FEW_KEYS, Keys
+from tussock.statestore.sst.lookups.wanted_keys import FEW_KEYS, Keys
 from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX
 
 __all__ = [

@@ -17,7 +17,7 @@ from tussock.statestore.rows.python_values import python_value
 from tussock.statestore.rows.row_codec import ABSENT, Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type
-from tussock.statestore.sst.wanted_keys import FEW_KEYS, Keys
+from tussock.statestore.sst.lookups.wanted_keys import FEW_KEYS, Keys
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.filters import found_rows, read_plan

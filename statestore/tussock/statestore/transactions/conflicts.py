@@ -19,9 +19,9 @@ from tussock.statestore.keys.ranges import Range
 from tussock.statestore.rows.key_arrays import shown_key
 from tussock.statestore.sst.history import index_history
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.lookup_many import find_many
+from tussock.statestore.sst.lookups.lookup_many import find_many
+from tussock.statestore.sst.lookups.wanted_keys import Keys
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.wanted_keys import Keys
 from tussock.statestore.transactions.read_set import ReadSet
 from tussock.statestore.transactions.recent_keys import RecentKeys
 

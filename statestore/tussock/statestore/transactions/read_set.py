@@ -15,9 +15,9 @@ from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges, Range
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst.lookup import FoundRow
-from tussock.statestore.sst.lookup_many import Hits
-from tussock.statestore.sst.wanted_keys import Keys
+from tussock.statestore.sst.lookups.lookup import FoundRow
+from tussock.statestore.sst.lookups.lookup_many import Hits
+from tussock.statestore.sst.lookups.wanted_keys import Keys
 
 __all__ = ["NotedReads", "ReadSet"]
 

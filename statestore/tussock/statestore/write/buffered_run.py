@@ -6,7 +6,7 @@ from itertools import groupby
 from tussock.statestore.contract.records import Run
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.lookups.lookup import RunIndex
 
 __all__ = ["BufferedRun", "neighbours"]
 

@@ -11,7 +11,7 @@ from tussock.statestore.rows.key_arrays import key_order, repeats
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.cached_blocks import CachedBlock
-from tussock.statestore.sst.lookup_many import Hits
+from tussock.statestore.sst.lookups.lookup_many import Hits
 
 __all__ = ["in_batches", "sorted_newest", "sorted_runs", "take_hits"]
 

@@ -20,7 +20,7 @@ from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.location import locate, locate_fixed
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached_blocks import CachedBlock, CachedSegment
-from tussock.statestore.sst.lookup import (
+from tussock.statestore.sst.lookups.lookup import (
     CachedOnly,
     FetchingFilter,
     Filter,
@@ -32,8 +32,8 @@ from tussock.statestore.sst.lookup import (
     find,
     find_from,
 )
+from tussock.statestore.sst.lookups.wanted_keys import Keys, WantedKeys, names_of
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.wanted_keys import Keys, WantedKeys, names_of
 
 __all__ = ["Hits", "Piece", "find_many"]
 
