@@ -340,8 +340,8 @@ class MetaStore:
         """Make these the store's periods; `None` leaves one as it is. Raises what `Periods.asked` does."""
         self.log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
 
-    def _watermark(self, version: Version, table: TableState, smallest_pin: int | None) -> int:
-        return low_watermark(version, self.log.clock.own_ms(), self._periods.retention_of(version, table), smallest_pin)
+    def _watermark(self, version: Version, table: TableState, now_ms: int, smallest_pin: int | None) -> int:
+        return low_watermark(version, now_ms, self._periods.retention_of(version, table), smallest_pin)
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self.log.clock.own_ms(), self.pins.lease_ms)

@@ -100,11 +100,12 @@ class Vacuum:
         pin_skew_ms: int,
         backups: Backups,
         open_source: Callable[[str], ObjectStore],
-        watermark: Callable[[Version, TableState, int | None], int],
+        watermark: Callable[[Version, TableState, int, int | None], int],
     ) -> None:
         """`open_source` opens the bucket of another store, by its URL, for a clone to let go of its hold there.
 
-        `watermark` returns the largest low watermark of a table in a version, beside a smallest pin if there is one.
+        `watermark` returns the largest low watermark of a table in a version, at a time in milliseconds since 1970 and
+        beside a smallest pin if there is one.
         """
         self._log = log
         self._bucket = bucket
@@ -166,8 +167,9 @@ class Vacuum:
     def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
         expiring: dict[int, int] = {}
-        if self._expirable(self._log.version, None):
-            expiring = self._expirable(self._log.version, self._smallest_pin())
+        if self._expirable(self._log.version, self._system.now_ms(), None):
+            own_ms = self._log.clock.own_ms()
+            expiring = self._expirable(self._log.version, own_ms, self._smallest_pin(own_ms))
 
         def decide(now: Version) -> tuple[list[Delta], None]:
             deltas = self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded)
@@ -184,17 +186,17 @@ class Vacuum:
         if expiring:
             self._expire(expiring)
 
-    def _smallest_pin(self) -> int | None:
-        return smallest_live_pin(self._bucket, self._log.clock.own_ms(), self._pin_skew_ms)
+    def _smallest_pin(self, now_ms: int) -> int | None:
+        return smallest_live_pin(self._bucket, now_ms, self._pin_skew_ms)
 
-    def _expirable(self, version: Version, pinned: int | None) -> dict[int, int]:
+    def _expirable(self, version: Version, now_ms: int, pinned: int | None) -> dict[int, int]:
         """The epochs up to which history may expire beside that pin, where there is some that would.
 
         By the id of a table with its own epochs, and by 0 for all others, which have the store's retention.
         """
         found: dict[int, int] = {}
         for table_id, state in version.tables.items():
-            epoch = self._watermark(version, state, pinned)
+            epoch = self._watermark(version, state, now_ms, pinned)
             if _has_expired(state, epoch):
                 found[table_id if state.own_epochs else 0] = epoch
         return found
@@ -204,7 +206,7 @@ class Vacuum:
 
         The order is that of a compaction, and so is the proof (`watermark.py`).
         """
-        pinned = self._smallest_pin()
+        pinned = self._smallest_pin(self._log.clock.own_ms())
         epochs = {table: epoch if pinned is None else min(epoch, pinned) for table, epoch in wanted.items()}
 
         def decide(now: Version) -> tuple[list[Delta], None]:
