@@ -28,9 +28,9 @@ from tussock.operator.resources.store import StoreResource
 __all__ = [
     "CertificatesFact",
     "certificates_fact",
-    "is_job_certificate_due",
     "issue_certificates",
     "issue_job_certificate",
+    "job_certificate_fact",
 ]
 
 LOOK_SECONDS = 3600.0
@@ -38,7 +38,7 @@ LOOK_SECONDS = 3600.0
 
 
 class CertificatesFact(NamedTuple):
-    """The state of a store's certificates."""
+    """The state of the certificates of a store, or of a job."""
 
     due: bool
     expire: str
@@ -70,19 +70,20 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
-def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
-    """Whether to issue the certificate of a job; false if the operator does not issue it, or before the first look."""
+def job_certificate_fact(world: World, compute: Compute, store: StoreResource) -> CertificatesFact | None:
+    """Whether to issue the certificate of a job; `None` if the operator does not, or before the first look."""
     if store.spec.tls.mode != "managed":
-        return False
+        return None
     wanted = job_certificate(compute, store)
     names = _names(store, (wanted,))
 
-    async def run() -> bool:
+    async def run() -> CertificatesFact:
         secrets = await _secrets(world, compute.namespace, names)
-        return is_due_for_job(store, wanted, secrets, world.now())
+        ends = first_end((wanted,), secrets)
+        return CertificatesFact(is_due_for_job(store, wanted, secrets, world.now()), stamp(ends) if ends else "")
 
     about = ("certificate", compute.metadata.uid, wanted, _versions(world, compute.namespace, names))
-    return bool(world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS))
+    return world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS)
 
 
 async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.certificates import is_job_certificate_due, issue_job_certificate
+from tussock.operator.handlers.certificates import CertificatesFact, issue_job_certificate, job_certificate_fact
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
 from tussock.operator.handlers.rollouts import settled_parts, store_of
 from tussock.operator.handlers.service import node_fact, services_before
@@ -16,6 +16,7 @@ from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
+from tussock.operator.planning.certificates import first_end_of
 from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
@@ -40,6 +41,7 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
     application, missing = _application(world, key, compute)
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     settled = settled_parts(world, store) if store is not None else {}
+    certificate = _certificate(world, compute, store, children)
     before: tuple[str, ...] = ()
     # Without the digest of its program the plan changes nothing.
     if application is not None and compute.is_service:
@@ -53,15 +55,24 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
         driver=None if compute.is_service else _driver(world, key, children),
         node=node_fact(world, key, compute, store, children) if compute.is_service else None,
         settled=settled,
-        certificate_due=_is_certificate_due(world, compute, store),
+        certificate_due=certificate.due,
+        certificate_expires=certificate.expire,
         has_cert_manager=world.has_cert_manager,
         before=before,
     )
     return Observed(facts, children, others)
 
 
-def _is_certificate_due(world: World, compute: Compute, store: StoreResource | None) -> bool:
-    return store is not None and not compute.is_being_deleted and is_job_certificate_due(world, compute, store)
+def _certificate(
+    world: World, compute: Compute, store: StoreResource | None, children: Mapping[Ref, Manifest]
+) -> CertificatesFact:
+    """The state of its certificate; before the first look, and while it is being deleted, as the status has it."""
+    known = CertificatesFact(due=False, expire=str(compute.status.get("certificatesExpireTime", "")))
+    if store is None or compute.is_being_deleted:
+        return known
+    if store.spec.tls.mode != "managed":
+        return CertificatesFact(due=False, expire=first_end_of(children))
+    return job_certificate_fact(world, compute, store) or known
 
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
