@@ -140,6 +140,8 @@ def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(render: Rendere
     [endpoint] = found["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["scheme"]) == (web_port(store), "https")
     assert endpoint["relabelings"] == [by_store]
+    [own] = objects["PodMonitor", "r-operator"]["spec"]["podMetricsEndpoints"]
+    assert own["honorLabels"], "else the namespace of each resource would be that of the operator's pod"
     assert labels["tussock.dev/store"] == store.name
     secret = tls_secret(store, "client-reader")
     assert endpoint["tlsConfig"] == {

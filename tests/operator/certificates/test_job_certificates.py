@@ -18,7 +18,7 @@ from support.operator.stores_in_cluster import serving
 from tussock.operator.certificates.issue import certificates_in
 from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renew_certificates, renew_job_certificate
 from tussock.operator.cluster.seen import Seen
-from tussock.operator.handlers.certificates import CertificatesFact, job_certificate_fact
+from tussock.operator.handlers.certificates import CertificatesFact, certificates_end, job_certificate_fact
 from tussock.operator.handlers.world import World as OperatorWorld
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
@@ -146,6 +146,27 @@ def test_the_end_of_a_jobs_certificate_is_known_after_the_first_look() -> None:
 
     end = certificates_in(file_of(secrets["totals-driver-tls"], "tls.crt"))[0].not_valid_after_utc
     assert asyncio.run(look()) == CertificatesFact(due=False, expire=stamp(end))
+
+
+@pytest.mark.parametrize(
+    ("mode", "found", "ends"),
+    [
+        ("managed", None, "2030-01-01T00:00:00Z"),
+        ("managed", CertificatesFact(due=False, expire="2031-01-01T00:00:00Z"), "2031-01-01T00:00:00Z"),
+        ("managed", CertificatesFact(due=True, expire=""), ""),
+        ("certManager", None, "2032-01-01T00:00:00Z"),
+        ("none", None, ""),
+    ],
+)
+def test_a_status_keeps_the_end_of_certificates_until_a_look_finds_another(
+    mode: str, found: CertificatesFact | None, ends: str
+) -> None:
+    """Story: a store's status lost it at each start of the operator and each renewal, for a moment."""
+    tls = {**ISSUER, "mode": mode} if mode == "certManager" else {"mode": mode}
+    issued = {"kind": "Certificate", "status": {"notAfter": "2032-01-01T00:00:00Z"}}
+    children = {Ref("Certificate", "c"): issued} if mode == "certManager" else {}
+    known = {"certificatesExpireTime": "2030-01-01T00:00:00Z"}
+    assert certificates_end(store_with({"managed": {}}, tls=tls), found, known, children) == ends
 
 
 @pytest.mark.parametrize("made", [World(compute()), ServiceWorld(service())], ids=["job", "service"])

@@ -20,13 +20,15 @@ from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
-from tussock.operator.planning.words.model import stamp
+from tussock.operator.planning.certificates import first_end_of
+from tussock.operator.planning.words.model import Manifest, Ref, stamp
 from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "CertificatesFact",
+    "certificates_end",
     "certificates_fact",
     "issue_certificates",
     "issue_job_certificate",
@@ -43,6 +45,22 @@ class CertificatesFact(NamedTuple):
     due: bool
     expire: str
     """When the first of them ends (RFC 3339); empty if there are none."""
+
+
+def certificates_end(
+    store: StoreResource,
+    found: CertificatesFact | None,
+    status: Mapping[str, Any],
+    children: Mapping[Ref, Manifest],
+) -> str:
+    """When the first certificate of a store, or of a job of it, ends (RFC 3339); empty if that is not known.
+
+    `found` is the newest look at secrets. Before the first one, and while one that has changed is looked at, the
+    status keeps what it has: an operator that starts changes no status.
+    """
+    if store.spec.tls.mode != "managed":
+        return first_end_of(children)
+    return found.expire if found is not None else str(status.get("certificatesExpireTime", ""))
 
 
 def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) -> CertificatesFact | None:
