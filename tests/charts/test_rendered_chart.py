@@ -10,9 +10,12 @@ import yaml
 
 from cluster.binaries import KUBERNETES_VERSION
 from support.kubernetes.helm import Helm
+from support.kubernetes.promtool import Promtool
+from support.operator.compute_cases import CASES, manifests_of
 from support.operator.resources import store_with
 from support.operator.services.service_cases import SERVICE_CASES, children_of
 from support.operator.store_cases import pod_templates
+from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.meta import web_port
 from tussock.operator.manifests.service.names import service_server_name
 from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
@@ -34,7 +37,12 @@ def operator_pod(objects: dict[tuple[str, str], dict]) -> dict:
         {"watchNamespaces": ["a", "b"]},
         {"crds": {"install": False, "keep": False}, "replicas": 1, "networkPolicy": False},
         {
-            "metrics": {"podMonitors": True, "labels": {"team": "x"}, "tlsStores": [{"namespace": "a", "name": "b"}]},
+            "metrics": {
+                "podMonitors": True,
+                "rules": True,
+                "labels": {"team": "x"},
+                "tlsStores": [{"namespace": "a", "name": "b"}],
+            },
             "dashboard": {"enabled": True},
         },
         {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}},
@@ -58,6 +66,8 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
         ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
         ({"log": {"level": "loud"}}, "level"),
         ({"metrics": {"interval": "often"}}, "interval"),
+        ({"metrics": {"thresholds": {"lag": 1}}}, "lag"),
+        ({"metrics": {"thresholds": {"lagSeconds": "long"}}}, "lagSeconds"),
         ({"metrics": {"tlsStores": [{"name": "shop"}]}}, "namespace"),
         ({"metrics": {"tlsServices": [{"namespace": "data", "name": "bank"}]}}, "store"),
         ({"image": {"registry": "https://x/"}}, "registry"),
@@ -120,7 +130,8 @@ def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(render: Rendere
     named = [{"namespace": "data", "name": "shop"}, {"namespace": "b", "name": "own", "secretName": "mine"}]
     objects = render(metrics={"podMonitors": True, "interval": "30s", "tlsStores": named})
     [plain] = objects["PodMonitor", "r-operator-meta"]["spec"]["podMetricsEndpoints"]
-    assert plain == {"port": "http", "interval": "30s"}
+    by_store = {"sourceLabels": ["__meta_kubernetes_pod_label_tussock_dev_store"], "targetLabel": "store"}
+    assert plain == {"port": "http", "interval": "30s", "relabelings": [by_store]}
     found = objects["PodMonitor", "shop-meta"]
     store = store_with({"managed": {}})
     assert found["metadata"]["namespace"] == "data" == store.namespace
@@ -128,6 +139,10 @@ def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(render: Rendere
     assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
     [endpoint] = found["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["scheme"]) == (web_port(store), "https")
+    assert endpoint["relabelings"] == [by_store]
+    [own] = objects["PodMonitor", "r-operator"]["spec"]["podMetricsEndpoints"]
+    assert own["honorLabels"], "else the namespace of each resource would be that of the operator's pod"
+    assert labels["tussock.dev/store"] == store.name
     secret = tls_secret(store, "client-reader")
     assert endpoint["tlsConfig"] == {
         "serverName": server_name(store),
@@ -163,15 +178,53 @@ def test_each_node_of_a_service_has_a_monitor_and_no_worker_has(render: Rendered
         assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == named.get("secretName", "shop-client-reader-tls")
 
 
+@pytest.mark.parametrize("watched", [[], ["a", "b"]])
+def test_drivers_of_jobs_have_a_monitor_and_executors_have_none(render: Rendered, watched: list[str]) -> None:
+    """By a port without TLS, whatever the store has; series have the names of store and job."""
+    spec = render(metrics={"podMonitors": True}, watchNamespaces=watched)["PodMonitor", "r-operator-jobs"]["spec"]
+    assert spec["namespaceSelector"] == ({"matchNames": watched} if watched else {"any": True})
+    store, compute = CASES["production"]
+    assert has_tls(store)
+    *others, driver = manifests_of("production")
+    chosen = spec["selector"]["matchLabels"].items()
+    assert chosen <= driver["metadata"]["labels"].items()
+    [template] = [
+        json.loads(one["data"]["executor-pod.json"]) for one in others if "executor-pod.json" in one.get("data", {})
+    ]
+    assert not chosen <= template["metadata"]["labels"].items()
+    [endpoint] = spec["podMetricsEndpoints"]
+    assert {"containerPort": STATUS_PORT, "name": endpoint["port"], "protocol": "TCP"} in driver["spec"]["containers"][
+        0
+    ]["ports"]
+    prefix, labels = "__meta_kubernetes_pod_label_", driver["metadata"]["labels"]
+    known = {prefix + re.sub(r"[^a-zA-Z0-9_]", "_", name): value for name, value in labels.items()}
+    shown = {one["targetLabel"]: known[one["sourceLabels"][0]] for one in endpoint["relabelings"]}
+    assert shown == {"store": store.name, "compute": compute.name}
+
+
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:
     """A panel over a metric that is not exported stays empty for ever."""
     board = json.loads((CHART / "dashboards/tussock.json").read_text())
-    documents = (ROOT / "docs/metrics.md").read_text() + (ROOT / "docs/operator/reconciliation.md").read_text()
+    pages = ("metrics.md", "operator/reconciliation.md", "spark/watching.md")
+    documents = "".join((ROOT / "docs" / page).read_text() for page in pages)
     asked = set(re.findall(r"\btussock_\w+", json.dumps(board)))
     assert len(asked) > 20
     for name in sorted(asked):
         base = re.sub(r"_(bucket|count|sum)$", "", name)
         assert base in documents or base.removesuffix("_total") in documents, name
+
+
+def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
+    """Each expression, with what Grafana puts in for its variables."""
+    board = json.loads((CHART / "dashboards/tussock.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    rules = [
+        {"record": f"tussock:{number}", "expr": expression.replace("$__rate_interval", "1m")}
+        for number, expression in enumerate(asked)
+    ]
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(asked)} rules found" in Promtool().run_well("check", "rules", str(file))
 
 
 def test_every_panel_has_a_description() -> None:

@@ -91,6 +91,8 @@ PROGRAMS = {
         Program("helm.sh/helm/v3/cmd/helm", "3.22.0"),
         # MinIO's own tags are no versions to Go, so this is the last commit by its time.
         Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c"),
+        # For tests of alerts.
+        Program("github.com/prometheus/prometheus/cmd/promtool", "0.316.0"),
         Program(
             "tussock.dev/testcluster/cert-manager",
             _pinned_version(CERT_MANAGER, "cert-manager"),
@@ -100,8 +102,8 @@ PROGRAMS = {
     )
 }
 API_SERVER = ("etcd", "kube-apiserver")
-NODE = tuple(name for name in PROGRAMS if name != "cert-manager")
-"""The programs of a node and of its work; cert-manager is for tests at an API server."""
+NODE = tuple(name for name in PROGRAMS if name not in ("cert-manager", "promtool"))
+"""The programs of a node and of its work; cert-manager is for tests at an API server, promtool for those of alerts."""
 
 
 def missing(names: tuple[str, ...] = NODE) -> list[str]:

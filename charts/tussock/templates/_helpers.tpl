@@ -27,3 +27,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $tag := index . 2 | default $root.Chart.AppVersion -}}
 {{- with $root.Values.image.registry }}{{ . }}/{{ end }}{{ index . 1 }}:{{ $tag }}
 {{- end -}}
+
+{{/* Of an endpoint of a PodMonitor: series have the label `store`, by which alerts tell stores apart. */}}
+{{- define "tussock.storeLabel" -}}
+relabelings:
+- sourceLabels: [__meta_kubernetes_pod_label_tussock_dev_store]
+  targetLabel: store
+{{- end }}

@@ -1,7 +1,14 @@
-"""What the operator counts, for Prometheus. `docs/operator/reconciliation.md` lists every metric; a test compares."""
+"""What the operator counts, for Prometheus. `docs/operator/reconciliation.md` lists every metric; a test compares.
+
+Metrics of resources are made elsewhere, and shown with these (`showing`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 __all__ = ["OperatorMetrics"]
 
@@ -43,6 +50,15 @@ class OperatorMetrics:
         if verb in WRITES and kind not in ("Lease", "Event"):
             # Leases are renewed for ever and events report changes: neither means that a resource was written.
             self.writes.labels(verb, kind).inc()
+
+    @contextmanager
+    def showing(self, collector: Collector) -> Iterator[None]:
+        """Show what a collector makes as well, inside the block."""
+        self._registry.register(collector)
+        try:
+            yield
+        finally:
+            self._registry.unregister(collector)
 
     def render(self) -> bytes:
         """All of them in Prometheus' text format 0.0.4."""

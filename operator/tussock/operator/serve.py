@@ -30,6 +30,7 @@ from tussock.operator.health import Health, serve_http
 from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.probes.cache import Probes
+from tussock.operator.resource_metrics import ResourceCollector
 from tussock.operator.settings import OperatorSettings
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
@@ -138,7 +139,8 @@ async def _lead(
     if await _wait_for(stopped, started.wait()):
         # kopf has taken the signals over, and at the end it would wait for tasks that are not its own.
         _take_signals(stopped)
-        await stopped.wait()
+        with metrics.showing(ResourceCollector(world.seen, world.now)):
+            await stopped.wait()
     await _end(watching)
     # A running pass may end, so that its writes are known to be complete.
     await queue.drain(END_SECONDS)

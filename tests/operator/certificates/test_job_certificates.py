@@ -1,7 +1,9 @@
 """Each job has its own certificate: issued, mounted, renewed and deleted with it, and readable by no other job."""
 
+import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +13,13 @@ from support.operator.compute_cases import compute_with
 from support.operator.computes import World, compute
 from support.operator.process import Body, Objects, eventually
 from support.operator.resources import DEFAULTS, store_with
+from support.operator.services.service_world import ServiceWorld, service
 from support.operator.stores_in_cluster import serving
 from tussock.operator.certificates.issue import certificates_in
 from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renew_certificates, renew_job_certificate
+from tussock.operator.cluster.seen import Seen
+from tussock.operator.handlers.certificates import CertificatesFact, certificates_end, job_certificate_fact
+from tussock.operator.handlers.world import World as OperatorWorld
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,
@@ -22,7 +28,11 @@ from tussock.operator.manifests.certificates import (
 )
 from tussock.operator.manifests.transport_security import ROLES, common_name, role_patterns
 from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
-from tussock.operator.planning.words.model import Apply, Delete, Ref, Release, Work
+from tussock.operator.planning.compute.facts import ComputeFacts
+from tussock.operator.planning.compute.plan import plan_compute
+from tussock.operator.planning.words.model import Apply, Delete, Observed, Ref, Release, Work, stamp
+from tussock.operator.probes.cache import Probes
+from tussock.operator.resources.compute import parse_compute
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 STORE = store_with({"managed": {}})
@@ -103,6 +113,70 @@ def test_a_jobs_certificate_follows_a_change_of_the_ca() -> None:
     issuer = certificates_in(file_of(secrets["shop-ca"], "tls.crt"))[0]
     certificates_in(file_of(secrets["totals-driver-tls"], "tls.crt"))[0].verify_directly_issued_by(issuer)
     assert not renew_job(secrets, later + SETTLE)
+
+
+class _Secrets:
+    """The part of the API that gives secrets."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    async def get(self, kind: str, namespace: str, name: str) -> Body:
+        assert (kind, namespace) == ("Secret", JOB.namespace)
+        return {"data": self._secrets[name]}
+
+
+def test_the_end_of_a_jobs_certificate_is_known_after_the_first_look() -> None:
+    """It is that of the certificate which the job has, not of a next one."""
+    secrets: Secrets = {}
+    renew_store(secrets, START)
+    renew_job(secrets, START)
+
+    async def look() -> CertificatesFact | None:
+        woken = asyncio.Event()
+        parts: Any = {"wake": None, "metrics": None, "identity": "x", "has_cert_manager": False, "defaults": DEFAULTS}
+        system: Any = SimpleNamespace(now_ms=lambda: int((START + timedelta(days=1)).timestamp() * 1000))
+        api: Any = _Secrets(secrets)
+        world = OperatorWorld(**parts, api=api, seen=Seen(), probes=Probes(lambda _: woken.set()), system=system)
+        assert job_certificate_fact(world, JOB, STORE) is None
+        await woken.wait()
+        found = job_certificate_fact(world, JOB, STORE)
+        await world.probes.close()
+        return found
+
+    end = certificates_in(file_of(secrets["totals-driver-tls"], "tls.crt"))[0].not_valid_after_utc
+    assert asyncio.run(look()) == CertificatesFact(due=False, expire=stamp(end))
+
+
+@pytest.mark.parametrize(
+    ("mode", "found", "ends"),
+    [
+        ("managed", None, "2030-01-01T00:00:00Z"),
+        ("managed", CertificatesFact(due=False, expire="2031-01-01T00:00:00Z"), "2031-01-01T00:00:00Z"),
+        ("managed", CertificatesFact(due=True, expire=""), ""),
+        ("certManager", None, "2032-01-01T00:00:00Z"),
+        ("none", None, ""),
+    ],
+)
+def test_a_status_keeps_the_end_of_certificates_until_a_look_finds_another(
+    mode: str, found: CertificatesFact | None, ends: str
+) -> None:
+    """Story: a store's status lost it at each start of the operator and each renewal, for a moment."""
+    tls = {**ISSUER, "mode": mode} if mode == "certManager" else {"mode": mode}
+    issued = {"kind": "Certificate", "status": {"notAfter": "2032-01-01T00:00:00Z"}}
+    children = {Ref("Certificate", "c"): issued} if mode == "certManager" else {}
+    known = {"certificatesExpireTime": "2030-01-01T00:00:00Z"}
+    assert certificates_end(store_with({"managed": {}}, tls=tls), found, known, children) == ends
+
+
+@pytest.mark.parametrize("made", [World(compute()), ServiceWorld(service())], ids=["job", "service"])
+def test_the_status_of_a_job_and_of_a_service_says_when_its_certificate_ends(made: World | ServiceWorld) -> None:
+    """Absent while that is not known, or if nobody issues one."""
+    settled = {Ref("Meta", "s"): True, Ref("Compactor", "s"): True}
+    for end in ("", "2030-06-01T00:00:00Z"):
+        facts = ComputeFacts(DEFAULTS, settled=settled, certificate_expires=end)
+        plan = plan_compute(parse_compute(made.job), Observed(facts, made.children, made.others), made.now)
+        assert plan.status.get("certificatesExpireTime", "") == end
 
 
 @pytest.mark.parametrize("name", ["admin", "tussock-admin", "a" * 40])
@@ -216,6 +290,10 @@ def test_a_job_does_not_wait_if_no_certificate_is_issued(tls: dict[str, Any]) ->
 # --- At an API server --------------------------------------------------------------------------------------------
 
 
+def status_of(objects: Objects, name: str) -> Body:
+    return (objects.get("Compute", name) or {}).get("status") or {}
+
+
 def job(store: str, name: str) -> Body:
     spec = {"storeRef": {"name": store}, "application": {"file": "/opt/app.py"}, "checkpoint": {"emptyDir": {}}}
     return {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": {"name": name}, "spec": spec}
@@ -244,6 +322,10 @@ def test_two_jobs_of_a_store_have_two_certificates(store: Body, name: str, share
         assert {text for text in mounted if text.endswith("-tls")} == {f"{one}-driver-tls"}
     keys = [secret["data"]["tls.key"] for secret in found.values()]
     assert keys[0] != keys[1]
+    for one, secret in found.items():
+        ends = certificates_in(file_of(secret["data"], "tls.crt"))[0].not_valid_after_utc
+        told = eventually("its end", lambda one=one: status_of(shared, one).get("certificatesExpireTime"))
+        assert told == stamp(ends)
     trusted = (shared.get("Secret", f"{platform}-meta-tls") or {})["data"]["ca.crt"]
     assert {secret["data"]["ca.crt"] for secret in found.values()} == {trusted}
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tussock.meta.compaction.backlog import Outlook
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
 from tussock.meta.compaction.suspects import FAILURE_SECONDS, FAILURE_SECONDS_MAX, Suspects
@@ -207,6 +208,15 @@ class Assignments:
     def want_manual(self, table_id: int) -> None:
         """Merge the whole table as soon as none of its tasks runs; until then, start no other of it."""
         self._manual.add(table_id)
+
+    def outlook(self, version: Version, now: float) -> Outlook:
+        """What is known beside the version of what could begin."""
+        idle = [
+            table_id
+            for table_id in self._idle
+            if table_id in version.tables and self._is_idle(version.tables[table_id], version.tasks.values(), now)
+        ]
+        return Outlook(self._suspects.tasks(now), frozenset(idle), frozenset(self._manual))
 
     # --- Decisions ----------------------------------------------------------------------------------------------
 

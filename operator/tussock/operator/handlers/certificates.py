@@ -20,17 +20,19 @@ from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
-from tussock.operator.planning.words.model import stamp
+from tussock.operator.planning.certificates import first_end_of
+from tussock.operator.planning.words.model import Manifest, Ref, stamp
 from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "CertificatesFact",
+    "certificates_end",
     "certificates_fact",
-    "is_job_certificate_due",
     "issue_certificates",
     "issue_job_certificate",
+    "job_certificate_fact",
 ]
 
 LOOK_SECONDS = 3600.0
@@ -38,11 +40,27 @@ LOOK_SECONDS = 3600.0
 
 
 class CertificatesFact(NamedTuple):
-    """The state of a store's certificates."""
+    """The state of the certificates of a store, or of a job."""
 
     due: bool
     expire: str
     """When the first of them ends (RFC 3339); empty if there are none."""
+
+
+def certificates_end(
+    store: StoreResource,
+    found: CertificatesFact | None,
+    status: Mapping[str, Any],
+    children: Mapping[Ref, Manifest],
+) -> str:
+    """When the first certificate of a store, or of a job of it, ends (RFC 3339); empty if that is not known.
+
+    `found` is the newest look at secrets. Before the first one, and while one that has changed is looked at, the
+    status keeps what it has: an operator that starts changes no status.
+    """
+    if store.spec.tls.mode != "managed":
+        return first_end_of(children)
+    return found.expire if found is not None else str(status.get("certificatesExpireTime", ""))
 
 
 def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) -> CertificatesFact | None:
@@ -70,19 +88,20 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
-def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
-    """Whether to issue the certificate of a job; false if the operator does not issue it, or before the first look."""
+def job_certificate_fact(world: World, compute: Compute, store: StoreResource) -> CertificatesFact | None:
+    """Whether to issue the certificate of a job; `None` if the operator does not, or before the first look."""
     if store.spec.tls.mode != "managed":
-        return False
+        return None
     wanted = job_certificate(compute, store)
     names = _names(store, (wanted,))
 
-    async def run() -> bool:
+    async def run() -> CertificatesFact:
         secrets = await _secrets(world, compute.namespace, names)
-        return is_due_for_job(store, wanted, secrets, world.now())
+        ends = first_end((wanted,), secrets)
+        return CertificatesFact(is_due_for_job(store, wanted, secrets, world.now()), stamp(ends) if ends else "")
 
     about = ("certificate", compute.metadata.uid, wanted, _versions(world, compute.namespace, names))
-    return bool(world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS))
+    return world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS)
 
 
 async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.certificates import is_job_certificate_due, issue_job_certificate
+from tussock.operator.handlers.certificates import certificates_end, issue_job_certificate, job_certificate_fact
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
 from tussock.operator.handlers.rollouts import settled_parts, store_of
 from tussock.operator.handlers.service import node_fact, services_before
@@ -24,7 +24,6 @@ from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.probes.computes.driver import ask_driver
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
-from tussock.operator.resources.store import StoreResource
 
 __all__ = ["COMPUTE"]
 
@@ -40,6 +39,10 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
     application, missing = _application(world, key, compute)
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     settled = settled_parts(world, store) if store is not None else {}
+    certificate, ends = None, str(compute.status.get("certificatesExpireTime", ""))
+    if store is not None and not compute.is_being_deleted:
+        certificate = job_certificate_fact(world, compute, store)
+        ends = certificates_end(store, certificate, compute.status, children)
     before: tuple[str, ...] = ()
     # Without the digest of its program the plan changes nothing.
     if application is not None and compute.is_service:
@@ -53,15 +56,12 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
         driver=None if compute.is_service else _driver(world, key, children),
         node=node_fact(world, key, compute, store, children) if compute.is_service else None,
         settled=settled,
-        certificate_due=_is_certificate_due(world, compute, store),
+        certificate_due=certificate is not None and certificate.due,
+        certificate_expires=ends,
         has_cert_manager=world.has_cert_manager,
         before=before,
     )
     return Observed(facts, children, others)
-
-
-def _is_certificate_due(world: World, compute: Compute, store: StoreResource | None) -> bool:
-    return store is not None and not compute.is_being_deleted and is_job_certificate_due(world, compute, store)
 
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:

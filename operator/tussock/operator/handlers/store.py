@@ -6,14 +6,13 @@ from typing import Any
 
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
+from tussock.operator.handlers.certificates import certificates_end, certificates_fact, issue_certificates
 from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact, returned_fact
 from tussock.operator.handlers.turns import stores_before_server
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
-from tussock.operator.planning.certificates import first_end_of
 from tussock.operator.planning.deletion import EmptiedFact, is_over, leaves_bucket, remaining_pods, untouched_fact
 from tussock.operator.planning.precedence import Claim, keeps_out
 from tussock.operator.planning.store import (
@@ -60,7 +59,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         holds_prefix=_holds_prefix(world, store),
         has_let_go=has_let_go,
         certificates_due=certificates is not None and certificates.due,
-        certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
+        certificates_expire=certificates_end(store, certificates, store.status, children),
         has_cert_manager=world.has_cert_manager,
         emptied=_empty_bucket(world, store, rivals) if empties else None,
         before=() if leaving or store.spec.paused else stores_before_server(world, store, children),

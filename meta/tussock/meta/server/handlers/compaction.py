@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tussock.meta.compaction.assignment import Assignments, SchedulerConfig, TakenBack, owner_of
+from tussock.meta.compaction.backlog import Backlogs
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.compaction.watermark import Watermark
@@ -78,6 +79,7 @@ class Scheduler(Part):
         # Held for computations only; taken within the log's lock, never around a call to the log.
         self._lock = threading.Lock()
         self._schedule = Assignments(config, options.picker)
+        self._backlogs = Backlogs(options.picker, config.tasks_per_table)
         self._manual: dict[int, _Manual] = {}
         self._decided_seq = 0
         self._working = False
@@ -138,11 +140,16 @@ class Scheduler(Part):
         with self._lock:
             rows_read = self._schedule.rows_read()
             compactors, slots = self._schedule.workers(), self._schedule.slots()
+            outlook = self._schedule.outlook(version, self._now())
+        # Without the lock, which commits wait for: a large tree that has changed is searched.
+        backlog = self._backlogs.total(version, outlook, self._now())
         return CompactionStatus(
             paused=version.pause is not None,
             reason=version.pause or "",
             compactors=compactors,
             slots=slots,
+            backlog_tasks=backlog.tasks,
+            backlog_bytes=backlog.bytes,
             tasks=task_statuses(version, rows_read),
         )
 

@@ -184,6 +184,10 @@ class CompactionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Compactor nodes with a session."""
     slots: int = 0
     """Of all of them."""
+    backlog_tasks: int = 0
+    """Tasks that wait for a slot, as far as the limit of tasks of one table lets them begin."""
+    backlog_bytes: int = 0
+    """Input of the compactions that wait; of a table of at most twice as many as it may have at once."""
     tasks: tuple[TaskStatus, ...] = ()
     """Oldest first; a task of an embedded process, which needs no session, is among them."""
 

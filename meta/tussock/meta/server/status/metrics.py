@@ -132,6 +132,14 @@ def _compaction(status: ServiceStatus) -> Iterable[Metric]:
     yield _gauge(
         "compaction_tasks_bytes", "Input of the claimed compaction tasks.", sum(one.bytes for one in compaction.tasks)
     )
+    yield _gauge(
+        "compaction_backlog_tasks",
+        "Compaction tasks that would begin now if slots were free; 0 in followers.",
+        compaction.backlog_tasks,
+    )
+    yield _gauge(
+        "compaction_backlog_bytes", "Input of all compactions that wait; 0 in followers.", compaction.backlog_bytes
+    )
     yield _gauge("compaction_slots", "Tasks that all connected compactors can run at once.", compaction.slots)
     yield _gauge("compaction_paused", "1 while no compaction is handed out.", compaction.paused)
 

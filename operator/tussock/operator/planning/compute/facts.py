@@ -28,6 +28,8 @@ class ComputeFacts:
     """The store's Metas and Compactors, and whether each has rolled out its current spec."""
     certificate_due: bool = False
     """The operator issues its certificate, and has to make or renew it."""
+    certificate_expires: str = ""
+    """When its certificate ends (RFC 3339); empty if it has none, or one of the user's."""
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
     before: Sequence[str] = ()

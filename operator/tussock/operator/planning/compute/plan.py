@@ -258,6 +258,8 @@ def _plan(
     status.update({name: old[name] for name in remembered if name in old})
     committed = ("committedEpoch", "committedBatch", "committedTime")
     status.update({name: old[name] for name in committed if name in old})
+    if observed.facts.certificate_expires:
+        status["certificatesExpireTime"] = observed.facts.certificate_expires
     if (found := observed.facts.driver) is not None and found.committed_epoch:
         when = datetime.fromtimestamp(found.committed_ms // 1000, UTC)
         status.update(zip(committed, (found.committed_epoch, found.committed_batch, stamp(when)), strict=True))

@@ -238,6 +238,8 @@ def _plan(
         status |= {"replicas": len(workers), "readyReplicas": sum(map(is_ready_pod, workers))}
     if image := image_of(parts.node) or compute.status.get("image", ""):
         status["image"] = image
+    if observed.facts.certificate_expires:
+        status["certificatesExpireTime"] = observed.facts.certificate_expires
     waits = [] if again_seconds is None else [again_seconds]
     if not compute.is_being_deleted:
         if compute.service.config_map is not None:
