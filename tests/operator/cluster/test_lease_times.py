@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from support.virtual_time import run_in_virtual_time
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiUnavailable
-from tussock.operator.cluster.lease import DEADLINE_SECONDS, LEASE_SECONDS, Lease
+from tussock.operator.cluster.lease import DEADLINE_SECONDS, Lease
 from tussock.statestore.base.system import RealSystem
 
+TAKEN_SECONDS_MAX = 7.2
+"""From a leader's death to the next one: of the ten seconds to the first work of that one, the rest is its start."""
 LOST = (0.0, 1e6)
 """The delays of a request that has its effect, and no answer."""
 DEAD = (1e6, 0.0)
@@ -74,7 +76,7 @@ def replica(leases: Any, identity: str) -> Lease:
 
 @pytest.mark.parametrize("lived", [10 + tenths / 10 for tenths in range(11)])
 def test_a_killed_leader_is_replaced_within_the_lease_and_two_looks(lived: float) -> None:
-    """At whatever moment between two renewals it dies: the rest of ten seconds is for the start of the new one."""
+    """At whatever moment between two renewals it dies."""
 
     async def test() -> None:
         leases = Leases(repeat((0.01, 0.01)))
@@ -84,7 +86,7 @@ def test_a_killed_leader_is_replaced_within_the_lease_and_two_looks(lived: float
         await asyncio.sleep(lived)
         leading.cancel()
         assert not waiting.done()
-        await asyncio.wait_for(waiting, LEASE_SECONDS + 1.2)
+        await asyncio.wait_for(waiting, TAKEN_SECONDS_MAX)
 
     run_in_virtual_time(test())
 
