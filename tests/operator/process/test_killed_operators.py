@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.buckets.contents import fill, names_in
 from support.buckets.minio import MinioServer
-from support.operator.bucket_objects import fill, names_in
 from support.operator.process import Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import serving, store_on
 
@@ -33,7 +33,7 @@ def operator_of(objects: Objects, folder: Path, identity: str, **environment: st
 
 
 def changes(objects: Objects) -> int:
-    """The number of writes in the namespace, deletions included, whoever made them."""
+    """The number of writes in the namespace, deletions included, by the operator and by the test."""
     lines = (objects.kubeconfig.parent / "audit.log").read_text().splitlines()
     found = [json.loads(line) for line in lines if f'"namespace":"{objects.namespace}"' in line]
     return sum(line["verb"] in ("create", "update", "patch", "delete") for line in found)
@@ -46,7 +46,7 @@ def images(objects: Objects) -> list[str]:
 
 
 def roll(objects: Objects) -> int:
-    """Let Kubernetes roll out what was changed since; returns how many writes of ours that took."""
+    """Let Kubernetes roll out what was changed since; returns how many writes that took."""
     count = 0
     for workload in WORKLOADS:
         body = objects.get("Deployment", workload) or {}
@@ -57,7 +57,7 @@ def roll(objects: Objects) -> int:
 
 
 def kill_after(process: OperatorProcess, objects: Objects, writes: int, meanwhile: Callable[[], int]) -> None:
-    """Kill it when it has made that many writes; those of `meanwhile`, which counts them, are not its own."""
+    """Kill it when it has made that many writes; those of `meanwhile`, which counts them, are not the operator's."""
     before = changes(objects)
     ours = 0
 

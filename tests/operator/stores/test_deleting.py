@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from support.buckets.contents import client_of, fill, names_in
 from support.buckets.minio import BUCKET, MinioServer, free_port
-from support.operator.bucket_objects import client_of, fill, names_in
 from support.operator.process import Body, Objects, eventually
 from support.operator.stores_in_cluster import serving
 
