@@ -9,7 +9,7 @@ import pytest
 from kubernetes.dynamic.exceptions import ForbiddenError
 
 from support.operator.kubelet import Kubelet, job
-from support.operator.process import Body, Objects, OperatorProcess, eventually
+from support.operator.process import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import serving
 
 pytestmark = [pytest.mark.minio, pytest.mark.timeout(180)]
@@ -78,6 +78,20 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     }
     eventually("its event", lambda: told & {event["note"] for event in shared.events(name)})
     assert len([event for event in shared.events(name) if event["note"] in told]) == 1
+
+
+def test_a_driver_on_a_lost_node_is_replaced_at_once(platform: str, name: str, shared: Objects) -> None:
+    """Its pod asked to leave such a node after seconds, which the API server took at its word; it is not waited for."""
+    shared.apply(job(platform, name))
+    kubelet = Kubelet(shared, name)
+    kubelet.runs()
+    shared.await_reason("Compute", name, "Ready")
+    spec = (kubelet.pod() or {})["spec"]
+    assert [found["tolerationSeconds"] for found in spec["tolerations"]] == [5, 5]
+    kubelet.loses_node()
+    eventually("the next driver", lambda: shared.get("Pod", f"{name}-driver-2"), PUT_RIGHT_SECONDS)
+    assert "deletionTimestamp" in (kubelet.pod() or {})["metadata"]
+    eventually("its event", lambda: [event for event in shared.events(name) if event["reason"] == "NodeLost"])
 
 
 def test_an_image_is_tried_before_the_driver_is_replaced(platform: str, name: str, shared: Objects) -> None:

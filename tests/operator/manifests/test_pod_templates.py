@@ -118,6 +118,44 @@ def test_a_template_never_changes_other_manifests() -> None:
     assert meta_manifests(meta_with(), STORE, DEFAULTS) == before
 
 
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+LEAVING = [
+    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    for key in (NOT_READY, UNREACHABLE)
+]
+STAYING = [{**LEAVING[1], "tolerationSeconds": 900}]
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ([], LEAVING),
+        (None, LEAVING),
+        ([{"key": "spot", "operator": "Exists"}], LEAVING),
+        # Of what a user says of one of the two taints, nothing changes; the other one is ours.
+        (STAYING, LEAVING[:1]),
+        ([{"key": NOT_READY, "operator": "Exists"}], LEAVING[1:]),
+        ([{"operator": "Exists"}], []),
+        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], []),
+        # Such a taint evicts nobody.
+        ([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}], LEAVING),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], LEAVING),
+    ],
+)
+def test_pods_leave_lost_nodes_unless_a_user_says_when(given: Any, added: list[dict[str, Any]]) -> None:
+    """Within seconds, not after the five minutes that Kubernetes gives pods which say nothing of it."""
+    found, kept = render({"spec": {"tolerations": given}})
+    assert found["spec"]["tolerations"] == [*(given or []), *added]
+    assert kept == ()
+
+
+def test_what_nothing_may_replace_stays_on_a_lost_node() -> None:
+    """A StatefulSet makes no other server before it is gone, and an eviction would end one that comes back."""
+    found = store_manifests(store_with({"managed": {}}), ["shop"], DEFAULTS, "7")
+    [workload] = [manifest for manifest in found.manifests if manifest["kind"] == "StatefulSet"]
+    assert "tolerations" not in workload["spec"]["template"]["spec"]
+
+
 PLACING = {"nodeSelector": {"pool": "disks"}, "tolerations": [{"key": "disks", "operator": "Exists"}]}
 
 
@@ -138,5 +176,6 @@ def test_a_restore_runs_where_the_meta_nodes_may() -> None:
     template = {"spec": {**PLACING, "containers": [{"name": "shipper", "image": "x"}]}}
     store = store_with({"managed": {}}, "copy", meta={"podTemplate": template})
     _, pod = restore_manifests(store, STORE, "nightly", DEFAULTS)
-    assert {name: pod["spec"][name] for name in PLACING} == PLACING
+    assert pod["spec"]["nodeSelector"] == PLACING["nodeSelector"]
+    assert pod["spec"]["tolerations"] == [*PLACING["tolerations"], *LEAVING]
     assert [container["name"] for container in pod["spec"]["containers"]] == ["restore"]

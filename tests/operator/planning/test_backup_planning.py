@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -19,6 +20,7 @@ from tussock.operator.planning.backup import (
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
 from tussock.operator.resources.backup import Retention, parse_backup
+from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.store import parse_store
 
 
@@ -169,6 +171,81 @@ def test_only_the_newest_missed_time_is_made_up_for() -> None:
     case.after(3600 * 5 + 7)
     case.settle()
     assert case.made == [case.name(NOW), case.name(NOW + timedelta(hours=5))]
+
+
+def made_by_hours(case: Case, hours: int) -> list[str]:
+    """What is made within some hours, with a pass every half an hour: the times in UTC, from the names."""
+    for _ in range(2 * hours):
+        case.settle()
+        case.after(1800)
+    return [name.partition("-20")[2] for name in case.made]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "zone", "start", "made"),
+    [
+        ("30 2 * * *", "UTC", "2026-03-28", ["260328-0230", "260329-0230", "260330-0230"]),
+        # 29 March 2026, Berlin: 02:00 becomes 03:00. A night without 02:30 has its backup an hour later, at 03:30.
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28", ["260328-0130", "260329-0130", "260330-0030"]),
+        # 25 October 2026, Berlin: 02:30 comes twice. The night has one backup, at the first.
+        ("30 2 * * *", "Europe/Berlin", "2026-10-24", ["261024-0030", "261025-0030", "261026-0130"]),
+        # Lord Howe Island, 4 October 2026: 02:00 becomes 02:30, and the day is half an hour shorter.
+        ("0 3 * * *", "Australia/Lord_Howe", "2026-10-02", ["261002-1630", "261003-1600", "261004-1600"]),
+        ("0 3 * * *", "Asia/Kathmandu", "2026-03-28", ["260328-2115", "260329-2115", "260330-2115"]),
+    ],
+)
+def test_a_schedule_follows_the_clock_of_its_zone(schedule: str, zone: str, start: str, made: list[str]) -> None:
+    """One backup each night, also in those in which the clock is put forward or back; names have the time in UTC."""
+    case = Case(schedule=schedule, timeZone=zone)
+    case.now = datetime.fromisoformat(f"{start}T00:00:00+00:00")
+    case.body["metadata"]["creationTimestamp"] = f"{start}T00:00:00Z"
+    assert made_by_hours(case, 72) == made
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Europe/Berlin", "2026-03-29"),
+        ("Europe/Berlin", "2026-10-25"),
+        ("America/New_York", "2026-03-08"),
+        ("America/New_York", "2026-11-01"),
+        ("Australia/Lord_Howe", "2026-04-04"),
+        ("Australia/Lord_Howe", "2026-10-03"),
+    ],
+)
+def test_a_schedule_of_every_hour_has_no_gap_when_the_clock_changes(zone: str, day: str) -> None:
+    """The hour that comes twice has two backups of different names, and none is made twice."""
+    case = Case(schedule="0,30 * * * *", timeZone=zone)
+    case.now = datetime.fromisoformat(f"{day}T00:00:00+00:00")
+    case.body["metadata"]["creationTimestamp"] = f"{day}T00:00:00Z"
+    offsets = {(case.now + timedelta(hours=hours)).astimezone(ZoneInfo(zone)).utcoffset() for hours in (0, 24)}
+    assert len(offsets) == 2, "the clock of the zone changes on that day"
+    made = made_by_hours(case, 24)
+    assert len(made) == len(set(made)) == 47
+
+
+@pytest.mark.parametrize("zone", ["Europe/Atlantis", "Europe", "../etc/passwd"])
+def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
+    """With words, and without an end for backups that are there; its deletion needs no zone."""
+    case = Case(schedule="30 2 * * *")
+    case.settle()
+    case.body["spec"]["timeZone"] = zone
+    with pytest.raises(InvalidResource, match=r"spec\.timeZone: '.*' is not in the time zone database; give one like"):
+        case.plan()
+    case.delete()
+    assert [isinstance(action, Release) for action in case.settle().actions] == [True]
+
+
+def test_another_zone_makes_no_backup_again_and_misses_none() -> None:
+    """The newest time of the new zone counts if it is after the last backup, otherwise the next one."""
+    case = Case(schedule="30 2 * * *", timeZone="UTC", age=86400)  # it is noon
+    case.settle()
+    case.body["spec"]["timeZone"] = "Asia/Tokyo"  # 17:30 UTC, so yesterday's time is older than the backup
+    case.settle()
+    assert len(case.made) == 1
+    case.body["spec"]["timeZone"] = "America/New_York"  # 07:30 UTC
+    case.settle()
+    assert case.made == [case.name(NOW.replace(hour=2, minute=30)), case.name(NOW.replace(hour=7, minute=30))]
 
 
 @pytest.mark.parametrize("count", [None, 1, 3, 10])

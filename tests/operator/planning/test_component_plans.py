@@ -442,3 +442,43 @@ def test_a_store_tells_of_rows_that_were_accepted_as_lost() -> None:
     one = parse_meta({**resource("Meta", replicas=2), "status": told})
     kept = plan_meta(one, Observed(facts, {}, others_of(body)), NOW).status
     assert (kept["quarantinedSsts"], kept["lostRows"]) == (2, 40)
+
+
+AHEAD = LED._replace(version="0.2.0", log_format=8)
+
+
+def rolled_back(image: str, **status: Any) -> tuple[Plan, Plan]:
+    """The plan of a Meta whose nodes run `node:0.2.0`, and the next one, when the user asks for another image."""
+    first = plan_of_meta(platform=AHEAD, image="node:0.2.0")
+    body = {**resource("Meta", replicas=2, image=image), "status": {**first.status, **status}}
+    facts = MetaFacts(parse_store(store_body()), DEFAULTS, AHEAD)
+    observed = Observed(facts, children_of(first), others_of(store_body()))
+    return first, plan_meta(parse_meta(body), observed, NOW)
+
+
+def test_an_image_that_cannot_read_the_store_is_not_started() -> None:
+    """The old nodes serve, what they mount stays as it is, and the message says what to do."""
+    first, found = rolled_back("node:0.1.0")
+    assert first.status["logFormat"] == 8
+    assert {"Deployment", "ConfigMap"} & set(applied_kinds(found)) == set()
+    assert conditions_of(found) == ("DowngradeRefused", "TFT")
+    told = found.status["conditions"][0]["message"]
+    assert "Image node:0.1.0 is of Tussock 0.1" in told
+    assert "The meta nodes keep image node:0.2.0. Set an image of the release that wrote it" in told
+    assert found.status["image"] == "node:0.2.0"
+
+
+@pytest.mark.parametrize("image", ["node:0.2.0", "node:0.2.1", "node:next"])
+def test_other_images_are_started(image: str) -> None:
+    _, found = rolled_back(image)
+    assert ("Deployment" in applied_kinds(found)) == (image != "node:0.2.0")
+    assert conditions_of(found)[0] in ("Ready", "RollingOut")
+
+
+def test_the_format_of_a_store_outlives_nodes_that_do_not_tell() -> None:
+    """Such as followers, or nodes that do not answer; and it never becomes older."""
+    for platform in (LED, LED._replace(log_format=7), PlatformFact("refused.", times=3)):
+        body = {**resource("Meta", replicas=2), "status": {"logFormat": 8}}
+        observed = Observed(MetaFacts(parse_store(store_body()), DEFAULTS, platform), {}, others_of(store_body()))
+        assert plan_meta(parse_meta(body), observed, NOW).status["logFormat"] == 8
+    assert "logFormat" not in plan_of_meta(platform=LED).status

@@ -33,7 +33,7 @@ from tussock.operator.resources.store import parse_store
 
 CRDS = Path(__file__).resolve().parents[3] / "crds"
 LED = PlatformFact(
-    "", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, tasks=1, quarantined_ssts=1, lost_rows=5
+    "", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, tasks=1, quarantined_ssts=1, lost_rows=5, log_format=7
 )
 Status = Mapping[str, Any]
 

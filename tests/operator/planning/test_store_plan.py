@@ -240,6 +240,12 @@ PARTS: dict[str, tuple[Verdict | None, Verdict | None, str, str]] = {
         "TTF",
     ),
     "meta waits": (progress_verdict(Reason.WAITING_FOR_STORE, "x"), None, "WaitingForMeta", "FTF"),
+    "meta is too old": (
+        problem_verdict(Reason.DOWNGRADE_REFUSED, "x", serving=True),
+        ready_verdict("x"),
+        "DowngradeRefused",
+        "TFT",
+    ),
     "meta is wrong": (problem_verdict(Reason.CRASH_LOOPING, "x"), ready_verdict("x"), "CrashLooping", "FFT"),
     "meta is wrong and serves": (
         problem_verdict(Reason.IMAGE_PULL_FAILED, "x", serving=True),

@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from minio import Minio
 
+from support.buckets.contents import client_of, fill, names_in
 from support.buckets.minio import BUCKET, MinioServer, free_port
 from support.operator.process import Body, Objects, eventually
 from support.operator.stores_in_cluster import serving
@@ -16,20 +16,6 @@ pytestmark = [pytest.mark.minio, pytest.mark.usefixtures("operator")]
 
 ENTRY = f"log/{1:020d}.delta"
 STORE = {ENTRY, f"sst/{'a' * 32}.data", f"leader/{1:020d}"}
-
-
-def client_of(minio: MinioServer) -> Minio:
-    return Minio(minio.endpoint.removeprefix("http://"), access_key=minio.user, secret_key=minio.password, secure=False)
-
-
-def fill(minio: MinioServer, *names: str) -> None:
-    for name in names:
-        client_of(minio).put_object(BUCKET, name, io.BytesIO(b"x"), 1)
-
-
-def names_in(minio: MinioServer, prefix: str) -> set[str]:
-    found = client_of(minio).list_objects(BUCKET, prefix=prefix, recursive=True)
-    return {str(entry.object_name).removeprefix(prefix) for entry in found}
 
 
 def marker_in(minio: MinioServer, prefix: str) -> str:

@@ -55,7 +55,7 @@ def test_a_misspelt_field_is_told_and_holds_up_nothing_else(store: Body, shared:
     for path in ("nodeSelectr", "containers[meta].imagePullPolcy", "tolerations[0].tolerationSecond"):
         assert f"spec.podTemplate.spec.{path}" in told
     assert "crds" not in told
-    assert [toleration["key"] for toleration in pods_of(shared, name)["tolerations"]] == ["a"]
+    assert pods_of(shared, name)["tolerations"][0] == {"key": "a", "operator": "Exists"}
     shared.apply({**wrong, "spec": {**wrong["spec"], "images": {"node": "localhost/newer:1"}}})
     eventually("the image", lambda: pods_of(shared, name)["containers"][0]["image"] == "localhost/newer:1")
     shared.await_reason("Meta", name, "ApplyRefused")

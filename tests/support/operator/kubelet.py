@@ -65,6 +65,17 @@ class Kubelet:
         """Delete the pod as a user would. It goes at once, because no node has it."""
         self._objects.delete("Pod", self.pod_name)
 
+    def loses_node(self) -> None:
+        """The driver's node falls silent: what the control plane then writes, and its deletion, which nobody ends."""
+        self._objects.bind(self.pod_name, "lost")
+        states = {"Ready": "False", "ContainersReady": "True", "DisruptionTarget": "True"}
+        found = [{"type": type_, "status": state, "lastTransitionTime": _stamp()} for type_, state in states.items()]
+        found[-1]["reason"] = "DeletionByTaintManager"
+        container = {"name": "compute", "ready": True, "started": True, **self._image()}
+        running = {"running": {"startedAt": _stamp(60)}}
+        self._status({"phase": "Running", "conditions": found, "containerStatuses": [{**container, "state": running}]})
+        self._objects.delete("Pod", self.pod_name)
+
     def _image(self) -> dict[str, Any]:
         return {"image": "localhost/tussock-spark:test", "imageID": "", "restartCount": 0}
 

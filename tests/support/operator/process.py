@@ -85,6 +85,12 @@ class Objects:
     def delete(self, kind: str, name: str) -> None:
         self._of(kind).delete(name=name, namespace=self.namespace, body={"propagationPolicy": "Background"})
 
+    def bind(self, pod: str, node: str) -> None:
+        """Put a pod on a node, as a scheduler does; it needs no such node."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        self._of("Pod").subresources["binding"].create(body=body, name=pod, namespace=self.namespace)
+
     def serve(self, kind: str, name: str, ready: int | None = None) -> None:
         """Write the status of a workload as a cluster's controllers do: all pods are new, and `ready` of them serve."""
         body = eventually(f"{kind} {name}", lambda: self.get(kind, name))

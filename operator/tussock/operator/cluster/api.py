@@ -38,7 +38,7 @@ REQUEST_SECONDS = 10.0
 LISTED_AT_ONCE = 500
 """Objects in one page of a list."""
 RETRY_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds before each repetition: in sum well below the time after which a leader has lost its lease."""
+"""Seconds before each repetition: in sum below the time after which a leader without a server has lost its lease."""
 
 APPLY = "application/apply-patch+yaml; charset=utf-8"
 """With its parameter: otherwise the library would write the body itself, as JSON with escapes that YAML lacks."""

@@ -10,7 +10,8 @@ operator from undoing each other's changes while both run.
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,11 +24,22 @@ __all__ = ["DEADLINE_SECONDS", "LEASE_SECONDS", "Lease"]
 
 log = get_logger("tussock.operator")
 
-LEASE_SECONDS = 12
-"""Any replica may take a Lease that was not renewed for this time."""
-DEADLINE_SECONDS = 8.0
+LEASE_SECONDS = 6
+"""Any replica may take a Lease that was not renewed for this time.
+
+A dead leader's work is taken up within this time, two polls and the start of the new leader, which lists everything:
+below 10 s in sum. As long as a renewal is one request, a server that takes a second for each leaves time for three.
+"""
+DEADLINE_SECONDS = 4.5
 """A holder that could not renew for this time gives up: earlier than others take over, as a margin for slow clocks."""
-RENEW_SECONDS = 2.0
+RENEW_SECONDS = 1.0
+"""From the beginning of one renewal to that of the next, if the server answers in time."""
+PAUSE_SECONDS = 0.25
+"""The least pause between the holder's requests."""
+POLL_SECONDS = 0.5
+"""The pause between a candidate's looks at the Lease: one read each, no write."""
+ATTEMPT_SECONDS = 2.5
+"""A renewal without an answer after this time is given up, so that one lost connection leaves time for another try."""
 
 
 class Lease:
@@ -46,31 +58,37 @@ class Lease:
         self._seen: tuple[Any, float] = (None, 0.0)
         """The Lease's resource version, and when this replica first saw it."""
         self._holder = ""
-        """The holder at the last read."""
+        """The holder at the last read or write."""
+        self._renewed: dict[str, Any] | None = None
+        """The Lease as this replica last wrote it; `None` if it may be another one by now."""
+        self._renewed_at = system.monotonic()
+        """When the last successful renewal was sent: others may see it, and begin to count, before its answer."""
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
         log.info("waiting for the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
-        while not await self.attempt():
-            await asyncio.sleep(RENEW_SECONDS)
+        # An answer that came too late says nothing of who holds the Lease now.
+        while not await self.attempt() or self._left() <= 0:
+            await asyncio.sleep(POLL_SECONDS)
         log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def keep(self) -> None:
         """Renew the Lease until that fails for too long, or another replica has it; then return."""
-        renewed = self._system.monotonic()
-        while self._system.monotonic() - renewed < DEADLINE_SECONDS:
-            await asyncio.sleep(RENEW_SECONDS)
-            try:
-                # An attempt that outlived the deadline would renew a Lease that another replica may hold by then.
-                async with asyncio.timeout(renewed + DEADLINE_SECONDS - self._system.monotonic()):
-                    succeeded = await self.attempt()
-            except TimeoutError:
-                break
-            if succeeded:
-                renewed = self._system.monotonic()
-            elif self._holder not in ("", self._identity):
-                break
+        began = self._renewed_at
+        while (left := self._left()) > 0:
+            pause = max(PAUSE_SECONDS, began + RENEW_SECONDS - self._system.monotonic())
+            await asyncio.sleep(min(pause, left))
+            began = self._system.monotonic()
+            # An attempt that outlived the deadline would renew a Lease that another replica may hold by then.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(ATTEMPT_SECONDS, self._left())):
+                    if not await self.attempt() and self._holder not in ("", self._identity):
+                        break
         log.error("lost the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+
+    def _left(self) -> float:
+        """Seconds until the last renewal is too old to lead by."""
+        return self._renewed_at + DEADLINE_SECONDS - self._system.monotonic()
 
     async def release(self) -> None:
         """Give the Lease back at once, so that another replica need not wait; a failure is only logged."""
@@ -83,16 +101,18 @@ class Lease:
             log.warning("could not release the lease; other replicas wait until it expires", error=str(error))
 
     async def attempt(self) -> bool:
-        """Take or renew the Lease if possible; returns whether this replica holds it now."""
+        """Take or renew the Lease if possible; returns whether this replica holds it now.
+
+        A renewal is one request, a replacement of what this replica wrote last. Only if that has changed, or if the
+        answer was lost, it reads the Lease first.
+        """
+        known, self._renewed = self._renewed, None
         try:
-            try:
-                body = await self._api.get("Lease", self._namespace, self._name)
-            except ApiNotFound:
-                await self._api.create(self._renewal({}), self._namespace)
-                return True
-            if not self._may_take(body):
-                return False
-            await self._api.replace(self._renewal(body), self._namespace)
+            if known is not None:
+                with contextlib.suppress(ApiConflict, ApiNotFound):
+                    self._renewed = await self._write(self._api.replace, known)
+                    return True
+            self._renewed = await self._take()
         except ApiConflict:
             return False
         except ApiError as error:
@@ -100,7 +120,23 @@ class Lease:
             return False
         finally:
             self._turned()
-        return True
+        return self._renewed is not None
+
+    async def _take(self) -> dict[str, Any] | None:
+        """The Lease with this replica as its holder; `None` if another one has it."""
+        try:
+            body = await self._api.get("Lease", self._namespace, self._name)
+        except ApiNotFound:
+            return await self._write(self._api.create, {})
+        return await self._write(self._api.replace, body) if self._may_take(body) else None
+
+    async def _write(
+        self, write: Callable[[dict[str, Any], str], Awaitable[dict[str, Any]]], old: dict[str, Any]
+    ) -> dict[str, Any]:
+        sent = self._system.monotonic()
+        written = await write(self._renewal(old), self._namespace)
+        self._renewed_at, self._holder = sent, self._identity
+        return written
 
     def _may_take(self, body: dict[str, Any]) -> bool:
         spec, version = body.get("spec") or {}, body["metadata"]["resourceVersion"]

@@ -6,7 +6,7 @@ from tussock.operator.handlers.rollouts import StoreMetas, metas_of, wanted_by, 
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import managed_name
 from tussock.operator.manifests.labels import STORE_LABEL
-from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.manifests.meta import meta_manifests, meta_name
 from tussock.operator.manifests.minio import minio_manifests
 from tussock.operator.planning.turns import (
     Standing,
@@ -16,7 +16,7 @@ from tussock.operator.planning.turns import (
     is_restarting,
     predecessors,
 )
-from tussock.operator.planning.words.conditions import is_degraded
+from tussock.operator.planning.words.conditions import Reason, is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref, workload_in
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor
@@ -111,7 +111,11 @@ def _has_to_change(world: World, store: StoreResource, workloads: Sequence[Manif
         return True
     by_name = {found["metadata"]["name"]: found for found in workloads}
     metas = metas_of(world, store)
-    wanted = [*metas.workloads]
+    refused = {
+        meta_name(body["metadata"]["name"]) for body in world.seen.all_of("Meta", store.namespace) if _is_refused(body)
+    }
+    # A change that the operator refuses never begins, so nobody waits for it.
+    wanted = [one for one in metas.workloads if one["metadata"]["name"] not in refused]
     if _have_rolled(metas):
         wanted += [
             workload for compactor, workload in wanted_compactors(world, store, metas) if not compactor.is_being_deleted
@@ -127,6 +131,11 @@ def _running_server(world: World, store: StoreResource) -> Manifest | None:
     if not isinstance(store.spec.object_store.backend, ManagedStore):
         return None
     return world.seen.get("StatefulSet", store.namespace, managed_name(store))
+
+
+def _is_refused(meta: Manifest) -> bool:
+    held = (meta.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["reason"] == Reason.DOWNGRADE_REFUSED for one in held)
 
 
 def _is_of(meta: Manifest, store: StoreResource) -> bool:

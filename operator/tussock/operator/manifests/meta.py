@@ -63,6 +63,8 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
         mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}, *mounts),
         annotations={CONFIG_HASH: digest(text)},
         service_account=access.service_account or name,
+        # A node that cannot read the log says so in its last line, and ends: the operator finds it in the pod's status.
+        container={"terminationMessagePolicy": "FallbackToLogsOnError"},
     )
     template, kept = node_template(meta, store, main, meta.spec.pod_template)
     budget = disruption_budget(meta, name, store.name, "meta")

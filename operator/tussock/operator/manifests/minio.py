@@ -72,6 +72,8 @@ def minio_manifests(store: StoreResource, managed: ManagedStore, defaults: Defau
             {"name": "root", "mountPath": _ROOT, "readOnly": True},
         ),
         annotations={SECRET_VERSION: secret_version},
+        # A StatefulSet makes no other one before it is gone: an eviction would only end a server that comes back.
+        leaves_lost_nodes=False,
     )
     template, kept = node_template(store, store, main, managed.pod_template)
     found = [_service(store, name), _stateful_set(store, name, image, template)]

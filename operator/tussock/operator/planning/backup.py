@@ -105,7 +105,7 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
     own = _own_backups(backup, observed.facts.tended)
     if backup.is_being_deleted:
         return _depart(backup, observed, own or (), now)
-    schedule = parse_schedule(backup.spec.schedule, "UTC") if backup.spec.schedule else None
+    schedule = parse_schedule(backup.spec.schedule, backup.spec.time_zone) if backup.spec.schedule else None
     due = _due_backup(backup, own or (), schedule.latest_time(now) if schedule else None)
     upcoming = schedule.next_time(now) if schedule and not backup.spec.suspend else None
     gone = [] if backup.spec.suspend or own is None else expired_backups(own, backup.spec.retention, now)[:DROPS_MAX]

@@ -40,6 +40,7 @@ from tussock.operator.planning.words.model import (
     stamp,
 )
 from tussock.operator.planning.words.ownership import holder_of
+from tussock.operator.planning.words.releases import downgrade_refusal
 from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StoreResource
@@ -92,13 +93,14 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         )
         return Plan((), _status(meta, store, observed, workload, verdict, now))
     rendered = meta_manifests(meta, store, observed.facts.defaults)
-    wanted = without_nodes(rendered.manifests) if observed.facts.before else rendered.manifests
+    image = node_image(meta, store, observed.facts.defaults)
+    refused = _downgrade_refusal(meta, image, observed.facts.platform, workload)
+    wanted = without_nodes(rendered.manifests) if observed.facts.before or refused else rendered.manifests
     applied = applies(wanted, observed.children)
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
-    image = node_image(meta, store, observed.facts.defaults)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
     verdict = _verdict(
         meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
@@ -107,15 +109,30 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         verdict = verdict._replace(
             message=f"{verdict.message} {turn_message('them after those', 'StateStore', observed.facts.before)}"
         )
+    if refused:
+        # Also while others come first: a turn would not change it, and the verdict must not come and go with turns.
+        verdict = problem_verdict(Reason.DOWNGRADE_REFUSED, refused, serving=found.ready > 0)
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # No event reports the election of a leader: the operator has to ask.
     again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
-    return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before else again)
+    return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before and not refused else again)
 
 
 def _invalid_store_verdict(store_name: str) -> Verdict:
     return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} is invalid; see its status.")
+
+
+def _downgrade_refusal(meta: Meta, image: str, platform: PlatformFact | None, workload: Manifest | None) -> str:
+    """Why the image of the spec is not taken, if its release cannot read the store; empty if it is, or runs already."""
+    running = image_of(workload)
+    return "" if running == image else downgrade_refusal(image, _log_format(meta, platform), running)
+
+
+def _log_format(meta: Meta, platform: PlatformFact | None) -> int:
+    """The newest format in which the store's log was ever written, as far as is known; it never becomes older."""
+    held = meta.status.get("logFormat")
+    return max(platform.log_format if platform is not None else 0, held if isinstance(held, int) else 0)
 
 
 def _verdict(
@@ -287,7 +304,7 @@ def _status(
     platform = observed.facts.platform
     if platform is None or platform.problem:
         # The last known values are better than none, except a leader whose pod is gone.
-        kept = ["term", "version", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows"]
+        kept = ["term", "version", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows", "logFormat"]
         kept += ["leader"] if meta.status.get("leader") in [_name(pod) for pod in observed.pods()] else []
         return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}
     leader = [_name(pod) for pod in observed.pods() if platform.leader and _ip(pod) == platform.leader_ip]
@@ -300,6 +317,7 @@ def _status(
         # A store that has lost nothing says nothing of it.
         "quarantinedSsts": platform.quarantined_ssts or None,
         "lostRows": platform.lost_rows or None,
+        "logFormat": _log_format(meta, platform) or None,
     }
     return {**status, **{name: value for name, value in told.items() if value not in ("", None)}}
 

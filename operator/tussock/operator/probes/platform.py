@@ -35,6 +35,7 @@ class _Replica(msgspec.Struct):
 class _Version(msgspec.Struct):
     max_committed_epoch: int
     committed_ms: int
+    log_format: int = 0
 
 
 class _TaskStatus(msgspec.Struct):
@@ -92,6 +93,8 @@ def ask(address: str, certificates: Certificates | None, server_name: str) -> Pl
         tasks=len(status.compaction.tasks),
         quarantined_ssts=sum(loss.kept for loss in status.losses),
         lost_rows=sum(loss.rows for loss in status.losses),
+        # Only a leader writes; a follower may be of another release.
+        log_format=status.version.log_format if status.replica.role == "leader" else 0,
     )
 
 

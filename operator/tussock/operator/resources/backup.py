@@ -22,7 +22,8 @@ class BackupSpec(CamelStruct, frozen=True, kw_only=True):
 
     store_ref: StoreRef
     schedule: str = ""
-    """Five fields of cron, in UTC; empty: once, now."""
+    """Five fields of cron; empty: once, now."""
+    time_zone: str = "UTC"
     retention: Retention = Retention()
     comment: str = ""
     suspend: bool = False

@@ -1,5 +1,7 @@
 """The ends of a driver: because of the store, under another's writer id, or with its node."""
 
+from datetime import timedelta
+
 import pytest
 
 from support.operator.computes import World, at, compute, conditions
@@ -166,7 +168,8 @@ def test_an_image_is_tried_on_the_nodes_of_the_driver(reason: str) -> None:
     world.set(image="localhost/other:1")
     world.settle()
     spec = world.driver("x-image")["spec"]
-    assert {name: spec[name] for name in placing} == placing
+    # With ours behind the user's: it leaves a lost node as the driver does.
+    assert {name: spec[name][:1] if name == "tolerations" else spec[name] for name in placing} == placing
     assert spec["serviceAccountName"] == "x-driver"
     if reason == "Unschedulable":
         found = {
@@ -186,3 +189,71 @@ def test_an_image_is_tried_on_the_nodes_of_the_driver(reason: str) -> None:
     assert (world.reason(), world.reason("Degraded")) == (("True", expected), ("True", expected))
     assert "no node" in world.message()
     assert "continues meanwhile" in world.message()
+
+
+def evict(world: World, *, ready: bool, containers_ready: bool, started: bool = True) -> None:
+    """The control plane deletes the driver's pod because of a taint of its node; the pod has these conditions then."""
+    pod = world.driver()
+    states = {"DisruptionTarget": True, "Ready": ready, "ContainersReady": containers_ready}
+    found = [{"type": type_, "status": str(state), "reason": ""} for type_, state in states.items()]
+    found[0]["reason"] = "DeletionByTaintManager"
+    pod["status"]["conditions"] = found
+    pod["status"]["containerStatuses"][0]["started"] = started
+    seconds = pod["spec"]["terminationGracePeriodSeconds"]
+    pod["metadata"]["deletionTimestamp"] = (world.now + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_driver_on_a_silent_node_is_replaced_at_once() -> None:
+    """Of its pod the control plane denies `Ready`, and nobody the rest."""
+    world = running()
+    evict(world, ready=False, containers_ready=True)
+    [told] = [action.message for action in world.plan().actions if isinstance(action, Emit)]
+    assert "its node is lost" in told
+    world.settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+    world.run("x-driver-2")
+    world.after(3600).settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+    assert world.reason() == ("True", "Ready")
+
+
+def test_a_run_that_is_due_does_not_wait_for_one_on_a_silent_node() -> None:
+    world = running(schedule="* * * * *", mode="Batch", metadata={"creationTimestamp": at(-600)})
+    evict(world, ready=False, containers_ready=True)
+    world.settle()
+    assert world.pods == ["x-driver"]
+    world.after(60).settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+
+
+def test_a_driver_that_had_not_started_on_a_silent_node_is_replaced_at_once() -> None:
+    """It has no batch to end."""
+    world = running()
+    world.run(ready=False)
+    evict(world, ready=False, containers_ready=False, started=False)
+    world.settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+
+
+@pytest.mark.parametrize(("ready", "containers_ready"), [(True, True), (False, False)])
+def test_a_driver_that_is_evicted_from_a_living_node_ends_its_batch(ready: bool, containers_ready: bool) -> None:
+    """As where a person has tainted it. Its kubelet writes both conditions, and ends it within its grace."""
+    world = running()
+    evict(world, ready=ready, containers_ready=containers_ready)
+    world.after(55).settle()
+    assert (world.pods, world.reason()) == (["x-driver"], ("False", "Draining"))
+    world.after(9).settle()
+    assert world.pods == ["x-driver"]
+    world.after(2).settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+
+
+def test_a_driver_that_was_evicted_and_has_ended_is_not_lost() -> None:
+    """Its exit code counts, and its name is free when it has gone."""
+    world = running()
+    evict(world, ready=False, containers_ready=True)
+    conditions_before = world.driver()["status"]["conditions"]
+    world.after(5).end(143)
+    world.driver()["status"]["conditions"] = conditions_before
+    world.settle()
+    assert "x-driver-2" not in world.pods

@@ -63,6 +63,10 @@ PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling i
 CONFIG = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}}
 LOOP = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
 KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+OLD = (
+    "log/7: offset 4: written in format version 8, and this reader knows versions up to 7; open the store with a newer"
+)
+TOO_OLD = {"terminated": {"reason": "Error", "exitCode": 1, "message": f'{{"event": "x"}}\nerror: {OLD} Tussock\n'}}
 PROBLEMS: dict[str, tuple[dict[str, Any], Reason | None, tuple[str, ...]]] = {
     "image": (pod(state=PULL), Reason.IMAGE_PULL_FAILED, ("Pod p", "node:1", "Back-off pulling image")),
     "configuration": (pod(state=CONFIG), Reason.CONTAINER_CONFIG_FAILED, ("p", 'secret "x" not found')),
@@ -81,6 +85,16 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Reason | None, tuple[str, ...]]] = {
         Reason.CRASH_LOOPING,
         ("ended once",),
     ),
+    "of an older release, at its first end": (
+        pod(state=TOO_OLD, restartCount=0),
+        Reason.DOWNGRADE_REFUSED,
+        ("Pod p has image node:1", f"for this store: {OLD} Tussock.", "of a newer one", "restore a backup from before"),
+    ),
+    "of an older release, in a loop": (
+        pod(state=LOOP, lastState=TOO_OLD, restartCount=4),
+        Reason.DOWNGRADE_REFUSED,
+        (OLD,),
+    ),
     "one crash": (pod(state={"running": {"startedAt": ago(2)}}, lastState=KILLED, restartCount=1), None, ()),
     "starts": (pod(state={"running": {"startedAt": ago(30)}}), None, ()),
     "not ready for long": (pod(state={"running": {"startedAt": ago(90)}}), Reason.PROBE_FAILED, ("describe pod p",)),
@@ -98,6 +112,17 @@ def test_the_problem_of_a_pod_is_described(body: dict[str, Any], reason: Reason 
     for word in words:
         assert found is not None
         assert word in found.message
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_a_pod_that_an_upgrade_leaves_behind_is_no_downgrade(newer: bool) -> None:
+    """It was restarted after the new release had written; only a pod of the image that is asked for is one."""
+    body = pod(state=LOOP, lastState=TOO_OLD, restartCount=1)
+    body["spec"] = {"containers": [{"image": "node:1"}]}
+    found = workload(replicas=3, updated=1)
+    found["spec"]["template"] = {"spec": {"containers": [{"image": "node:2" if newer else "node:1"}]}}
+    problem = rollout(found, [body], NOW).problem
+    assert (None if problem is None else problem.reason) == (None if newer else Reason.DOWNGRADE_REFUSED)
 
 
 def test_an_ending_pod_has_no_problem() -> None:

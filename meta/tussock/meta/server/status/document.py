@@ -84,6 +84,8 @@ class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Writers that the ledger remembers."""
     synced_age_ms: int
     """Since the replica last knew that no newer entry was in the log: how far behind it may be."""
+    log_format: int = 0
+    """In which the replica writes the log while it leads, and the newest that it reads; 0 from older releases."""
 
 
 class LevelStatus(msgspec.Struct, frozen=True, kw_only=True):

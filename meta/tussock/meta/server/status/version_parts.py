@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.log.format import FORMAT_VERSION
 from tussock.meta.server.status.document import (
     LevelStatus,
     LossStatus,
@@ -48,6 +49,7 @@ def version_status(version: Version, synced_age_ms: int) -> VersionStatus:
         dropped_ssts=len(version.dropped),
         writers=len(version.ledger),
         synced_age_ms=synced_age_ms,
+        log_format=FORMAT_VERSION,
     )
 
 

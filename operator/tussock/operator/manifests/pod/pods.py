@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tussock.operator.manifests.bucket_access import BucketAccess
 from tussock.operator.manifests.labels import STORE_LABEL, Component, Manifest, labels, selector
+from tussock.operator.manifests.pod.node_loss import leave_lost_nodes
 from tussock.operator.manifests.pod.reservations import check_shape, without_reserved
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY, restrict
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
@@ -60,6 +61,8 @@ class Main:
     restart: str = "Always"
     has_token: bool = False
     """Whether the pod calls the API."""
+    leaves_lost_nodes: bool = True
+    """Whether another pod takes its place as soon as it is deleted, even if nobody can say whether it still runs."""
 
 
 def node_template(
@@ -90,7 +93,10 @@ def node_template(
     if store.spec.images.pull_secrets:
         soft["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
     suggested = {"containers": [{"name": container["name"], "resources": dict(main.resources)}]}
-    return merge_template({"metadata": metadata, "spec": spec}, {"spec": {**soft, **suggested}}, user)
+    merged, kept = merge_template({"metadata": metadata, "spec": spec}, {"spec": {**soft, **suggested}}, user)
+    if main.leaves_lost_nodes:
+        merged["spec"] = leave_lost_nodes(merged["spec"])
+    return merged, kept
 
 
 def merge_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:

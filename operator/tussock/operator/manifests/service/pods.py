@@ -124,6 +124,8 @@ def _shared(compute: Compute, store: StoreResource, image: str, code: str) -> di
         "annotations": _annotations(code),
         "service_account": access.service_account or service_name(compute.name),
         "container": _container(compute),
+        # A StatefulSet makes no other one before it is gone: an eviction would only end one that comes back.
+        "leaves_lost_nodes": False,
     }
 
 

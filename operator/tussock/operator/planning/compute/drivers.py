@@ -91,7 +91,7 @@ def _add_node_lost_event(lost: Sequence[JobRun], found: Driving) -> Driving:
     if not lost or not found.actions:
         return found
     told = (
-        f"Pod {lost[0].name} was deleted and does not end: its node is lost. Another driver starts in its place, "
+        f"Pod {lost[0].name} was deleted and has not ended: its node is lost. Another driver starts in its place, "
         "and the store refuses anything that the old one still commits. If only one node can mount the checkpoint's "
         "volume, the new pod waits until the cluster gives up the old node (taint node.kubernetes.io/out-of-service)."
     )

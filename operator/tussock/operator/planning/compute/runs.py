@@ -19,6 +19,7 @@ from tussock.operator.resources.compute import Compute, RestartPolicy
 
 __all__ = [
     "DRAINED",
+    "EVICTED_SECONDS",
     "FAILURES_ANNOTATION",
     "OUTAGE",
     "RESTARTS_ANNOTATION",
@@ -50,6 +51,10 @@ OUTAGE = 75
 LOST_SECONDS = 120.0
 """A pod that still exists this long after its deadline is lost. Its driver may still run, cut off: once
 the next one has begun, the store refuses its commits, by the writer's generation."""
+EVICTED_SECONDS = 10.0
+"""The same for a pod that Kubernetes itself has deleted because of its node: only a dead kubelet leaves it there."""
+_EVICTED = "DeletionByTaintManager"
+"""The reason of the condition `DisruptionTarget`: the node has a taint `NoExecute` that the pod does not tolerate."""
 _NUMBER = re.compile("[0-9]{1,9}")
 _TOLD_MAX = 1000
 _LOG_MAX = 4000
@@ -142,12 +147,40 @@ def run_of(pod: Manifest) -> JobRun:
 
 
 def is_lost(run: JobRun, now: datetime) -> bool:
-    """Whether a deleted pod does not go although its time is over, since its node is lost.
+    """Whether a deleted pod's node is lost, so that the next driver starts although this one has not gone.
 
-    Kubernetes leaves such a pod until the node comes back or a person gives it up.
+    Kubernetes leaves such a pod until the node comes back or a person gives it up. Two drivers at a time are safe
+    (`LOST_SECONDS`), but a driver on a node that lives should end its batch: there, no other one starts.
     """
     # By the API's rule, the deletion timestamp is the time by which the pod has to end.
-    return seconds_since(run.body["metadata"].get("deletionTimestamp"), now) > LOST_SECONDS
+    over = seconds_since(run.body["metadata"].get("deletionTimestamp"), now)
+    if not run.is_leaving or run.has_ended or not _is_evicted(run.body):
+        return over > LOST_SECONDS
+    return over > EVICTED_SECONDS or _is_cut_off(run.body)
+
+
+def _is_evicted(pod: Manifest) -> bool:
+    """Whether Kubernetes has deleted a pod because of a taint of its node, such as `unreachable`."""
+    disrupted = _condition(pod, "DisruptionTarget")
+    return disrupted.get("status") == "True" and disrupted.get("reason") == _EVICTED
+
+
+def _is_cut_off(pod: Manifest) -> bool:
+    """Whether an evicted pod is on a lost node, and not on one that a person has tainted.
+
+    A kubelet writes both conditions, `Ready` and `ContainersReady`. Of the pods of a silent node the control plane
+    denies `Ready` alone. A container that has not started has nothing to end in order, wherever it is.
+    """
+    if _condition(pod, "Ready").get("status") == "True":
+        return False
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    started = any(one["name"] == "compute" and one.get("started") for one in found)
+    return not started or _condition(pod, "ContainersReady").get("status") == "True"
+
+
+def _condition(pod: Manifest, type_: str) -> Mapping[str, Any]:
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in found if condition.get("type") == type_), {})
 
 
 def free_name(compute: Compute, lost: Sequence[JobRun]) -> str:

@@ -85,6 +85,7 @@ class Reason(StrEnum):
     NO_LEADER = "NoLeader"
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
     POD_REFUSED = "PodRefused"
+    DOWNGRADE_REFUSED = "DowngradeRefused"
     APPLY_REFUSED = "ApplyRefused"
     NAME_IN_USE = "NameInUse"
     # The platform.

@@ -43,6 +43,8 @@ class PlatformFact(NamedTuple):
     """The number of damaged SSTs that were put aside and are kept; like the next, of the newest 500."""
     lost_rows: int = 0
     """The number of rows in damaged SSTs that somebody has accepted as lost."""
+    log_format: int = 0
+    """The format in which the leader writes the log; 0 if it is not known."""
     is_blind: bool = False
     """Only the operator cannot reach them: it has no route, as outside of the cluster, or a policy forbids it."""
     times: int = 0

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict, ready_verdict
 from tussock.operator.planning.words.model import Manifest, seconds_since
+from tussock.operator.planning.words.releases import WAY_OUT, newer_format
 
 __all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
 
@@ -114,6 +115,13 @@ def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) ->
             f"Kubernetes cannot create the container of pod {pod}: {said or reason}. Provide what the message names.",
         )
     ended = (container.get("lastState") or {}).get("terminated") or state.get("terminated") or {}
+    if (unread := newer_format(str(ended.get("message") or ""))) and not container.get("ready"):
+        # At its first end already: no other one will read more.
+        return PodProblem(
+            Reason.DOWNGRADE_REFUSED,
+            f"Pod {pod} has image {container.get('image', '')}, whose release is too old for this store: {unread}. "
+            f"{WAY_OUT}",
+        )
     if reason == "CrashLoopBackOff" or (container.get("restartCount", 0) >= 2 and not container.get("ready")):
         why = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode', '?')}"
         return PodProblem(
@@ -142,7 +150,19 @@ def _first_problem(workload: Manifest, pods: Sequence[Manifest], now: datetime) 
         )
     # New pods first: their problem is why the rollout stops.
     newest = sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", reverse=True)
-    return next((found for pod in newest if (found := pod_problem(pod, now))), None)
+    problems = ((pod, found) for pod in newest if (found := pod_problem(pod, now)))
+    return next((found for pod, found in problems if not _is_left_behind(workload, pod, found)), None)
+
+
+def _is_left_behind(workload: Manifest, pod: Manifest, problem: PodProblem) -> bool:
+    """Whether a pod is of the release before, in an upgrade that has written the new one's format: it will go."""
+    if problem.reason is not Reason.DOWNGRADE_REFUSED:
+        return False
+    images = [
+        [container.get("image") for container in (spec or {}).get("containers") or ()]
+        for spec in (pod.get("spec"), ((workload.get("spec") or {}).get("template") or {}).get("spec"))
+    ]
+    return images[0] != images[1]
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
