@@ -148,7 +148,7 @@ def ratios(figure: Figure, rounds: list[dict[str, dict[str, Any]]]) -> list[Rati
             Ratio(
                 title=figure.title,
                 unit=figure.unit,
-                peer=ENGINES[peer],
+                peer=ENGINES.get(peer, peer),
                 ours=statistics.median(ours),
                 theirs=statistics.median(theirs),
                 ratio=statistics.median(paired),

@@ -181,8 +181,8 @@ def filesystem(folder: Path) -> str:
     return kind
 
 
-def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
-    """All measurements; the results as they are stored, and the ratios."""
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All measurements, as they are stored."""
     folder: Path = options.folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -204,9 +204,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
         shutil.rmtree(folder, ignore_errors=True)
     spark = None if options.no_spark else measure_spark()
     say(f"done after {(time.monotonic() - started) / 60:.0f} minutes")
-    found = [one for figure in FIGURES for one in ratios(figure, samples[figure.case])]
-    found.append(versions_ratio(versions))
-    results = {
+    return {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "command": "make bench",
         "rows": options.rows,
@@ -221,7 +219,13 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
         "spark": spark,
         "samples": samples,
     }
-    return results, found if spark is None else [*found, spark_ratio(spark)]
+
+
+def all_ratios(results: dict[str, Any]) -> list[Ratio]:
+    """The lines of the table."""
+    found = [one for figure in FIGURES for one in ratios(figure, results["samples"][figure.case])]
+    found.append(versions_ratio(results["versions"]))
+    return found if results["spark"] is None else [*found, spark_ratio(results["spark"])]
 
 
 def main() -> None:
@@ -236,11 +240,11 @@ def main() -> None:
     if options.publish:
         refuse_if_busy()
     watch = Watch()
-    results, found = run(options)
+    results = run(options)
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.json"
     file.write_text(json.dumps(results, indent=1))
-    lines = report.markdown(results, found)
+    lines = report.markdown(results, all_ratios(results))
     print("\n" + "\n".join(lines) + f"\n\nAll samples: {file}")
     if options.publish:
         if complaint := watch.complaint():
