@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.buckets import child as bucket_child
+from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable
@@ -204,14 +206,46 @@ def test_foreign_files_are_left_alone(bucket: ObjectStore, folder: Path) -> None
     assert not bucket.leftovers(FOREVER_MS)
 
 
-def test_a_folder_that_was_removed_is_made_again(bucket: ObjectStore, folder: Path) -> None:
-    """The first write fails with that reason; the repeated one works."""
-    (folder / "a/there").unlink()
-    (folder / "a").rmdir()
-    with pytest.raises(ObjectStoreUnavailable, match="check the folder"):
-        bucket.put("a/x", b"1")
-    bucket.put("a/x", b"1")
-    assert bucket.get("a/x") == b"1"
+@pytest.mark.parametrize("part", ["a", ""])
+@pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
+def test_a_folder_that_is_gone_is_not_made_again(bucket: ObjectStore, folder: Path, part: str, way: str) -> None:
+    """Story: the first call failed, and the next one committed into an empty folder what nobody could open again."""
+    gone, away = folder / part, folder.parent / "away"
+    gone.rename(away)
+    if way == "removed":
+        shutil.rmtree(away)
+    if way == "replaced":
+        shutil.copytree(away, gone)
+    is_told = way != "replaced" or not part
+    for _ in range(3):
+        for write in (bucket.put, bucket.create):
+            if is_told:
+                with pytest.raises(ObjectStoreUnavailable) as told:
+                    write("a/x", b"1")
+                assert told.value.nothing_written or "check the folder" in str(told.value)
+    assert not (folder / "a" / "x").exists()
+    if way == "moved":
+        away.rename(gone)
+        assert bucket.create("a/x", b"1")
+        assert bucket.get("a/there") == b"old"
+
+
+def test_commits_do_not_go_into_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """Neither the first nor a repeated one is acknowledged, and all is there once the disk is back."""
+    store = connect((tmp_path / "store").as_uri(), compaction=False)
+    kv = store.create_table("kv")
+    kv.ingest_batch([(b"a", b"1")], 1)
+    store.commit_epoch(1)
+    (tmp_path / "store").rename(tmp_path / "away")
+    kv.ingest_batch([(b"b", b"2")], 2)
+    for _ in range(3):
+        with pytest.raises(ObjectStoreUnavailable):
+            store.commit_epoch(2)
+    (tmp_path / "away").rename(tmp_path / "store")
+    assert store.commit_epoch(2) == 2
+    store.close()
+    with connect((tmp_path / "store").as_uri(), compaction=False) as again:
+        assert [again.table("kv").get(key) for key in (b"a", b"b")] == [b"1", b"2"]
 
 
 def test_an_object_where_a_folder_is_needed_is_an_error(bucket: ObjectStore) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tussock.statestore.base.system import System
+from tussock.statestore.buckets.folders import FOLDER_FLAGS, folders_in, identity_of, make_and_sync, sync_folder
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
@@ -30,7 +31,6 @@ _TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{24}")
 _BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
 _BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
 
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EXDEV}
 """What file systems and kernels answer that have none, or cannot name them; open(2), linkat(2)."""
 
@@ -64,6 +64,10 @@ class FileBucket:
         self._any_names = any_names
         self._system = system
         self._synced_folders: set[Path] = set()
+        self._seen = folders_in(root)
+        """Folders that were there once: what is missing of them is not made again, as their objects are gone too."""
+        self._identity = identity_of(root)
+        """Of the folder itself, once it is there: another one of its name is another bucket."""
         # What has no name is linked by its descriptor.
         self._makes_unnamed = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
         if make_folder:
@@ -130,14 +134,15 @@ class FileBucket:
         except OSError:
             temporary.unlink()
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
     def _create(self, path: str, target: Path, data: bytes) -> bool:
         created, folder = False, -1
+        self._check_root()
         try:
             try:
                 self._make_folder(target.parent)
-                folder = os.open(target.parent, _FOLDER_FLAGS)
+                folder = os.open(target.parent, FOLDER_FLAGS)
                 unnamed = self._link_unnamed(folder, target.name, data)
                 if unnamed is None:
                     temporary = self._write_temporary(target.parent, data)
@@ -147,6 +152,8 @@ class FileBucket:
                         temporary.unlink()
                 else:
                     created = unnamed
+            except ObjectStoreUnavailable:
+                raise
             except OSError as error:
                 self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
                 failure = unavailable("create", path, self.url, error)
@@ -184,6 +191,7 @@ class FileBucket:
 
     def _write_temporary(self, folder: Path, data: bytes | Sequence[bytes | memoryview]) -> Path:
         """A new file in `folder` with `data`, synced; on any failure it is removed again."""
+        self._check_root()
         self._make_folder(folder)
         temporary = folder / (TEMPORARY + self._system.random_bytes(12).hex())
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -205,17 +213,34 @@ class FileBucket:
         """
         if folder in self._synced_folders:
             return
+        if folder in self._seen and not folder.is_dir():
+            raise self._gone(folder)
         if folder != self._root:
             self._make_folder(folder.parent)
-            _make_and_sync(folder)
+            make_and_sync(folder)
         else:
             absent = []
             while not folder.is_dir():
                 absent.append(folder)
                 folder = folder.parent
             for folder in reversed(absent):
-                _make_and_sync(folder)
+                make_and_sync(folder)
+            self._identity = self._identity or identity_of(self._root)
         self._synced_folders.add(folder)
+        self._seen.add(folder)
+
+    def _check_root(self) -> None:
+        """Raise if the folder is no longer the one that was opened: a commit into another one is lost."""
+        if self._identity is not None and identity_of(self._root) != self._identity:
+            raise self._gone(self._root)
+
+    def _gone(self, folder: Path) -> ObjectStoreUnavailable:
+        failure = ObjectStoreUnavailable(
+            f"the folder {folder} is no longer the one that was opened: it was removed or moved, or its disk is away; "
+            f"nothing was written to {self.url}: put it back and repeat the call, or open the store anew"
+        )
+        failure.nothing_written = True
+        return failure
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Objects below `folder` (empty, or ending in `/`), by path, without looking into folders ruled out."""
@@ -315,19 +340,6 @@ def _read(file: str, start: int, length: int | None, bytes_max: int | None = Non
             parts.append(part)
             start += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def _make_and_sync(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, _FOLDER_FLAGS)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
