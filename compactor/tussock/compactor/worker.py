@@ -2,9 +2,9 @@
 
 It sleeps until a commit nudges it, then claims and runs tasks until there is nothing left to do. Where commits follow
 each other it looks for work once in a while and not after each of them: a task then merges many runs in place of four,
-and the thread that commits has the interpreter to itself for most of the time. Claims go through
-the version log, so several processes on one store share the work and never do the same task twice. An idle store
-makes no requests: there is no polling.
+and the thread that commits has the interpreter to itself for most of the time. Claims go through the version log, so
+several processes on one store share the work and never do the same task twice. An idle store makes no requests: there
+is no polling.
 """
 
 from collections.abc import Callable

@@ -167,7 +167,8 @@ class Vacuum:
     def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
         expiring: dict[int, int] = {}
-        if self._expirable(self._log.version, self._system.now_ms(), None):
+        now_ms = self._system.now_ms()
+        if self._expirable(self._log.version, now_ms, None):
             # By the slower of both clocks: what one shows too early is still kept for others.
             now_ms = min(bucket_ms, self._log.clock.own_ms())
             expiring = self._expirable(self._log.version, now_ms, self._smallest_pin(now_ms))
@@ -185,7 +186,7 @@ class Vacuum:
 
         self._log.append(decide)
         if expiring:
-            self._expire(expiring, bucket_ms)
+            self._expire(expiring, now_ms)
 
     def _smallest_pin(self, now_ms: int) -> int | None:
         return smallest_live_pin(self._bucket, now_ms, self._pin_skew_ms)
@@ -202,12 +203,12 @@ class Vacuum:
                 found[table_id if state.own_epochs else 0] = epoch
         return found
 
-    def _expire(self, wanted: Mapping[int, int], bucket_ms: int) -> None:
+    def _expire(self, wanted: Mapping[int, int], now_ms: int) -> None:
         """Drop what of history nobody needs at `wanted` or later; the safe epochs are there, and the pins come after.
 
-        The order is that of a compaction, and so is the proof (`watermark.py`).
+        The order is that of a compaction, and so is the proof (`watermark.py`). By a time a moment ago, more pins live.
         """
-        pinned = self._smallest_pin(min(bucket_ms, self._log.clock.own_ms()))
+        pinned = self._smallest_pin(now_ms)
         epochs = {table: epoch if pinned is None else min(epoch, pinned) for table, epoch in wanted.items()}
 
         def decide(now: Version) -> tuple[list[Delta], None]:

@@ -4,8 +4,9 @@ Every object is first written to a temporary file in its own folder and synced; 
 `rename` (put) or by `link` (create, which fails if the name is taken); then the folder is synced. So a crash at any
 point leaves either the whole object or none, plus perhaps a file named `.tmp-...`, which `leftovers` finds. The file
 of a create has no name before its own where the file system can do that (`O_TMPFILE`): two changes of the folder less,
-and nothing is left over. The
-folder must be on a file system with hard links and honest fsync: any local Linux file system, not a FUSE mount of
+and nothing is left over.
+
+The folder must be on a file system with hard links and honest fsync: any local Linux file system, not a FUSE mount of
 a bucket.
 """
 
@@ -155,7 +156,7 @@ class FileBucket:
             except ObjectStoreUnavailable:
                 raise
             except OSError as error:
-                self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
+                self._synced_folders.clear()  # someone may have removed a folder: the next call looks again
                 failure = unavailable("create", path, self.url, error)
                 # Without its name there is no object.
                 failure.nothing_written = not created
@@ -279,7 +280,7 @@ class FileBucket:
             if operation in ("get", "get_range"):
                 away = "" if self._root.is_dir() else ", where no store is: not even the folder is (is its disk there?)"
                 raise ObjectNotFound(f"there is no object {path} in {self.url}{away}") from error
-            self._synced_folders.clear()  # someone removed a folder: the next call makes it again
+            self._synced_folders.clear()  # someone removed a folder: the next call looks again
             raise unavailable(operation, path, self.url, error) from error
         except OSError as error:
             raise unavailable(operation, path, self.url, error) from error

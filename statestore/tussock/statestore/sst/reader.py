@@ -4,9 +4,9 @@ Point reads fetch, decode and cache single blocks. Reads of many rows (scans, la
 segments of about 2 MiB of consecutive blocks: one ranged request, one decoded batch, one cache entry. A row is in the
 cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
 with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`, and
-blocks that are all cached become their segment, see `_join`. What
-point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
-own, so that a scan of cold data does not push out the indexes that every read needs; the bytes of both are one limit.
+blocks become their segment once most of them are cached, see `_join`. What point lookups make for themselves counts in
+the bytes of the entry that it belongs to. Metas have a separate cache, so that a scan of cold data does not push out
+the indexes that every read needs; the bytes of both are one limit.
 
 A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
 the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them

@@ -3,9 +3,11 @@
 While one commit is on its way, those that end meanwhile wait; then one of them commits for all. It first waits, for no
 longer than the last commit took, until as many have ended as were there then: threads that go on once their commit is
 in. Without that they split in two halves which take turns, and each commit has half of what it could have. A single
-thread waits for nobody. Within a group the order is that of their ends: one that
-depends on what an earlier one writes is left to the next group, which finds the conflict as with any other commit. So
-the result is that of the transactions one after the other, and a commit costs little more than for one of them.
+thread waits for nobody.
+
+Within a group the order is that of their ends: one that depends on what an earlier one writes is left to the next
+group, which finds the conflict as with any other commit. So the result is that of the transactions one after the other,
+and a commit costs little more than for one of them.
 """
 
 import copy

@@ -77,15 +77,6 @@ class _Crossing(NamedTuple):
     replies: list["Future[Any]"]
 
 
-class _Into(NamedTuple):
-    """Where replies go."""
-
-    name: str
-    """Of an output, or of a table."""
-    is_former: bool
-    """Of a feed that is not declared any more."""
-
-
 class FedEpochs:
     """For one thread; the feeders look at `places` at the start, and at `committed` beside it."""
 
@@ -96,8 +87,8 @@ class FedEpochs:
         self._crossing = _Crossing({}, [], [])
         self._taken: Sequence[Waiting] = ()
         self._left: Sequence[Waiting] = ()
-        self._rows: dict[_Into, list[dict[str, Any]]] = {}
-        """Replies of the epoch that runs."""
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        """By table, replies of the epoch that runs."""
         self._former: dict[str, str] = {}
         """By feed, declared or not, the table of replies that it had when what is replayed was recorded."""
         self._gone: set[str] = set()
@@ -161,8 +152,8 @@ class FedEpochs:
             for name, one in self._feeds.items()
             if one.replies and name in known.outputs and self._declared[one.replies].topic is None
         }
-        sent = {table: known.outputs.get(table, [0, 0])[1] for table in known.reply_tables}
-        return former | {table: [sequence, sent[table]] for table, sequence in known.reply_tables.items()}
+        sent = {table: sent for table, (_, sent) in known.outputs.items()}
+        return former | {table: [at, sent.get(table, 0)] for table, at in known.reply_tables.items()}
 
     # --- An epoch ----------------------------------------------------------------------------------------------------
 
@@ -294,20 +285,17 @@ class FedEpochs:
         errors = [None if one.aborted is None else str(one.aborted) for one in replies]
         self._write(into, pa.table([rows.ids, texts, errors], schema=REPLY_SCHEMA))
 
-    def _replies_of(self, feed: str) -> _Into | None:
-        """Where replies to requests of a feed go; `None`: nowhere."""
+    def _replies_of(self, feed: str) -> str | None:
+        """The table for replies to requests of a feed, which may not be declared any more; `None`: they go nowhere."""
         declared = self._feeds.get(feed)
-        if declared is not None:
-            return None if declared.replies is None else _Into(declared.replies, is_former=False)
-        table = self._former.get(feed)
-        return _Into(table, is_former=table not in self._declared) if table else None
+        return (self._former.get(feed) or None) if declared is None else declared.replies
 
-    def _write(self, into: _Into, rows: pa.Table) -> None:
-        if not into.is_former:
-            self._outputs.append(into.name, rows)
+    def _write(self, table: str, rows: pa.Table) -> None:
+        if table in self._declared:
+            self._outputs.append(table, rows)
             return
-        before = self._reply_tables.get(into.name, 0)
-        self._reply_tables[into.name] = self._outputs.append_former(into.name, rows, before)
+        before = self._reply_tables.get(table, 0)
+        self._reply_tables[table] = self._outputs.append_former(table, rows, before)
 
     def end(self, epoch: int) -> list[Answer]:
         """The epoch has run: keep what it has of feeds; returns whom to tell when it is durable."""

@@ -48,6 +48,7 @@ _MANY_KEYS_OF_ONE_WIDTH = 6
 
 _MANY_KEYS_OF_SEVERAL_WIDTHS = 256
 """The same where the segment's keys have several widths: to search these together they are all converted first."""
+
 _AS_SINGLE_GETS = 32
 """Fewer keys are looked up as single ones are, as long as that takes no request."""
 
