@@ -140,9 +140,12 @@ class EmbeddedBackend:
         return committed
 
     def compact(self, table: str) -> None:
-        """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes."""
+        """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes.
+
+        If the main thread is interrupted meanwhile, the compaction goes on: else its claim would stay.
+        """
         try:
-            self._compact(table)
+            self._clock.uninterrupted(lambda: self._compact(table))
         except CompactionCancelled as error:
             raise StoreClosed(
                 f"the store was closed by another thread while table {table!r} was compacted; connect again"
@@ -222,8 +225,7 @@ class EmbeddedBackend:
                 stalls = [self.meta.write_stall(table) for table in request.tables]
                 if not any(stall is not None and stall.stopped for stall in stalls):
                     return
-                task = self.meta.own_tasks.claim()
-                if task is None or not self._step([task]):
+                if not self._clock.uninterrupted(self._help_once):
                     return
         except CompactionCancelled:
             return
@@ -232,6 +234,11 @@ class EmbeddedBackend:
             log.exception(
                 "compaction within a commit failed, the next commit tries again", tables=sorted(request.tables)
             )
+
+    def _help_once(self) -> bool:
+        """The next piece of work; `False` if there is none."""
+        task = self.meta.own_tasks.claim()
+        return task is not None and self._step([task])
 
     def _work(self) -> bool:
         """The thread's next piece of work; `False` if nothing is left to do."""

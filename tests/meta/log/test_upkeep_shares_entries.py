@@ -10,7 +10,7 @@ from support import inside
 from support.buckets.faulty_bucket import FaultyBucket
 from support.store.stores import TickingSystem
 from support.store.versions import ModelBucket, spec
-from tussock.meta.log.appends.group_commit import UPKEEP_SECONDS
+from tussock.meta.log.appends.group_commit import LOST_SECONDS, UPKEEP_SECONDS
 from tussock.meta.log.format import decode_entry, entry_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
@@ -28,9 +28,10 @@ class Waits(threading.Condition):
         self._system = system
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        if timeout is not None:
-            self._system.waits.append(timeout)
-        if timeout is not None and self._system.is_impatient:
+        if timeout is None or timeout == LOST_SECONDS:
+            return super().wait_for(predicate, 60)
+        self._system.waits.append(timeout)
+        if self._system.is_impatient:
             return predicate()
         return super().wait_for(predicate, 60)
 

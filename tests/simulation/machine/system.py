@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from simulation.machine.scheduler import Node, NodeDead, Scheduler, Thread
 
 __all__ = ["SimSystem"]
+
+T = TypeVar("T")
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -34,11 +36,17 @@ class SimSystem:
     def lock(self) -> "SimLock":
         return SimLock(self.scheduler)
 
+    def mutex(self) -> "SimLock":
+        return SimLock(self.scheduler)
+
     def condition(self) -> "SimCondition":
         return SimCondition(self.scheduler)
 
     def spawn(self, name: str, work: Callable[[], None]) -> Thread:
         return self.scheduler.spawn(self.node, name, work)
+
+    def uninterrupted(self, work: Callable[[], T]) -> T:
+        return work()
 
     def pool(self, name: str, workers: int) -> "SimPool":
         return SimPool(self.scheduler, self.node, name, workers)
@@ -69,6 +77,9 @@ class SimLock:
         self._depth -= 1
         if not self._depth:
             self._free()
+
+    def locked(self) -> bool:
+        return self._owner is not None
 
     def _free(self) -> None:
         self._owner = None

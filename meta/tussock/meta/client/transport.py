@@ -139,7 +139,13 @@ class GrpcTransport:
         )
 
     def call(self, method: Method, request: Message, timeout: float) -> Message:
-        """One unary call; those that keep a session alive wait for no others."""
+        """One unary call; those that keep a session alive wait for no others.
+
+        An interrupt of the main thread ends its wait, not the call: the locks that it takes would stay taken.
+        """
+        return self._system.uninterrupted(lambda: self._call_in_turn(method, request, timeout))
+
+    def _call_in_turn(self, method: Method, request: Message, timeout: float) -> Message:
         if method.name in KEEPING_ALIVE:
             return self._call(method, request, timeout)
         began = self._system.monotonic()

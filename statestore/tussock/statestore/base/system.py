@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-__all__ = ["Condition", "Lock", "RealSystem", "System", "Task"]
+from tussock.statestore.base.process.uninterrupted import run_uninterrupted
+
+__all__ = ["Condition", "Lock", "Mutex", "RealSystem", "System", "Task"]
+
+T = TypeVar("T")
 
 
 class Lock(Protocol):
-    """A reentrant mutual exclusion, used with `with`."""
+    """Mutual exclusion, used with `with`; an interrupt of the main thread never leaves it taken."""
 
     def __enter__(self) -> bool:
         """Wait for the lock and take it."""
@@ -26,6 +30,13 @@ class Lock(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Give it back."""
+
+
+class Mutex(Lock, Protocol):
+    """A lock that is not reentrant."""
+
+    def locked(self) -> bool:
+        """Whether a thread holds it at this moment."""
 
 
 class Condition(Lock, Protocol):
@@ -69,14 +80,40 @@ class System(Protocol):
     def lock(self) -> Lock:
         """A fresh reentrant lock, which may be held across requests."""
 
+    def mutex(self) -> Mutex:
+        """A fresh lock that is not reentrant and can be asked, and may be held across requests."""
+
     def condition(self) -> Condition:
         """A fresh condition with its own reentrant lock."""
 
     def spawn(self, name: str, work: Callable[[], None]) -> Task:
         """Start `work` beside the caller; it does not keep the process alive."""
 
+    def uninterrupted(self, work: Callable[[], T]) -> T:
+        """Do `work` where no handler of a signal can end it halfway; returns what it returns."""
+
     def pool(self, name: str, workers: int) -> Executor:
         """At most `workers` threads that run what is submitted."""
+
+
+class _Condition(type(threading.RLock())):  # type: ignore[misc]
+    """A `threading.Condition` whose lock is taken and given back in one step.
+
+    That one enters its lock in Python code. Ctrl-C, or any signal whose handler raises, may end the main thread's block
+    between two steps of it: the lock stays taken then, and all others wait for ever. Code in C cannot be ended there.
+    """
+
+    def __init__(self) -> None:
+        self._waits = threading.Condition(self)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._waits.wait(timeout)
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        return self._waits.wait_for(predicate, timeout)
+
+    def notify_all(self) -> None:
+        self._waits.notify_all()
 
 
 class RealSystem:
@@ -102,15 +139,23 @@ class RealSystem:
         """A `threading.RLock`."""
         return threading.RLock()
 
+    def mutex(self) -> Mutex:
+        """A `threading.Lock`."""
+        return threading.Lock()
+
     def condition(self) -> Condition:
-        """A `threading.Condition`."""
-        return threading.Condition()
+        """A condition that an interrupt cannot leave locked."""
+        return _Condition()
 
     def spawn(self, name: str, work: Callable[[], None]) -> Task:
         """A daemon thread of that name, started."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
+
+    def uninterrupted(self, work: Callable[[], T]) -> T:
+        """By another thread, if this is the main one; 0.1 ms then."""
+        return run_uninterrupted(work)
 
     def pool(self, name: str, workers: int) -> Executor:
         """A `ThreadPoolExecutor`."""

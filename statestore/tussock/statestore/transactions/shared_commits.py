@@ -11,12 +11,12 @@ and a commit costs little more than for one of them.
 """
 
 import copy
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from tussock.statestore.base.process.line import Line
 from tussock.statestore.base.system import Condition
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
@@ -39,6 +39,10 @@ BYTES_MAX = 32 << 10
 
 GATHER_SECONDS_MAX = 0.02
 """For which a commit waits, at most, for those that were there at the one before it."""
+
+LOST_SECONDS = 0.25
+"""After each of them one that waits looks whether there is still a thread that commits: the main thread may be
+interrupted at any step, also before it hands over. Its lock alone is never left taken."""
 
 Written: TypeAlias = list[Rows] | RowsAlone
 """Of one table: sorted runs, the oldest first, or a few rows by their keys."""
@@ -99,7 +103,9 @@ class SharedCommits:
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._changed = parts.system.condition()
-        self._waiting: deque[Ending] = deque()
+        self._leading = parts.system.mutex()
+        """Held by the thread that commits."""
+        self._line: Line[Ending] = Line()
         self._is_busy = False
         self._expected = 1
         """Of the next commit: those of the last one, and those that waited when it was in."""
@@ -108,42 +114,49 @@ class SharedCommits:
 
     def commit(self, ending: Ending, run: RunCommit, request: CommitRequest) -> int:
         """Commit a transaction, maybe with others; returns the epoch that holds, or raises as a commit alone does."""
-        with self._changed:
-            self._waiting.append(ending)
-            if self._is_busy:
-                ending.changed = self._parts.system.condition()
-                if len(self._waiting) == self._expected:
-                    self._changed.notify_all()
-            else:
-                self._is_busy = ending.leads = True
-        if ending.changed is not None:
-            self._await(ending, ending.changed)
-        if not ending.is_done:
-            self._lead(ending, run, request)
+        try:
+            self._enter(ending)
+            if ending.changed is not None:
+                self._await(ending, ending.changed)
+            if not ending.is_done:
+                self._lead(ending, run, request)
+        except BaseException:
+            self._withdraw(ending)
+            raise
         if ending.error is not None:
             raise ending.error
         return ending.epoch
 
+    def _enter(self, ending: Ending) -> None:
+        """Queue up; it leads if nobody does."""
+        with self._changed:
+            self._line.add(ending)
+            if self._is_busy:
+                ending.changed = self._parts.system.condition()
+                if len(self._line.waiting) == self._expected:
+                    self._changed.notify_all()
+            else:
+                self._is_busy = ending.leads = True
+
     def _await(self, ending: Ending, changed: Condition) -> None:
         """Wait until others have committed it, or its own thread is to commit."""
-        try:
-            with changed:
-                changed.wait_for(lambda: ending.is_done or ending.leads)
-        except BaseException:
-            self._withdraw(ending)
-            if ending.leads:
-                self._hand_over()
-            raise
+        with changed:
+            while not changed.wait_for(lambda: ending.is_done or ending.leads, LOST_SECONDS):
+                if not self._leading.locked():
+                    # The thread that was to commit was interrupted before it could hand over.
+                    break
 
     def _withdraw(self, ending: Ending) -> None:
         """Its thread was interrupted: nobody is there to be told, so it must not happen later either."""
         with self._changed:
-            if ending in self._waiting:
-                self._waiting.remove(ending)
+            self._line.withdraw(ending)
+        if ending.leads:
+            self._hand_over()
 
     def _lead(self, ending: Ending, run: RunCommit, request: CommitRequest) -> None:
         """Commit for all that wait, until the own one is done; then another one's thread does."""
-        try:
+        with self._leading:
+            ending.leads = True
             while not ending.is_done:
                 group = self._gather()
                 began = self._parts.system.monotonic()
@@ -156,38 +169,40 @@ class SharedCommits:
                     raise
                 finally:
                     self._let_go(group, self._parts.system.monotonic() - began)
-        except BaseException:
-            self._withdraw(ending)
-            raise
-        finally:
-            self._hand_over()
+        self._hand_over()
 
     def _gather(self) -> list[Ending]:
-        """Those for the next commit, after a wait for as many as are expected."""
+        """Those for the next commit, after a wait for as many as are expected.
+
+        Those that an interrupted thread took are told that it is not known what became of them.
+        """
         with self._changed:
-            if len(self._waiting) < self._expected:
-                self._changed.wait_for(lambda: len(self._waiting) >= self._expected, self._gather_seconds)
-            return [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
+            abandoned = self._line.abandoned()
+            _fail(abandoned, _interruption())
+            if len(self._line.waiting) < self._expected:
+                self._changed.wait_for(lambda: len(self._line.waiting) >= self._expected, self._gather_seconds)
+            group = self._line.take(TOGETHER_MAX)
+        _wake(abandoned)
+        return group
 
     def _let_go(self, group: list[Ending], seconds: float) -> None:
         """Tell those whose commit is done, which took that long; the others of the group wait on."""
         with self._changed:
-            self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+            self._line.end([one for one in group if not one.is_done])
             # Threads whose commit is in go on at once, as a rule; those that met a conflict may not.
             committed = sum([one.error is None and one.is_done for one in group])
-            self._expected = min(committed + len(self._waiting), TOGETHER_MAX)
+            self._expected = min(committed + len(self._line.waiting), TOGETHER_MAX)
             self._gather_seconds = min(seconds, GATHER_SECONDS_MAX)
-        for one in group:
-            if one.is_done:
-                _wake(one)
+        _wake(one for one in group if one.is_done)
 
     def _hand_over(self) -> None:
         """The oldest that waits leads from now on, if there is one."""
         with self._changed:
-            self._is_busy = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].leads = True
-                _wake(self._waiting[0])
+            first = next(iter(self._line.waiting), None)
+            self._is_busy = first is not None
+            if first is not None:
+                first.leads = True
+                _wake([first])
 
     def _commit_group(self, group: list[Ending], run: RunCommit, request: CommitRequest) -> None:
         """Commit those that go together, or tell them why not; the others are left as they are."""
@@ -262,10 +277,11 @@ def _keys_of(rows: Written) -> frozenset[bytes]:
     return frozenset(key for run in rows for key in run.keys.to_pylist())
 
 
-def _wake(one: Ending) -> None:
-    if one.changed is not None:
-        with one.changed:
-            one.changed.notify_all()
+def _wake(endings: Iterable[Ending]) -> None:
+    for one in endings:
+        if one.changed is not None:
+            with one.changed:
+                one.changed.notify_all()
 
 
 def _fail(group: Iterable[Ending], error: BaseException) -> None:

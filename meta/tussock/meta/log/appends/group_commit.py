@@ -4,27 +4,35 @@ Each call is decided on what the ones before it left, so an entry of many calls 
 call is told is told only once that entry is in the log. One bad call never fails the others. There is no thread for
 this: a call that finds nobody appending appends for all that wait, until its own call is done.
 
+The thread that appends holds `CallQueue.appending`; that somebody appends is also noted, as otherwise all who wait
+would rush there. The main thread may be interrupted at any step, by Ctrl-C, and its note stays then. So those who wait
+look at the lock from time to time, which no interrupt leaves taken.
+
 Upkeep, such as the claim of a compaction, may wait for a commit to come by, and costs no entry then. Where commits
 follow each other it gets into the next one; it waits for a moment only, and not at all where none came lately.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tussock.meta.log.appends.append_errors import interruption
 from tussock.meta.log.appends.limits import DEFAULT_LOG_LIMITS, LogLimits
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
+from tussock.statestore.base.process.line import Line
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Progress", "fail_all", "succeed_all"]
+__all__ = ["LOST_SECONDS", "AnyCall", "Call", "CallQueue", "Progress", "fail_all", "succeed_all"]
 
 UPKEEP_SECONDS = 0.05
 """Upkeep waits up to this for an entry to share, if a call came no longer ago than this; a commit and another one are
 rarely further apart where many come."""
+
+LOST_SECONDS = 0.25
+"""After each of them a call that waits looks whether there is still a thread that appends."""
 
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
@@ -84,36 +92,46 @@ class CallQueue:
         self._system = system
         self._limits = limits
         self._changed = system.condition()
+        self.appending = system.mutex()
+        """Held by the thread that appends, from before it takes calls until they are answered."""
         self._linger_seconds = linger_seconds
         self._last_taken = 0
-        self._waiting: deque[AnyCall] = deque()
+        self._line: Line[AnyCall] = Line()
         self.is_appending = False
-        """Whether a caller is at an entry at this moment, or at the base version after it."""
+        """Whether a caller is to append, or does, if it was not interrupted."""
         self._came_at = -UPKEEP_SECONDS
         """When the newest call came that is no upkeep."""
 
     def __len__(self) -> int:
         """How many calls wait for a next entry at this moment."""
-        return len(self._waiting)
+        return len(self._line.waiting)
 
     def enter(self, call: AnyCall) -> bool:
-        """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`."""
+        """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`.
+
+        The caller holds `appending` meanwhile. If it is interrupted, it has to `withdraw`.
+        """
         with self._changed:
-            self._waiting.append(call)
+            self._line.add(call)
             if self._lingers():
                 self._changed.notify_all()
-            try:
-                self._await_others(call)
-                self._changed.wait_for(lambda: call.done or not self.is_appending)
-            except BaseException:
-                # The caller was interrupted: nobody is there to be told, so it must not happen later either.
-                if call in self._waiting:
-                    self._waiting.remove(call)
-                raise
+            self._await_others(call)
+            while not self._changed.wait_for(lambda: call.done or self._is_free(), LOST_SECONDS):
+                if not self.appending.locked():
+                    # One that was to append was interrupted before it could say so.
+                    break
             if call.done:
                 return False
             self.is_appending = True
             return True
+
+    def _is_free(self) -> bool:
+        return not self.is_appending and not self.appending.locked()
+
+    def withdraw(self, call: AnyCall) -> None:
+        """Its caller was interrupted: nobody is there to be told, so it must not happen later either."""
+        with self._changed:
+            self._line.withdraw(call)
 
     def _await_others(self, call: AnyCall) -> None:
         """Note a call; if it is upkeep, and another one came lately, wait until that one's successor has it done."""
@@ -126,30 +144,34 @@ class CallQueue:
     def take(self) -> list[AnyCall]:
         """The calls for the next entry: the oldest ones, of one term, since an entry has one term.
 
+        Those that an interrupted caller took are told that it is not known what became of them.
+
         Where several came together, they come together again as a rule: writers that go on once their commit is in.
         Each entry costs a request, and is pushed to every client, so it pays to wait for them for a moment. A single
         writer never waits.
         """
         with self._changed:
+            fail_all(self._line.abandoned(), interruption())
+            waiting = self._line.waiting
             if self._lingers():
-                self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
-            taken: list[AnyCall] = []
-            size, limits = 0, self._limits
-            while self._waiting and len(taken) < limits.entry_calls and size < limits.entry_payload_bytes:
-                if taken and self._waiting[0].term != taken[0].term:
+                self._changed.wait_for(lambda: len(waiting) >= self._last_taken, self._linger_seconds)
+            count, size, limits = 0, 0, self._limits
+            for one in waiting:
+                if count == limits.entry_calls or size >= limits.entry_payload_bytes or one.term != waiting[0].term:
                     break
-                taken.append(self._waiting.popleft())
-                size += sum(map(len, taken[-1].payloads.values()))
-            self._last_taken = len(taken)
-            return taken
+                count += 1
+                size += sum(map(len, one.payloads.values()))
+            self._last_taken = count
+            return self._line.take(count)
+
+    def end(self) -> None:
+        """What was taken is done, each call of it."""
+        with self._changed:
+            self._line.end([])
+            self._changed.notify_all()
 
     def _lingers(self) -> bool:
         return self._linger_seconds > 0 and self._last_taken > 1
-
-    def wake(self) -> None:
-        """Let the callers go whose calls are done."""
-        with self._changed:
-            self._changed.notify_all()
 
     def leave(self) -> None:
         """The appender has finished; one of those who wait takes over."""
