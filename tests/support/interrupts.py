@@ -18,7 +18,7 @@ from support.depth import DEPTH
 
 __all__ = ["Interrupt", "interrupted_at", "points_of", "some_points"]
 
-_TRACED = ("tussock", "threading", "concurrent", "queue", "contextlib")
+ALL = ("tussock", "threading", "concurrent", "queue", "contextlib")
 _LOOKS = frozenset(
     dis.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD") if name in dis.opmap
 )
@@ -29,13 +29,13 @@ class Interrupt(BaseException):
 
 
 class _Trace:
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, at: int, within: tuple[str, ...]) -> None:
+        self.at, self.within = at, within
         self.seen = 0
         self._last: dict[FrameType, int] = {}
 
     def begin(self, frame: FrameType, _event: str, _arg: object) -> "Callable[..., Any] | None":
-        if not str(frame.f_globals.get("__name__")).startswith(_TRACED):
+        if not str(frame.f_globals.get("__name__")).startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self._point()
@@ -69,13 +69,13 @@ def _handler(code: CodeType, at: int) -> int | None:
     return next((entry.target for entry in reversed(_entries(code)) if entry.start <= at < entry.end), None)
 
 
-def interrupted_at(point: int, work: Callable[[], object]) -> int:
-    """Do `work`, and raise `Interrupt` at that point of it; returns how many points came.
+def interrupted_at(point: int, work: Callable[[], object], within: tuple[str, ...] = ALL) -> int:
+    """Do `work`, and raise `Interrupt` at that point of it, counted within these modules; returns how many came.
 
     `work` may answer the interrupt as it likes; an `Interrupt` that comes out of it is dropped.
     """
     assert threading.current_thread() is threading.main_thread(), "only the main thread is interrupted"
-    trace, before = _Trace(point), sys.gettrace()
+    trace, before = _Trace(point, within), sys.gettrace()
     sys.settrace(trace.begin)
     try:
         work()
@@ -86,9 +86,9 @@ def interrupted_at(point: int, work: Callable[[], object]) -> int:
     return trace.seen
 
 
-def points_of(work: Callable[[], object]) -> int:
+def points_of(work: Callable[[], object], within: tuple[str, ...] = ALL) -> int:
     """How many such points a call of `work` has."""
-    return interrupted_at(0, work)
+    return interrupted_at(0, work, within)
 
 
 def some_points(count: int, seed: str, most: int = 40) -> Iterator[int]:

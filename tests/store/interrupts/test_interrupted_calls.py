@@ -1,5 +1,6 @@
 """Ctrl-C, or a signal whose handler raises, within any call of the main thread: the store serves its other threads."""
 
+import random
 import subprocess
 import sys
 import threading
@@ -16,6 +17,8 @@ from tussock.statestore import ObjectStoreUnavailable, StateStore, connect
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """What is raised within a finalizer Python prints and drops, and pytest takes for a failure."""
+
+CACHE_BYTES = 1 << 20
 
 SECONDS_MAX = 60
 """A call that takes longer waits for ever."""
@@ -48,7 +51,7 @@ def read(store: StateStore, key: bytes) -> None:
 
 
 def scan(store: StateStore, _: bytes) -> None:
-    for _batch in store.table("kv").scan():
+    for _batch in store.table("large").scan():
         pass
 
 
@@ -93,16 +96,20 @@ CALLS: dict[str, Callable[[StateStore, bytes], None]] = {
 @pytest.fixture(params=["embedded", "meta"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore]:
     if request.param == "embedded":
-        opened = connect("memory://")
+        opened = connect("memory://", cache_bytes=CACHE_BYTES)
         yield from with_rows(opened)
         return
     with Platform((tmp_path / "store").as_uri(), compactors=1) as platform:
-        yield from with_rows(platform.connect())
+        yield from with_rows(platform.connect(cache_bytes=CACHE_BYTES))
 
 
 def with_rows(store: StateStore) -> Iterator[StateStore]:
     store.create_table("kv")
     put(store, b"old")
+    store.create_table("large")
+    with store.transaction() as tx:
+        # Several reads ahead, in the background.
+        tx.table("large").ingest_batch([(b"%08d" % n, random.Random(n).randbytes(100)) for n in range(60_000)])
     yield store
     in_time(store.close)
 
@@ -135,6 +142,27 @@ def test_an_interrupted_call_leaves_nobody_waiting(store: StateStore, name: str)
         in_time(partial(put, store, b"other%d" % point))
         assert store.table("kv").get(b"other%d" % point) == b"other%d" % point, f"point {point} of {count}"
     assert store.table("kv").get(b"old") == b"old"
+
+
+HANDED_OVER = (
+    "tussock.statestore.transactions.shared_commits",
+    "tussock.meta.log.appends.group_commit",
+    "tussock.statestore.base.process.line",
+    "threading",
+)
+"""Where one thread takes what others wait for."""
+
+
+def test_no_point_at_which_threads_hand_over_leaves_anybody_waiting() -> None:
+    """Each of them, one after the other."""
+    with connect("memory://") as store:
+        store.create_table("kv")
+        put(store, b"old")
+        count = points_of(partial(put, store, b"first"), HANDED_OVER)
+        for point in range(1, count + 1):
+            interrupted_at(point, partial(put, store, b"at%d" % point), HANDED_OVER)
+            in_time(partial(put, store, b"other%d" % point))
+            assert store.table("kv").get(b"other%d" % point) == b"other%d" % point, f"point {point} of {count}"
 
 
 def test_those_who_share_an_interrupted_commit_are_told(store: StateStore) -> None:
