@@ -148,20 +148,22 @@ HANDED_OVER = (
     "tussock.statestore.transactions.shared_commits",
     "tussock.meta.log.appends.group_commit",
     "tussock.statestore.base.process.line",
+    "tussock.statestore.base.pools",
+    "concurrent",
     "threading",
 )
 """Where one thread takes what others wait for."""
 
 
-def test_no_point_at_which_threads_hand_over_leaves_anybody_waiting() -> None:
+@pytest.mark.parametrize("name", ["put", "scan"])
+def test_no_point_at_which_threads_hand_over_leaves_anybody_waiting(name: str) -> None:
     """Each of them, one after the other."""
-    with connect("memory://") as store:
-        store.create_table("kv")
-        put(store, b"old")
-        count = points_of(partial(put, store, b"first"), HANDED_OVER)
+    for store in with_rows(connect("memory://", cache_bytes=CACHE_BYTES)):
+        count = points_of(partial(CALLS[name], store, b"first"), HANDED_OVER)
         for point in range(1, count + 1):
-            interrupted_at(point, partial(put, store, b"at%d" % point), HANDED_OVER)
+            interrupted_at(point, partial(CALLS[name], store, b"at%d" % point), HANDED_OVER)
             in_time(partial(put, store, b"other%d" % point))
+            in_time(partial(scan, store, b""))
             assert store.table("kv").get(b"other%d" % point) == b"other%d" % point, f"point {point} of {count}"
 
 
