@@ -140,11 +140,8 @@ class EmbeddedBackend:
         return committed
 
     def compact(self, table: str) -> None:
-        """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes.
-
-        If the main thread is interrupted meanwhile, the compaction goes on: else its claim would stay.
-        """
-        try:
+        """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes."""
+        try:  # It goes on if the main thread is interrupted: else its claim would stay.
             self._clock.uninterrupted(lambda: self._compact(table))
         except CompactionCancelled as error:
             raise StoreClosed(
@@ -223,9 +220,8 @@ class EmbeddedBackend:
         try:
             for _ in range(_INLINE_TASKS_MAX):
                 stalls = [self.meta.write_stall(table) for table in request.tables]
-                if not any(stall is not None and stall.stopped for stall in stalls):
-                    return
-                if not self._clock.uninterrupted(self._help_once):
+                is_needed = any(stall is not None and stall.stopped for stall in stalls)
+                if not is_needed or not self._clock.uninterrupted(self._help_once):
                     return
         except CompactionCancelled:
             return
@@ -236,9 +232,7 @@ class EmbeddedBackend:
             )
 
     def _help_once(self) -> bool:
-        """The next piece of work; `False` if there is none."""
-        task = self.meta.own_tasks.claim()
-        return task is not None and self._step([task])
+        return (task := self.meta.own_tasks.claim()) is not None and self._step([task])
 
     def _work(self) -> bool:
         """The thread's next piece of work; `False` if nothing is left to do."""
@@ -308,9 +302,9 @@ class EmbeddedBackend:
         return outputs
 
     def _report(self, done: Sequence[tuple[CompactionTask, Sequence[SstInfo]]]) -> None:
-        errors: Sequence[Exception | None]
+        errors: Sequence[Exception | None] = []
         try:
-            errors = self.meta.own_tasks.report_together(done) if done else []
+            errors = self.meta.own_tasks.report_together(done) if done else errors
         except TussockError as error:
             errors = [error] * len(done)
         for (task, _), failure in zip(done, errors, strict=True):
@@ -383,8 +377,7 @@ class EmbeddedBackend:
                 is_ours = task.id in self.refresh().tasks
             finally:
                 self._give_up(task)
-            # Nobody else replaces the inputs of a task that is ours: the newest version names what is not there.
-            if is_ours:
+            if is_ours:  # Nobody else replaces its inputs: the newest version names what is not there.
                 raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
             return None
         except BaseException:

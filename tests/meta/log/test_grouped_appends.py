@@ -1,6 +1,7 @@
 """Group commit: waiting calls share one entry, each with its own result or error; listeners get every entry."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from support import inside
 from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.versions import ModelBucket, request, spec, sst
+from support.waiting import eventually
 from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue
 from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import base_path, decode_entry, entry_path, marker_path
@@ -446,48 +448,42 @@ def test_a_store_without_a_leader_may_write_beside_one(bucket: ModelBucket) -> N
 
 def test_an_entry_waits_for_the_number_of_calls_of_the_last_one() -> None:
     """Writers that were committed together come again together; each entry saved is a request and a push saved."""
-    system = RealSystem()
-    queue = CallQueue(system, 60.0)
-    calls = [Call(lambda version: ([], None), None, True, 0) for _ in range(4)]
+    queue = CallQueue(RealSystem(), 60.0)
+    entries: list[int] = []
 
-    def join(call: AnyCall) -> threading.Thread:
-        thread = threading.Thread(target=queue.enter, args=(call,))
+    def append(calls: list[AnyCall]) -> None:
+        entries.append(len(calls))
+        if entries == [1]:
+            eventually(lambda: len(queue) == 2)
+        for call in calls:
+            call.succeed(None)
+
+    def join() -> threading.Thread:
+        thread = threading.Thread(target=queue.serve, args=(a_call(), append))
         thread.start()
         return thread
 
-    assert queue.enter(calls[0])
-    second = join(calls[1])
-    while len(queue) < 2:
-        pass
-    assert queue.take() == calls[:2]
-    for call in calls[:2]:
-        call.succeed(None)
-    queue.leave()
-    second.join()
-    assert queue.enter(calls[2])
-    started = system.monotonic()
-    taken: list[AnyCall] = []
-    taking = threading.Thread(target=lambda: taken.extend(queue.take()))
-    taking.start()
-    fourth = join(calls[3])
-    taking.join()
-    assert taken == calls[2:]
-    assert system.monotonic() - started < 30
-    for call in calls[2:]:
-        call.succeed(None)
-    queue.leave()
-    fourth.join()
+    first = [join() for _ in range(3)]
+    for thread in first:
+        thread.join(60)
+    started = time.monotonic()
+    second = [join(), join()]
+    for thread in second:
+        thread.join(60)
+    assert entries == [1, 2, 2]
+    assert time.monotonic() - started < 30
 
 
 def test_a_single_caller_never_waits_for_others() -> None:
     """One writer alone does not pay for the lingering."""
-    system = RealSystem()
-    queue = CallQueue(system, 60.0)
-    started = system.monotonic()
+    queue = CallQueue(RealSystem(), 60.0)
+    started = time.monotonic()
     for _ in range(3):
-        call: AnyCall = Call(lambda version: ([], None), None, True, 0)
-        assert queue.enter(call)
-        assert queue.take() == [call]
-        call.succeed(None)
-        queue.leave()
-    assert system.monotonic() - started < 30
+        call = a_call()
+        assert queue.serve(call, lambda calls: [one.succeed(None) for one in calls])
+        assert call.done
+    assert time.monotonic() - started < 30
+
+
+def a_call() -> AnyCall:
+    return Call(lambda version: ([], None), None, True, 0)

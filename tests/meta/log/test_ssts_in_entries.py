@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
 from support.store.versions import FakeSystem, ModelBucket, request, run, spec, sst
+from support.waiting import eventually
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.appends.drafts import plan_entry
-from tussock.meta.log.appends.group_commit import Call, CallQueue
+from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue
 from tussock.meta.log.appends.limits import LogLimits
 from tussock.meta.log.format import entry_path, marker_path
 from tussock.meta.meta_store import MetaStore
@@ -304,16 +305,20 @@ def test_an_invariant_finds_an_impossible_place() -> None:
 def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket) -> None:
     """The other calls go into the next entry; a single large call goes alone."""
     queue = CallQueue(bucket.system, 0.0, LogLimits(entry_payload_bytes=100))
-    calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (40, 70, 10, 500, 1)]
-    assert queue.enter(calls[0])
-    threads = [threading.Thread(target=queue.enter, args=(call,)) for call in calls[1:]]
-    for before, thread in enumerate(threads, 1):
+    calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (0, 40, 70, 10, 500, 1)]
+    entries: list[int] = []
+
+    def append(taken: list[AnyCall]) -> None:
+        entries.append(len(taken))
+        if entries == [1]:
+            eventually(lambda: len(queue) == len(calls) - 1)
+        for call in taken:
+            call.succeed(None)
+
+    threads = [threading.Thread(target=queue.serve, args=(call, append)) for call in calls]
+    for before, thread in enumerate(threads):
         thread.start()
-        while len(queue) == before:
-            pass
-    assert [len(queue.take()) for _ in range(3)] == [2, 2, 1]
-    for call in calls:
-        call.succeed(None)
-    queue.leave()
+        eventually(lambda before=before: bool(entries) and len(queue) == before)
     for thread in threads:
-        thread.join()
+        thread.join(60)
+    assert entries == [1, 2, 2, 1]

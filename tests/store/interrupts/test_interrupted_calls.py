@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.depth import DEPTH
-from support.interrupts import Interrupt, interrupted_at, points_of, some_points
+from support.interrupts.points import Interrupt, interrupted_at, points_of, some_points
 from support.service.platforms import Platform
 from tussock.statestore import ObjectStoreUnavailable, StateStore, connect
 
@@ -200,6 +200,6 @@ def test_those_who_share_an_interrupted_commit_are_told(store: StateStore) -> No
 def test_signals_that_come_all_the_time_leave_nobody_waiting() -> None:
     """A timer's handler raises every other millisecond, while the main thread of a process commits."""
     count = 200 * DEPTH
-    command = [sys.executable, "-m", "support.store.interrupted", str(count)]
+    command = [sys.executable, "-m", "support.interrupts.timer", str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX * DEPTH, check=False)
     assert (done.returncode, done.stdout) == (0, f"{count} interrupts\n"), done.stderr

@@ -210,25 +210,10 @@ class VersionLog:
             ClockAhead, CorruptLog: this clock is too far ahead of the bucket's; the log cannot be read to its tail.
         """
         call = Call(decide, key, repeatable, self._term, payloads, is_upkeep=is_upkeep)
-        try:
-            if self._queue.enter(call):
-                self._append_until_done(call)
-        except BaseException:
-            self._queue.withdraw(call)
-            raise
+        if self._queue.serve(call, self._append_group):
+            # After the others were let go: of many callers only one waits for it.
+            self._write_due_snapshot()
         return call.answer()
-
-    def _append_until_done(self, call: AnyCall) -> None:
-        """Append for all that wait, until this call is done."""
-        try:
-            with self._queue.appending:
-                while not call.done:
-                    self._append_group(self._queue.take())
-                    self._queue.end()
-        finally:
-            self._queue.leave()
-        # After the others were let go: of many callers only one waits for it.
-        self._write_due_snapshot()
 
     def _append_group(self, calls: Sequence[AnyCall]) -> None:
         """Do all of `calls`, or tell each why not."""

@@ -13,7 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from tussock.statestore.base.process.uninterrupted import run_uninterrupted
+from tussock.statestore.base.process.interrupts import run_uninterrupted
 
 __all__ = ["Condition", "Lock", "Mutex", "RealSystem", "System", "Task"]
 

@@ -4,7 +4,7 @@ Each call is decided on what the ones before it left, so an entry of many calls 
 call is told is told only once that entry is in the log. One bad call never fails the others. There is no thread for
 this: a call that finds nobody appending appends for all that wait, until its own call is done.
 
-The thread that appends holds `CallQueue.appending`; that somebody appends is also noted, as otherwise all who wait
+The thread that appends holds a lock; that somebody appends is also noted, as otherwise all who wait
 would rush there. The main thread may be interrupted at any step, by Ctrl-C, and its note stays then. So those who wait
 look at the lock from time to time, which no interrupt leaves taken.
 
@@ -92,7 +92,7 @@ class CallQueue:
         self._system = system
         self._limits = limits
         self._changed = system.condition()
-        self.appending = system.mutex()
+        self._appending = system.mutex()
         """Held by the thread that appends, from before it takes calls until they are answered."""
         self._linger_seconds = linger_seconds
         self._last_taken = 0
@@ -106,18 +106,37 @@ class CallQueue:
         """How many calls wait for a next entry at this moment."""
         return len(self._line.waiting)
 
-    def enter(self, call: AnyCall) -> bool:
-        """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`.
+    def serve(self, call: AnyCall, append: Callable[[list[AnyCall]], None]) -> bool:
+        """Return when the call is done, by others or by `append`, which does all calls given or tells each why not.
 
-        The caller holds `appending` meanwhile. If it is interrupted, it has to `withdraw`.
+        `True` if this caller appended, for all that waited. If it is interrupted, nobody is there to be told, so the
+        call must not happen later either.
         """
+        try:
+            if not self._enter(call):
+                return False
+            try:
+                with self._appending:
+                    while not call.done:
+                        append(self._take())
+                        self._end()
+            finally:
+                self._leave()
+            return True
+        except BaseException:
+            with self._changed:
+                self._line.withdraw(call)
+            raise
+
+    def _enter(self, call: AnyCall) -> bool:
+        """Queue up and wait. `False`: the call is done. `True`: its caller has to append now."""
         with self._changed:
             self._line.add(call)
             if self._lingers():
                 self._changed.notify_all()
             self._await_others(call)
             while not self._changed.wait_for(lambda: call.done or self._is_free(), LOST_SECONDS):
-                if not self.appending.locked():
+                if not self._appending.locked():
                     # One that was to append was interrupted before it could say so.
                     break
             if call.done:
@@ -126,12 +145,7 @@ class CallQueue:
             return True
 
     def _is_free(self) -> bool:
-        return not self.is_appending and not self.appending.locked()
-
-    def withdraw(self, call: AnyCall) -> None:
-        """Its caller was interrupted: nobody is there to be told, so it must not happen later either."""
-        with self._changed:
-            self._line.withdraw(call)
+        return not self.is_appending and not self._appending.locked()
 
     def _await_others(self, call: AnyCall) -> None:
         """Note a call; if it is upkeep, and another one came lately, wait until that one's successor has it done."""
@@ -141,7 +155,7 @@ class CallQueue:
         elif now - self._came_at < UPKEEP_SECONDS:
             self._changed.wait_for(lambda: call.done, UPKEEP_SECONDS)
 
-    def take(self) -> list[AnyCall]:
+    def _take(self) -> list[AnyCall]:
         """The calls for the next entry: the oldest ones, of one term, since an entry has one term.
 
         Those that an interrupted caller took are told that it is not known what became of them.
@@ -164,7 +178,7 @@ class CallQueue:
             self._last_taken = count
             return self._line.take(count)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """What was taken is done, each call of it."""
         with self._changed:
             self._line.end([])
@@ -173,7 +187,7 @@ class CallQueue:
     def _lingers(self) -> bool:
         return self._linger_seconds > 0 and self._last_taken > 1
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """The appender has finished; one of those who wait takes over."""
         with self._changed:
             self.is_appending = False

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Line(Generic[T]):
-    """Who waits, the oldest first; all calls come with the owner's lock held."""
+    """Those that wait, the oldest first; all calls come with the owner's lock held."""
 
     def __init__(self) -> None:
         self.waiting: deque[T] = deque()

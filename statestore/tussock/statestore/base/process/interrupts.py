@@ -35,12 +35,12 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
         except RuntimeError:
             # The interpreter is about to end, and begins no thread any more.
             return work()
-    task = _Task(work)
-    helper.tasks.put(task)
-    return task.result()
+    errand = _Errand(work)
+    helper.errands.put(errand)
+    return errand.result()
 
 
-class _Task(Generic[T]):
+class _Errand(Generic[T]):
     """One call, and what became of it."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -67,17 +67,17 @@ class _Task(Generic[T]):
 
 
 class _Helper:
-    """A thread that does one task after the other, idle between them."""
+    """A thread that does one errand after the other, idle between them."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[_Task[Any]] = SimpleQueue()
+        self.errands: SimpleQueue[_Errand[Any]] = SimpleQueue()
         threading.Thread(target=self._run, name="tussock-uninterrupted", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            task = self.tasks.get()
-            task.run()
-            del task
+            errand = self.errands.get()
+            errand.run()
+            del errand
             _idle.append(self)
 
 

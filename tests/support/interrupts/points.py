@@ -92,6 +92,6 @@ def points_of(work: Callable[[], object], within: tuple[str, ...] = ALL) -> int:
 
 
 def some_points(count: int, seed: str, most: int = 40) -> Iterator[int]:
-    """Of so many points some that a seed draws, `most` at a time, or all."""
+    """Some of the points 1 to `count`, which a seed draws, or all."""
     chosen = random.Random(seed).sample(range(1, count + 1), min(count, most * DEPTH))
     yield from sorted(chosen)
