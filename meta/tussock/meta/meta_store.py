@@ -344,4 +344,4 @@ class MetaStore:
         return low_watermark(version, now_ms, self._periods.retention_of(version, table), smallest_pin)
 
     def _smallest_pin(self) -> int | None:
-        return smallest_live_pin(self._bucket, self.log.clock.own_ms(), self.pins.lease_ms)
+        return smallest_live_pin(self._bucket, self.log.clock.judging_ms(), self.pins.lease_ms)

@@ -321,14 +321,16 @@ def test_no_interleaving_lets_a_compaction_drop_pinned_rows(outer: str, at: int)
 def test_a_compaction_that_ignored_a_pin_stops_its_holder(
     store: MetaStore, bucket: ModelBucket, system: FakeSystem
 ) -> None:
-    """A process with a clock far ahead saw the pin as expired: its holder gets an error instead of a wrong answer."""
+    """Where the bucket's clock jumped, too, a process saw the pin as expired: its holder gets an error, no answer."""
     ahead = FakeSystem()
     ahead.wall_ms = system.wall_ms + 3_000_000
     ahead.drawn = 10**6
     pin = store.pins.pin(None)
     four_runs(store, system)
     other = meta(bucket, ahead)
+    bucket.system = ahead
     task = other.own_tasks.claim("kv")
+    bucket.system = system
     assert task is not None
     assert task.watermark == 4
     other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])

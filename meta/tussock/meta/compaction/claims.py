@@ -81,13 +81,14 @@ class Claims:
         with, which may be lower than the one in the version (`watermark.py` says why).
         """
         version = self._log.version
-        if choose(version, self._watermark(version, None), ()) is None:
+        if choose(version, self._watermark(version, None, self._system.now_ms()), ()) is None:
             return []
-        pinned = self._smallest_pin()
+        # What this machine's clock shows too early is still kept for others.
+        pinned, now_ms = self._smallest_pin(), self._log.clock.judging_ms()
         tried: list[str] = []
 
         def decide(version: Version) -> tuple[list[Delta], list[CompactionTask]]:
-            return self._decide(version, choose, self._watermark(version, pinned), tried)
+            return self._decide(version, choose, self._watermark(version, pinned, now_ms), tried)
 
         claimed: list[CompactionTask] = []
         try:
@@ -234,6 +235,5 @@ class Claims:
             parted=picked.kind not in ("trivial-move", "history"),
         )
 
-    def _watermark(self, version: Version, pinned: int | None) -> Watermark:
-        now_ms = self._system.now_ms()
+    def _watermark(self, version: Version, pinned: int | None, now_ms: int) -> Watermark:
         return lambda table: low_watermark(version, now_ms, self._retention_ms(version, table), pinned)

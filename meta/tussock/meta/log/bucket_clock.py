@@ -11,6 +11,7 @@ deleted. An answer serves all that is asked in the next seconds: a client that i
 nobody else.
 """
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -28,6 +29,10 @@ ANSWER_SECONDS = 10.0
 """Seconds for which this machine's clocks go on from the bucket's time before it is asked again."""
 SLACK_MS = 1000
 """More than what clocks drift meanwhile, and what an answer takes to come."""
+JUDGED_SECONDS = 3600.0
+"""Seconds for which the bucket's time is reckoned by this machine's monotonic clock, where it is only for judging."""
+ROUNDED_MS = 2000
+"""Buckets stamp objects by the second; clocks that are no further apart are taken for equal."""
 FOLLOWING_EPOCHS = 1 << SERIAL_BITS
 """Epochs above the newest committed one that are taken whatever the clock says: the store is that far ahead already."""
 
@@ -95,6 +100,19 @@ class BucketClock:
             )
         return now_ms
 
+    def judging_ms(self) -> int:
+        """The time by which to judge what has ended, such as retention: not this machine's where that one is ahead.
+
+        In milliseconds since 1970; raises `ClockAhead` as `own_ms` does. The bucket is asked where it might be so, once
+        an hour at most: objects that were seen long after they were stamped say too little.
+        """
+        now_ms = self.own_ms()
+        if self._beyond(now_ms) > ROUNDED_MS:
+            if self._answered is None or not self._answered.is_within(JUDGED_SECONDS, self._system):
+                self._ask(now_ms)
+            now_ms -= max(0, int(self._beyond(now_ms)))
+        return now_ms
+
     def check_epoch(self, epoch: int, newest: int) -> None:
         """Raise `ClockAhead` if the epoch is too far ahead; one next to the `newest` committed one never is."""
         if epoch <= newest + FOLLOWING_EPOCHS or not self._is_ahead(epoch_ms(epoch)):
@@ -113,9 +131,13 @@ class BucketClock:
 
     def _is_ahead(self, ms: int) -> bool:
         """Whether that time is too far ahead of what the bucket's clock shows at least."""
+        return self._beyond(ms) > self.max_ahead_ms
+
+    def _beyond(self, ms: int) -> float:
+        """Milliseconds by which that time is ahead of what the bucket's clock shows at least."""
         if self._ahead_of_monotonic is None:
-            return True
-        return ms - self._monotonic_ms() - self._ahead_of_monotonic > self.max_ahead_ms
+            return math.inf
+        return ms - self._monotonic_ms() - self._ahead_of_monotonic
 
     def _ask(self, about_ms: float) -> int:
         """The bucket's time. What is beyond the limit by a second and more is so by an answer from before, too."""
