@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster spark-classes demo bench bench-meta bench-spark bench-compute bench-functions bench-changelog lock proto clean simulate
+.PHONY: differential mutations help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-night test-quick e2e build-cluster spark-classes demo bench bench-meta bench-spark bench-compute bench-functions bench-changelog lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -51,6 +51,9 @@ build-cluster: setup-no-java
 
 simulate: setup-no-java ## Live through SEEDS=1000 simulated histories of a cluster, or one SEED=123 with its trace
 	@cd tests && ../$(PYTHON) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1))
+
+mutations: setup-no-java ## COUNT=100000 objects of stores with changed bytes, each given to what decodes it
+	@cd tests && ../$(PYTHON) -m support.models.mutations --count $(or $(COUNT),100000)
 
 differential: setup-no-java ## OPERATIONS=100000 random operations on stores, each answer compared with a plain dict
 	@cd tests && ../$(PYTHON) -m support.models.differential --operations $(or $(OPERATIONS),100000) --first $(or $(FIRST),1)

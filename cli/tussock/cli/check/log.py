@@ -30,6 +30,7 @@ from tussock.meta.log.format import (
 from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 
@@ -177,7 +178,7 @@ def _salvage(data: bytes) -> str:
         payload = data[HEADER.size : len(data) - CHECKSUM.size]
         entry = msgspec.msgpack.decode(payload, type=LogEntry)
         return f"It seems to say: {'; '.join(describe(delta) for delta in entry.deltas)}"
-    except (msgspec.MsgspecError, ValueError, UnicodeDecodeError):
+    except (*UNREADABLE, ValueError):
         return f"Nothing in its {len(data)} bytes can be made out"
 
 

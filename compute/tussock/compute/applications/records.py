@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import CorruptLog, NewerFormat
 
 __all__ = ["FED", "Group", "Record", "RecordKind", "decode_group", "encode_group"]
@@ -128,7 +129,7 @@ def decode_group(data: bytes, path: str, number: int) -> Group:
         raise CorruptLog(f"{path}: the checksum does not fit: bytes were changed since they were written")
     try:
         group = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptLog(f"{path}: no group of records: {error}") from error
     if version >= NUMBERED_VERSION and group.number != number:
         raise CorruptLog(

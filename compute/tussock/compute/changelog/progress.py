@@ -3,6 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["VERSION", "FlowProgress", "StreamProgress", "read_progress"]
@@ -67,7 +68,7 @@ def read_progress(flow: str, state: bytes) -> FlowProgress:
         return FlowProgress()
     try:
         found = msgspec.msgpack.decode(state, type=FlowProgress)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         found = None
     # The progress of procedures has fields of the same names.
     if found is None or b"streams" not in state:

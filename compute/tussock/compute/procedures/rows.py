@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import CorruptLog, SchemaMismatch
 from tussock.statestore.rows.row_codec import RowCodec
 from tussock.statestore.tables.packed_columns import check_unpacked
@@ -170,5 +171,5 @@ def from_bytes(data: bytes, shape: TupleShape | None, what: str) -> pa.Table:
         if data[:1] == _AS_DICTS:
             return to_table(_decode(data[1:]), shape, what)
         return ipc_table(pa.py_buffer(data)[1:])
-    except (msgspec.DecodeError, pa.ArrowException) as error:
+    except (*UNREADABLE, pa.ArrowException) as error:
         raise CorruptLog(f"{what}: the rows in its record cannot be read: {error}") from error

@@ -25,6 +25,7 @@ from tussock.compute.procedures.definitions import Definitions, Procedure, Tuple
 from tussock.compute.procedures.replies import REPLIES_SCHEMA, Replies, Reply
 from tussock.compute.procedures.windows import WindowSlot, WindowState
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.transactions.delta import Delta
@@ -70,7 +71,7 @@ def _read_progress(application: str, packed: bytes) -> _Progress:
         return _Progress({}, {})
     try:
         return msgspec.msgpack.decode(packed, type=_Progress)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidOption(
             f"application {application!r}: the store has an application of that name which is none of procedures; "
             "give this one another name"

@@ -19,6 +19,7 @@ from msgspec import structs
 
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.contract.backend import BackupInfo, PinInfo
 from tussock.statestore.contract.chunked import Chunked
 from tussock.statestore.contract.records import entry_path
@@ -325,7 +326,7 @@ def _decode(
     payload = _payload(path, magic, seq, data)
     try:
         return decoder.decode(payload)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         unknown = _unknown_deltas(payload) if magic == ENTRY_MAGIC else []
         if unknown:
             raise NewerFormat(
@@ -342,7 +343,7 @@ def _unknown_deltas(payload: bytes) -> list[str]:
     try:
         entry = msgspec.msgpack.decode(payload)
         return [kind for delta in entry["deltas"] if isinstance(kind := delta["type"], str) and kind not in known]
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (*UNREADABLE, LookupError, TypeError):
         return []
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.bloom import Bloom
@@ -262,7 +263,7 @@ def check_meta(data: bytes, sst_id: str, where: str) -> SstMeta:
 def _load(meta: SstMeta, size: int, limits: Limits, where: str, parts: Sequence[memoryview]) -> LoadedMeta:
     try:
         return LoadedMeta(meta, size, limits, parts)
-    except (ValueError, pa.ArrowException) as error:
+    except (LookupError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
 
 
@@ -300,7 +301,7 @@ def _open(data: bytes, sst_id: str, where: str) -> tuple[SstMeta, int]:
         raise CorruptSst(f"{where}: its last 4 bytes are not the {size} of its meta")
     try:
         meta = msgspec.msgpack.decode(memoryview(data)[_FRAME.size : end], type=SstMeta)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
     if meta.id != sst_id:
         raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")

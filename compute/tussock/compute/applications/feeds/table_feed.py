@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tussock.compute.applications.errors import InputLost
 from tussock.compute.applications.feeds.feed import FedBatch, OnBad, check_on_bad
 from tussock.statestore import InvalidOption, SnapshotExpired, StateStore, TableNotFound
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.system import System
 from tussock.statestore.snapshot import Snapshot
 
@@ -288,7 +289,7 @@ class TableSource:
     def _unpack(self, data: bytes, kind: type[Any]) -> Any:
         try:
             return msgspec.msgpack.decode(data, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise InvalidOption(
                 f"{self._what}: the application has read from another kind of source under this name; give the feed "
                 "another name="

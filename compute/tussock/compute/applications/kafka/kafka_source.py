@@ -18,6 +18,7 @@ from tussock.compute.applications.kafka.topic_client import TopicClient
 from tussock.compute.applications.kafka.topic_places import TopicPosition, TopicSpan
 from tussock.compute.applications.kafka.topic_reader import Decoder, Reading
 from tussock.compute.applications.kafka.whole_transactions import Endings, WholeTransactions
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption, WaitTimeout
 
@@ -374,7 +375,7 @@ class KafkaSource:
         try:
             found = msgspec.msgpack.decode(data, type=kind)
             is_same = found.kind == "kafka" and found.topic == self._feed.topic
-        except msgspec.DecodeError:
+        except UNREADABLE:
             is_same = False
         if not is_same:
             raise InvalidOption(

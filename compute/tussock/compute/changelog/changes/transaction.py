@@ -18,6 +18,7 @@ from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.changelog.changes.changes import Changes
 from tussock.compute.changelog.changes.record import ChangeRecord, Op
 from tussock.compute.changelog.changes.stream_shape import CODES, OLD, OP, StreamShape
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import CorruptLog
 
 __all__ = ["StreamTransaction", "changes_bytes", "changes_from", "kept_changes", "published"]
@@ -135,7 +136,7 @@ def changes_from(data: bytes, shape: StreamShape, what: str) -> Changes:
             for name in shape.names[len(names) - 2 :]:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows, shape.schema.field(name).type))
             return Changes(shape, None, (rows, codes, olds), time)
-    except (msgspec.DecodeError, pa.ArrowException, ValueError, TypeError, IndexError, struct.error) as error:
+    except (*UNREADABLE, pa.ArrowException, ValueError, TypeError, IndexError, struct.error) as error:
         raise CorruptLog(f"{what}: no transaction: {error}") from error
     raise CorruptLog(f"{what}: no transaction: it begins with {data[:1]!r}")
 
@@ -161,7 +162,7 @@ def kept_changes(
             columns = {name: [values[at] for _, _, values in rows] for at, name in enumerate(names[:width])}
             codes = np.array([code for code, _, _ in rows], np.int8)
             return time, codes, np.array([is_old for _, is_old, _ in rows], np.bool_), columns
-    except (msgspec.DecodeError, pa.ArrowException, ValueError, TypeError, LookupError, struct.error) as error:
+    except (*UNREADABLE, pa.ArrowException, ValueError, TypeError, LookupError, struct.error) as error:
         raise CorruptLog(f"{what}: no transaction: {error}") from error
     raise CorruptLog(f"{what}: no transaction: it begins with {data[:1]!r}")
 

@@ -8,6 +8,7 @@ import msgspec
 from tussock.compute.applications.records import Record, RecordKind
 from tussock.compute.changelog.bad_rows import Handling
 from tussock.compute.changelog.loop.stream_loop import EXPIRY
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import CorruptLog
 
 __all__ = ["Journal", "read_record"]
@@ -66,6 +67,6 @@ def read_record(record: Record, what: str) -> tuple[list[list[Any]], list[list[A
     """Events and steps of a record; `CorruptLog`."""
     try:
         events, steps = msgspec.msgpack.decode(record.given, type=tuple[list[list[Any]], list[list[Any]]])
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise CorruptLog(f"{what}: it does not say what came in and was done: {error}") from error
     return events, steps

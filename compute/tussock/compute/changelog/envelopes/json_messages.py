@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tussock.compute.changelog.envelopes.meanings import NO_MEANING, Meaning, Misread, connect_meaning
+from tussock.statestore.base.damage import UNREADABLE
 
 __all__ = ["JsonReader", "decoded"]
 
@@ -29,7 +30,7 @@ def decoded(data: Any) -> Any:
     """The value of JSON; `Misread`."""
     try:
         return _generic.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise Misread(f"it is no JSON: {error}") from None
 
 
@@ -49,7 +50,7 @@ class JsonReader:
             raise Misread("it begins with a zero, as Avro with a schema registry does; the feed expects JSON")
         try:
             found = _wrapped.decode(data)
-        except (msgspec.DecodeError, RecursionError, ValueError):
+        except (*UNREADABLE, ValueError):
             found = None  # no object: whatever it is
         if found is None or found.payload is msgspec.UNSET or found.schema is msgspec.UNSET:
             return decoded(data), NO_MEANING

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tussock.compute.applications.errors import BadInput, InputLost
 from tussock.compute.applications.feeds.feed import BadMessage, FedBatch, OnBad
 from tussock.compute.changelog.feeds.file_parts import FilePart, FileParts
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
@@ -262,7 +263,7 @@ class FileSource:
         try:
             found = msgspec.msgpack.decode(data, type=kind)
             is_same = found.kind == "files"
-        except msgspec.DecodeError:
+        except UNREADABLE:
             is_same = False
         if not is_same:
             raise InvalidOption(

@@ -12,6 +12,7 @@ from tussock.compute.functions.errors import FunctionFault
 from tussock.compute.functions.program.operators import Operator
 from tussock.compute.functions.program.values import VALUE_BYTES_MAX, Key
 from tussock.statestore import InvalidOption, SchemaMismatch
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.rows.nested_values import copy_of, nested_take_of
 from tussock.statestore.rows.python_values import python_rows
 from tussock.statestore.rows.row_codec import RowCodec
@@ -76,7 +77,7 @@ class StateForm:
         if self.schema is None:
             try:
                 return _decode(stored)
-            except (msgspec.DecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise FunctionFault(
                     f"a state in table {self.operator.name!r} is not the JSON of an object, so no function wrote it: "
                     f"{error}; while the program is stopped, put the row right or delete it"

@@ -7,11 +7,11 @@ with each commit some rows, in turn, are looked at, and those that are too old g
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from tussock.compute.functions.errors import TransactionAborted
 from tussock.compute.functions.program.values import pack, unpack
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.transactions.delta import Delta
 
 __all__ = ["REPLIES_SCHEMA", "FoundReplies", "FunctionReplies", "KeptReply", "replies_table"]
@@ -114,7 +114,7 @@ class FunctionReplies:
         """Somebody else may have written to the table while no program ran: that is one request's misfortune."""
         try:
             return _unpack(data)
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
+        except (*UNREADABLE, TypeError, ValueError) as error:
             told = (
                 f"request {request_id!r} has run before, and its reply in table {self._name!r} cannot be read: "
                 f"{error}; it does not run again: delete the row, to let it"

@@ -9,6 +9,7 @@ from tussock.compute.applications.errors import NotDeterministic
 from tussock.compute.functions.epochs.transaction import FedPart, FunctionRequest, FunctionTransaction
 from tussock.compute.functions.program.directory import Operators
 from tussock.statestore import InvalidOption, TussockError
+from tussock.statestore.base.damage import UNREADABLE
 
 __all__ = [
     "FeedPlace",
@@ -66,7 +67,7 @@ def read_progress(program: str, state: bytes) -> FunctionProgress:
         return FunctionProgress(0, [0], [])
     try:
         return msgspec.msgpack.decode(state, type=FunctionProgress)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidOption(
             f"program {program!r}: the store has an application of that name which is none of functions; give the "
             "program another name"

@@ -30,6 +30,7 @@ from tussock.compute.functions.feeds.request_feed import RequestFeed
 from tussock.compute.functions.program.values import pack, unpack
 from tussock.compute.functions.questions import Answer
 from tussock.statestore import StateStore
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import CorruptLog
 from tussock.statestore.transactions.delta import Delta
@@ -338,6 +339,6 @@ def requests_of(given: bytes) -> list[Any]:
 def _parts(given: bytes) -> list[Any]:
     try:
         packed, places, letters = unpack(given[1:])
-    except (ValueError, msgspec.DecodeError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise CorruptLog(f"an epoch of the input log does not say what it had of feeds: {error}") from error
     return [packed, places, letters]

@@ -9,6 +9,7 @@ import msgspec
 
 from tussock.compute.functions.errors import WorkerLost
 from tussock.compute.functions.workers.messages import FRAME_BYTES_MAX
+from tussock.statestore.base.damage import UNREADABLE
 
 __all__ = ["Link"]
 
@@ -45,7 +46,7 @@ class Link:
             raise WorkerLost(f"it announced a message of {length:,} bytes; at most {FRAME_BYTES_MAX:,} fit")
         try:
             return self._decode(self._read(length, seconds))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise WorkerLost(f"it sent what is no message: {error}") from error
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from tussock.compute.procedures.definitions import Definitions
 from tussock.compute.procedures.rows import TupleShape
 from tussock.compute.procedures.state import EngineState
 from tussock.statestore import StateStore
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import CorruptLog, InvalidOption, SchemaMismatch
 
@@ -162,7 +163,7 @@ class FedInputs:
     def _given(self, record: Record) -> _Given:
         try:
             return msgspec.msgpack.decode(record.given[1:], type=_Given)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptLog(f"record {record.seq} of the input log has no span of a feed: {error}") from error
 
 

@@ -9,6 +9,7 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.meta.rpc.errors import clip
 from tussock.meta.rpc.errors import status_of as store_status_of
 from tussock.statestore import errors as theirs
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import TussockError
 
 __all__ = ["code_of", "error_of", "message_of"]
@@ -63,7 +64,7 @@ def error_of(message: pb.Error) -> TussockError:
         try:
             facts = msgspec.msgpack.decode(message.facts, type=list[Any]) if message.facts else []
             error: TussockError = kind(message.message, *facts)
-        except (msgspec.DecodeError, TypeError):
+        except (*UNREADABLE, TypeError):
             return TussockError(f"{message.kind}: {message.message}")
         return error
     return TussockError(f"{message.kind}: {message.message}")

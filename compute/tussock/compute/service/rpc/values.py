@@ -9,6 +9,7 @@ from tussock.compute.applications.ipc_streams import ipc_bytes, ipc_table
 from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.rpc.arrow_messages import read_table
 from tussock.compute.service.rpc.kinds import PLAIN_BYTES_MAX
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import InvalidOption, MessageTooLarge, SchemaMismatch
 
 __all__ = ["get_rows", "plain_arguments", "plain_list", "plain_value", "reply_value", "set_result"]
@@ -27,7 +28,7 @@ def get_rows(submit: pb.Submit) -> Any:
     _check_plain(submit.plain, what)
     try:
         return _decode_rows(submit.plain) if submit.plain else []
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise SchemaMismatch(f"{what}: its rows are no array of maps in MessagePack: {error}") from None
 
 
@@ -41,7 +42,7 @@ def plain_list(data: bytes, what: str) -> list[Any]:
     _check_plain(data, what)
     try:
         return _decode_list(data) if data else []
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise InvalidOption(f"{what}: its arguments are no array in MessagePack: {error}") from None
 
 
@@ -50,7 +51,7 @@ def plain_value(data: bytes, what: str) -> Any:
     _check_plain(data, what)
     try:
         return _decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise InvalidOption(f"{what}: {len(data):,} bytes are no value in MessagePack: {error}") from None
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 
 from tussock.compute.spark.batches.batch_work import BatchWork, batch_work
 from tussock.compute.spark.batches.task_times import TimeSpent
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["TussockListener", "metrics_text"]
@@ -172,7 +173,7 @@ def _epoch(source: SourceProgress) -> int | None:
     """The epoch up to which a source has read; `None` if it is not a source of changes."""
     try:
         offset = msgspec.json.decode(source.endOffset or "null")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     is_ours = isinstance(offset, dict) and {"epoch", "start", "snapshot", "initial"} == set(offset)
     return int(offset["epoch"]) if is_ours else None

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from pyspark import SparkContext
 
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["NOTES_FOLDER", "keep_notes", "leave_note", "notes_folder", "read_note"]
@@ -69,5 +70,5 @@ def read_note(path: Path, kind: type[T]) -> T | None:
     """A note; `None` if there is none, or if it is something else."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None

@@ -4,6 +4,7 @@ import aiohttp
 import msgspec
 
 from tussock.operator.planning.words.facts import DriverFact
+from tussock.statestore.base.damage import UNREADABLE
 
 __all__ = ["ask_driver"]
 
@@ -33,6 +34,6 @@ async def ask_driver(address: str) -> DriverFact | None:
                 if len(body) > ANSWER_BYTES_MAX:
                     return None
             status = msgspec.json.decode(body, type=_DriverStatus)
-    except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
+    except (TimeoutError, aiohttp.ClientError, *UNREADABLE):
         return None
     return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)

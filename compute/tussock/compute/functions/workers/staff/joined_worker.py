@@ -8,6 +8,7 @@ import msgspec
 
 from tussock.compute.functions.errors import WorkerLost
 from tussock.compute.functions.workers.messages import FRAME_BYTES_MAX, FromWorker, StillAlive
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["JoinedWorker", "is_alive"]
@@ -24,7 +25,7 @@ def is_alive(message: bytes) -> bool:
         return False
     try:
         return type(_decode(message)) is StillAlive
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidOption(f"it sent what is no message: {error}") from None
 
 
@@ -71,7 +72,7 @@ class JoinedWorker:
             raise WorkerLost(self._why)
         try:
             return _decode(data)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise WorkerLost(f"it sent what is no message: {error}") from error
 
     def close(self) -> None:

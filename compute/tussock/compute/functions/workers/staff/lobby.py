@@ -16,6 +16,7 @@ from tussock.compute.functions.workers.messages import PROTOCOL, FromWorker, Mee
 from tussock.compute.functions.workers.shipment import fingerprint, program_version
 from tussock.compute.functions.workers.staff.joined_worker import JoinedWorker, is_alive
 from tussock.compute.functions.workers.staff.members import Expected, check_shared, check_welcomed
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import InvalidOption
 
@@ -68,7 +69,7 @@ class Lobby:
         worker = JoinedWorker(peer, carry)
         try:
             check_welcomed(_decode(answer), self._expected, worker.name)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise InvalidOption(f"it sent what is no message: {error}") from None
         except WorkerLost as error:
             raise InvalidOption(str(error)) from None

@@ -31,6 +31,7 @@ from tussock.compute.service.client.channel import ApplicationChannel
 from tussock.compute.service.client.worker_call import WorkerCall
 from tussock.compute.service.server.entry import BadApplication, load_application
 from tussock.statestore import StateStore, connect
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.process.garbage import collect_rarely
@@ -114,7 +115,7 @@ class _ProgramLine:
         """The next question."""
         try:
             return _decode(self._call.receive())
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self.error = InvalidOption(f"the program sent what is no message: {error}")
         except TussockError as error:
             self.error = error

@@ -23,6 +23,7 @@ from tussock.compute.service.rpc import application_pb2 as pb
 from tussock.compute.service.server.application_node import ApplicationNode
 from tussock.compute.service.server.http.callers import check_caller, json_answer
 from tussock.meta.node.auth.authentication import Authenticator
+from tussock.statestore.base.damage import UNREADABLE
 from tussock.statestore.errors import InvalidOption, TussockError
 
 __all__ = ["add_flow_pages"]
@@ -107,7 +108,7 @@ class _FlowPages:
         check_caller(request, self._authenticator, "status")
         try:
             asked = msgspec.json.decode(await request.read(), type=_Act)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise web.HTTPBadRequest(text=f"expected what to do as JSON: {error}\n") from None
         try:
             kind, wanted = _request_of(asked)
