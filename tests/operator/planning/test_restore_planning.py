@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from golden.write_manifests import RESTORES, text_of
+from support.operator.backups.restore_cases import RESTORE_CASES
 from support.operator.computes import DEFAULTS, NOW, at, body
-from support.operator.restore_cases import RESTORE_CASES
 from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
@@ -113,6 +113,28 @@ def test_a_named_backup_is_restored() -> None:
     case.others.clear()
     case.pass_()
     assert case.arguments()[2:6] == ["old-7", "s3://b/new", "--store", "gs://elsewhere"]
+
+
+@pytest.mark.parametrize("name", ["s", "new"])
+def test_a_copy_stands_in_for_a_store_that_is_gone(name: str) -> None:
+    """The newest copy of the object; also for a new store that has the name of the old one."""
+    case = Case({"backup": "nightly"})
+    backup = case.others[Ref("StateStoreBackup", "nightly")]
+    backup["spec"] |= {"destination": {"gcs": {"bucket": "elsewhere"}}, "storeRef": {"name": name}}
+    case.others.pop(Ref("StateStore", "s"))
+    if name == "new":
+        case.others[Ref("StateStore", "new")] = case.store
+    plan = case.pass_()
+    assert conditions_of(plan)[:2] == ("RestoreFailed", "True")
+    assert "knows of no copy in gs://elsewhere" in conditions_of(plan)[2]
+    backup["status"]["backups"] = [{"name": "nightly-3"}, {"name": "nightly-2", "copied": True}]
+    case.pass_()
+    assert case.arguments()[2:6] == ["nightly-2", "s3://b/new", "--store", "gs://elsewhere"]
+    backup["status"]["backups"] = [{"name": "nightly-3", "copied": True}]
+    case.pod_is("Failed", reason="Evicted")
+    case.pass_()
+    case.pass_()
+    assert case.arguments()[2] == "nightly-2", "the place holds a part of the first"
 
 
 @pytest.mark.parametrize(

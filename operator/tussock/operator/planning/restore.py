@@ -6,23 +6,23 @@ copy is done, and from then on this module does nothing.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tussock.operator.manifests.backup.restore import BACKUP_KEY, restore_manifests, restore_name
 from tussock.operator.manifests.bucket_access import bucket_secret, operator_looks_into
-from tussock.operator.manifests.restore import BACKUP_KEY, restore_manifests, restore_name
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.copies import place_of_copies
 from tussock.operator.planning.words.comparison import mark
+from tussock.operator.planning.words.components import missing_secret
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.ownership import holder_of, own_child
-from tussock.operator.planning.words.rollout import pod_problem
-from tussock.operator.resources.backup import parse_backup
+from tussock.operator.planning.words.rollout import last_message, pod_problem
+from tussock.operator.resources.backup import StateStoreBackup, parse_backup
+from tussock.operator.resources.object_store import ObjectStoreSpec
 from tussock.operator.resources.store import RestoreFrom, StateStoreSpec, StoreResource, parse_store
 
 __all__ = ["Restoring", "plan_restore"]
-
-_SAID_MAX = 500
-"""Characters of the pod's termination message."""
 
 
 class Restoring(NamedTuple):
@@ -66,8 +66,9 @@ def plan_restore(
         obstacle = watched.obstacle
         return watched._replace(obstacle=_add_hint(store, obstacle)) if obstacle is not None else watched
     source = _source(store, wanted, begun, others)
-    if isinstance(source, _Source) and (gap := _missing_secret(source.store, others)):
-        source = gap
+    if isinstance(source, _Source):
+        place = source.store
+        source = missing_secret(bucket_secret(place), place.namespace, others, "the restore") or source
     if isinstance(source, Verdict):
         return Restoring(_add_hint(store, source), keeps=refs)
     made = restore_manifests(store, source.store, source.backup, defaults)
@@ -95,7 +96,7 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
         # The kubelet restarts its container, so the pod as a whole was lost, as with its node.
         told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one continues."
         return Restoring(progress_verdict(Reason.RESTORING, told), (Delete(refs[1]),), refs)
-    if said := _last_message(status):
+    if said := last_message(status):
         told = f"Backup {backup} cannot be restored: {said} Pod {name} tries again."
         return Restoring(problem_verdict(Reason.RESTORE_FAILED, told, progressing=True), keeps=refs)
     problem = pod_problem(pod, now)
@@ -104,21 +105,10 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
     return Restoring(progress_verdict(Reason.RESTORING, f"Pod {name} is restoring backup {backup}."), keeps=refs)
 
 
-def _last_message(status: Mapping[str, Any]) -> str:
-    """The termination message of the last failed attempt; empty if none has failed."""
-    for container in status.get("containerStatuses") or ():
-        for state in (container.get("state") or {}, container.get("lastState") or {}):
-            ended = state.get("terminated") or {}
-            if ended.get("exitCode"):
-                said = " ".join(str(ended.get("message") or f"exit code {ended['exitCode']}").split())
-                return f"{said[-_SAID_MAX:].rstrip('.')}."
-    return ""
-
-
 def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
     """The store and the name of the backup, or a verdict about what is in the way."""
     if wanted.object_store is not None:
-        return _Source(_bucket_of(store, wanted), wanted.backup_name)
+        return _Source(_bucket_of(store, wanted.object_store), wanted.backup_name)
     body = others.get(Ref("StateStoreBackup", wanted.backup))
     if body is None:
         return problem_verdict(
@@ -128,6 +118,16 @@ def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mappi
         )
     backup = parse_backup(body)
     source = others.get(Ref("StateStore", backup.spec.store_ref.name))
+    if backup.spec.destination is not None and (source is None or source["metadata"]["uid"] == store.metadata.uid):
+        # The store is gone; perhaps this one has its name.
+        if name := wanted.backup_name or begun or _newest_copy(backup):
+            return _Source(_bucket_of(store, backup.spec.destination), name)
+        return problem_verdict(
+            Reason.RESTORE_FAILED,
+            f"StateStore {backup.spec.store_ref.name} is gone, and the status of StateStoreBackup {backup.name} knows "
+            f"of no copy in {place_of_copies(backup)}. `tussock backup list` shows those that are there; name one in "
+            "restoreFrom.backupName.",
+        )
     if source is None:
         return problem_verdict(
             Reason.RESTORE_FAILED,
@@ -141,28 +141,11 @@ def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mappi
     return _Source(parse_store(source), name)
 
 
-def _missing_secret(source: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """A verdict on the source's secret if it is unusable: a pod would wait for it without a message."""
-    credentials = bucket_secret(source)
-    if credentials is None:
-        return None
-    name, keys = credentials
-    secret = others.get(Ref("Secret", name))
-    if secret is None:
-        told = (
-            f"There is no Secret {name} in namespace {source.namespace}, from which the restore takes its credentials."
-        )
-        return problem_verdict(
-            Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}."
-        )
-    absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
-    if absent:
-        told = f"Secret {name}, from which the restore takes its credentials, has no key {', '.join(absent)}; add it."
-        return problem_verdict(Reason.SECRET_KEY_MISSING, told)
-    return None
+def _newest_copy(backup: StateStoreBackup) -> str:
+    """The newest backup of which the status knows a copy; empty if there is none."""
+    return next((str(one["name"]) for one in backup.status.get("backups") or () if one.get("copied")), "")
 
 
-def _bucket_of(store: StoreResource, wanted: RestoreFrom) -> StoreResource:
+def _bucket_of(store: StoreResource, place: ObjectStoreSpec) -> StoreResource:
     """A store of which only the bucket is known; its secret is in our namespace."""
-    assert wanted.object_store is not None
-    return StoreResource(metadata=store.metadata, spec=StateStoreSpec(object_store=wanted.object_store))
+    return StoreResource(metadata=store.metadata, spec=StateStoreSpec(object_store=place))

@@ -23,6 +23,15 @@ from tussock.statestore.shown import show_value
 
 __all__ = ["clone", "copy_backup", "delete_copies", "list_copies", "restore", "verify_backup"]
 
+_SERVERS = (
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+)
+"""Settings that name the server of a bucket."""
 NAME_LENGTH_MAX = 1 << 16
 """What is no name of a backup is told in fewer words than it has."""
 
@@ -72,7 +81,7 @@ def restore(
             owner=_owner(clocks),
             open_source=open_source,
             on_bytes=on_bytes or (lambda _: None),
-            other_server=bool(source_options),
+            other_server=_is_other_server(source_options),
         )
 
 
@@ -150,7 +159,7 @@ def copy_backup(
             owner=_owner(clocks),
             open_source=open_source,
             on_bytes=on_bytes or (lambda _: None),
-            other_server=bool(source_options),
+            other_server=_is_other_server(source_options),
         )
         return report
 
@@ -254,6 +263,15 @@ def _open_both(
         bucket = opened.enter_context(contextlib.closing(open_from(source)))
         place = opened.enter_context(contextlib.closing(open_one(target)))
         yield bucket, place, clocks, open_from
+
+
+def _is_other_server(options: Mapping[str, str] | None) -> bool:
+    """Whether settings of the source may lead to another server than the environment, so that a URL is another place.
+
+    Other credentials, or another region, do not: one place that two keys open is still one.
+    """
+    told = options or {}
+    return any(name in told and told[name].rstrip("/") != os.environ.get(name, "").rstrip("/") for name in _SERVERS)
 
 
 def _check_options(options: object) -> None:

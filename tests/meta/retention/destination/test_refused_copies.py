@@ -22,6 +22,7 @@ from tussock.meta.retention.destination.records import (
 )
 from tussock.meta.retention.restore import restore
 from tussock.statestore import connect, copy_backup
+from tussock.statestore import restore as restore_store
 from tussock.statestore.errors import (
     BackupExists,
     BackupNotFound,
@@ -29,6 +30,7 @@ from tussock.statestore.errors import (
     CorruptSst,
     InvalidOption,
     NewerFormat,
+    ObjectStoreUnavailable,
     StoreNotEmpty,
 )
 
@@ -115,6 +117,19 @@ def test_a_place_in_the_store_or_around_it_is_refused(tmp_path: Path) -> None:
             copy_backup(url, "b", place)
     assert sorted(tmp_path.rglob("*")) == before
     copy_backup(url, "b", f"{url}-copies")
+
+
+def test_other_credentials_do_not_make_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings for the source may be of another server, or just another key of the same."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://here.example/")
+    pair = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "key"}
+    key = {**pair, "AWS_ENDPOINT_URL": "https://here.example"}
+    for call in (copy_backup, restore_store):
+        with pytest.raises(InvalidOption, match="lies in the store at s3://bucket/shop"):
+            call("s3://bucket/shop", "b", "s3://bucket/shop/copies", source_options=key)
+    there = {**pair, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true"}
+    with pytest.raises(ObjectStoreUnavailable):
+        copy_backup("s3://bucket/shop", "b", "s3://bucket/shop/copies", source_options=there, deadline=0.2)
 
 
 def test_a_backup_without_an_identity_is_refused(

@@ -1,7 +1,7 @@
 """Restores whose manifests are golden files: name -> what is applied for it."""
 
 from support.operator.resources import DEFAULTS, store_with
-from tussock.operator.manifests.restore import restore_manifests
+from tussock.operator.manifests.backup.restore import restore_manifests
 
 __all__ = ["RESTORE_CASES"]
 
