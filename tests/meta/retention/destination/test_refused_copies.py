@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from support.backups.backed_up import InlineSystem, fill_source
 from support.backups.destinations import add_backup, copy, delete, destination_on, verify, verify_all
+from support.buckets.faulty_bucket import Call, Fate, FaultyBucket
 from support.store.stores import OBJECTS, open_on
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import FORMAT_VERSION, backup_path, decode_backup, encode_backup
@@ -24,6 +25,7 @@ from tussock.meta.retention.restore import restore
 from tussock.statestore import connect, copy_backup
 from tussock.statestore import restore as restore_store
 from tussock.statestore.errors import (
+    AccessDenied,
     BackupExists,
     BackupNotFound,
     CorruptLog,
@@ -148,6 +150,42 @@ def test_a_backup_without_an_identity_is_refused(
     with pytest.raises(InvalidOption, match="make another backup"):
         copy(source, target, system)
     assert not target.objects
+
+
+@pytest.mark.parametrize("denied", ["put", "create", "list", "get", "delete"])
+def test_a_refused_right_is_named_and_leaves_no_copy(
+    source: ModelBucket, target: ModelBucket, system: InlineSystem, denied: str
+) -> None:
+    """Wrong credentials, or a policy with one right too few; once the right is there, the copy goes on."""
+    add_backup(source, system, "c")
+    copy(source, target, system, "b")
+    before = dict(target.objects)
+    refusing = RefusingBucket(target, denied)
+
+    def copy_and_delete() -> None:
+        copy(source, refusing, system, "c")
+        delete(refusing, system, "b")
+
+    with pytest.raises(AccessDenied, match=f"{denied} is not allowed"):
+        copy_and_delete()
+    assert "b" in verify_all(target, system) or denied == "delete"
+    assert before.keys() - target.objects.keys() == set()
+    copy(source, target, system, "c")
+    delete(target, system, "b", missing_ok=True)
+    assert verify_all(target, system) == ["c"]
+
+
+class RefusingBucket(FaultyBucket):
+    """A bucket for whose credentials one operation is not allowed."""
+
+    def __init__(self, inner: ModelBucket, denied: str) -> None:
+        super().__init__(inner, self.refuse)
+        self.denied = denied
+
+    def refuse(self, call: Call) -> Fate:
+        if call.operation == self.denied:
+            raise AccessDenied(f"{self.denied} is not allowed in {self.url}", call.path)
+        return Fate.PASS
 
 
 def test_an_unknown_backup_makes_nothing(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
