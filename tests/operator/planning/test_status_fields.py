@@ -70,7 +70,7 @@ def statuses_of_stores() -> Iterator[Status]:
     told |= {"quarantinedSsts": 1, "lostRows": 5}
     meta["status"].update(told)
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
-    one["status"] = {"restoredFrom": "nightly-1"}
+    one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
     facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
 

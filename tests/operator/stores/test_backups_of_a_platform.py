@@ -293,6 +293,34 @@ def test_a_copy_in_another_bucket_is_made_read_and_restored(shop: Shop, tmp_path
     shop.objects.delete("StateStore", "again")
 
 
+def test_a_clone_begins_by_its_pod(shop: Shop, tmp_path: Path) -> None:
+    """Two stores in one bucket: the second reads rows of the first, and its status says of what it is a clone."""
+    bucket = {"bucket": "clones"}
+    first = {"objectStore": {"gcs": {**bucket, "prefix": "one"}}}
+    shop.objects.apply({**kind("StateStore", "one"), "spec": first})
+    spec = {"objectStore": {"gcs": {**bucket, "prefix": "two"}}, "cloneFrom": {"store": "one"}, "meta": {}}
+    shop.objects.apply({**kind("StateStore", "two"), "spec": spec})
+    with connect((tmp_path / "one").as_uri(), compaction=False) as store:
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"k", b"cloned")], epoch)
+        store.commit_epoch(epoch)
+    pod = eventually("the pod", lambda: shop.objects.get("Pod", "two-restore"))
+    names = {f"gs://clones/{name}": (tmp_path / name).as_uri() for name in ("one", "two")} | {"/tmp": str(tmp_path)}
+    with ContainerProcess(pod, {}, names) as process:
+        assert process.wait() == 0, "\n".join(process.raw)
+    assert shop.objects.get("Meta", "two") is None
+    shop.objects.patch("Pod", "two-restore", {"status": {"phase": "Succeeded"}}, "status")
+    eventually("the meta nodes", lambda: shop.objects.get("Deployment", "two-meta"))
+    body = shop.objects.get("StateStore", "two")
+    assert body is not None
+    assert body["status"]["clonedFrom"] == "one"
+    with connect((tmp_path / "two").as_uri(), compaction=False) as store:
+        assert store.table("kv").get(b"k") == b"cloned"
+    for name in ("two", "one"):
+        shop.objects.delete("StateStore", name)
+
+
 DELETED = {"metadata": {"deletionTimestamp": "now"}}
 
 

@@ -1,14 +1,14 @@
-"""The start of a store from a backup: one pod copies it into the empty place, and only then meta nodes start.
+"""The start of a store from a backup, or as a clone: one pod makes it so, and only then meta nodes start.
 
-The copy may be repeated at any point (`docs/backup.md`), so a lost pod is simply made again; the status says when the
-copy is done, and from then on this module does nothing.
+Both may be repeated at any point (`docs/backup.md`), so a lost pod is simply made again; the status says when it is
+done, and from then on this module does nothing.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from tussock.operator.manifests.backup.restore import BACKUP_KEY, restore_manifests, restore_name
+from tussock.operator.manifests.backup.restore import BACKUP_KEY, clone_manifests, restore_manifests, restore_name
 from tussock.operator.manifests.bucket_access import bucket_secret, operator_looks_into
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.copies import place_of_copies
@@ -19,14 +19,14 @@ from tussock.operator.planning.words.model import Action, Apply, Delete, Manifes
 from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.planning.words.rollout import last_message, pod_problem
 from tussock.operator.resources.backup import StateStoreBackup, parse_backup
-from tussock.operator.resources.object_store import ObjectStoreSpec
-from tussock.operator.resources.store import RestoreFrom, StateStoreSpec, StoreResource, parse_store
+from tussock.operator.resources.object_store import AzureStore, GcsStore, ObjectStoreSpec, S3Store
+from tussock.operator.resources.store import CloneFrom, RestoreFrom, StateStoreSpec, StoreResource, parse_store
 
 __all__ = ["Restoring", "plan_restore"]
 
 
 class Restoring(NamedTuple):
-    """The progress of a store that starts from a backup."""
+    """The progress of a store that starts from a backup, or as a clone."""
 
     obstacle: Verdict | None = None
     """The verdict while it is not done; `None`: the store may start."""
@@ -34,7 +34,7 @@ class Restoring(NamedTuple):
     keeps: tuple[Ref, ...] = ()
     """Children that it needs."""
     done: str = ""
-    """The restored backup, once it is restored."""
+    """The restored backup, or what was cloned, once that is done."""
 
 
 class _Source(NamedTuple):
@@ -55,16 +55,25 @@ def plan_restore(
 
     `has_store`: data existed before this StateStore. It continues with them, even with `restoreFrom` in its manifest.
     """
-    wanted, done = store.spec.restore_from, str(store.status.get("restoredFrom", ""))
-    if wanted is None or done or has_store or store.spec.adopt == store.metadata.uid != "":
+    wanted, clones = store.spec.restore_from, store.spec.clone_from
+    done = str(store.status.get("restoredFrom" if clones is None else "clonedFrom", ""))
+    if (wanted is None and clones is None) or done or has_store or store.spec.adopt == store.metadata.uid != "":
         return Restoring(done=done)
     refs = Ref("ConfigMap", restore_name(store)), Ref("Pod", restore_name(store))
     begun = str(((children.get(refs[0]) or {}).get("data") or {}).get(BACKUP_KEY, ""))
     pod = own_child(children, refs[1], holder_of(store))
     if pod is not None:
-        watched = _watch(pod, begun, refs, now)
+        watched = _watch(store, pod, begun, refs, now)
         obstacle = watched.obstacle
         return watched._replace(obstacle=_add_hint(store, obstacle)) if obstacle is not None else watched
+    if clones is not None:
+        found = _cloned(store, clones, others)
+        if isinstance(found, Verdict):
+            return Restoring(_add_hint(store, found), keeps=refs)
+        made = clone_manifests(store, found, clones.backup_name, defaults)
+        verdict = progress_verdict(Reason.RESTORING, f"The operator is starting to clone StateStore {found.name}.")
+        return Restoring(verdict, tuple(Apply(mark(manifest)) for manifest in made), refs)
+    assert wanted is not None
     source = _source(store, wanted, begun, others)
     if isinstance(source, _Source):
         place = source.store
@@ -87,7 +96,7 @@ def _add_hint(store: StoreResource, found: Verdict) -> Verdict:
     return found._replace(message=f"{found.message} {way_out}")
 
 
-def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> Restoring:
+def _watch(store: StoreResource, pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> Restoring:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     phase = status.get("phase", "Pending")
     if phase == "Succeeded":
@@ -97,12 +106,15 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
         told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one continues."
         return Restoring(progress_verdict(Reason.RESTORING, told), (Delete(refs[1]),), refs)
     if said := last_message(status):
-        told = f"Backup {backup} cannot be restored: {said} Pod {name} tries again."
+        clones = store.spec.clone_from is not None
+        what = f"StateStore {backup} cannot be cloned" if clones else f"Backup {backup} cannot be restored"
+        told = f"{what}: {said} Pod {name} tries again."
         return Restoring(problem_verdict(Reason.RESTORE_FAILED, told, progressing=True), keeps=refs)
     problem = pod_problem(pod, now)
     if problem is not None and problem.reason is not Reason.PROBE_FAILED:
         return Restoring(problem_verdict(problem.reason, problem.message, progressing=True), keeps=refs)
-    return Restoring(progress_verdict(Reason.RESTORING, f"Pod {name} is restoring backup {backup}."), keeps=refs)
+    work = f"restoring backup {backup}" if store.spec.clone_from is None else f"cloning StateStore {backup}"
+    return Restoring(progress_verdict(Reason.RESTORING, f"Pod {name} is {work}."), keeps=refs)
 
 
 def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
@@ -139,6 +151,41 @@ def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mappi
         told = f"Waiting until StateStoreBackup {backup.name} has made a backup."
         return progress_verdict(Reason.RESTORING, told)
     return _Source(parse_store(source), name)
+
+
+def _cloned(store: StoreResource, wanted: CloneFrom, others: Mapping[Ref, Manifest]) -> StoreResource | Verdict:
+    """The store to clone, or a verdict about what is in the way."""
+    body = others.get(Ref("StateStore", wanted.store))
+    if body is None:
+        return problem_verdict(
+            Reason.RESTORE_FAILED,
+            f"There is no StateStore {wanted.store} in namespace {store.namespace}, which spec.cloneFrom names.",
+        )
+    source = parse_store(body)
+    if source.metadata.uid == store.metadata.uid:
+        return problem_verdict(Reason.RESTORE_FAILED, "spec.cloneFrom names this StateStore itself; name another one.")
+    if _reach(source) != _reach(store):
+        return problem_verdict(
+            Reason.RESTORE_FAILED,
+            f"Nodes of this StateStore cannot read SSTs of StateStore {source.name}: a clone needs an object store of "
+            "the same server with the same credentials (s3, gcs or azure), in another prefix or bucket. Create it so, "
+            "or with restoreFrom, which copies a backup.",
+        )
+    return source
+
+
+def _reach(store: StoreResource) -> tuple[object, ...]:
+    """What has to be the same in two stores, so that nodes of one reach the bucket of the other."""
+    backend = store.spec.object_store.backend
+    match backend:
+        case S3Store():
+            where = (backend.endpoint.rstrip("/"), backend.region, backend.allow_http)
+            return ("s3", *where, backend.credentials_secret, backend.service_account)
+        case GcsStore():
+            return "gcs", backend.credentials_secret, backend.service_account
+        case AzureStore():
+            return "azure", backend.account, backend.credentials_secret, backend.service_account
+    return type(backend).__name__, store.metadata.uid
 
 
 def _newest_copy(backup: StateStoreBackup) -> str:

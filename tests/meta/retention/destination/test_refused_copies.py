@@ -15,6 +15,7 @@ from support.store.stores import OBJECTS, open_on
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import FORMAT_VERSION, backup_path, decode_backup, encode_backup
 from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.destination.destination import ENTRIES_KEPT
 from tussock.meta.retention.destination.records import (
     catalogue_path,
     decode_manifest,
@@ -173,6 +174,20 @@ def test_a_refused_right_is_named_and_leaves_no_copy(
     copy(source, target, system, "c")
     delete(target, system, "b", missing_ok=True)
     assert verify_all(target, system) == ["c"]
+
+
+def test_a_bucket_in_which_nothing_may_be_deleted_takes_copies(
+    source: ModelBucket, target: ModelBucket, system: InlineSystem
+) -> None:
+    """Some are kept so on purpose: then old entries of the catalogue stay, too."""
+    names = [f"b{number}" for number in range(ENTRIES_KEPT)]
+    for name in names:
+        add_backup(source, system, name)
+        copy(source, RefusingBucket(target, "delete"), system, name)
+    assert verify_all(target, system) == sorted(names)
+    assert len([path for path in target.objects if path.startswith("catalogue/")]) == 2 * ENTRIES_KEPT
+    delete(target, system, names[0])
+    assert len([path for path in target.objects if path.startswith("catalogue/")]) == ENTRIES_KEPT
 
 
 class RefusingBucket(FaultyBucket):

@@ -213,13 +213,14 @@ class Destination:
             return False
 
     def _forget_old(self, seq: int) -> None:
-        if seq > ENTRIES_KEPT:
-            gone = [
-                one.path
-                for one in self.bucket.list("catalogue/")
-                if (sequence_of(one.path) or seq) <= seq - ENTRIES_KEPT
-            ]
-            self.bucket.delete(gone)
+        if seq <= ENTRIES_KEPT:
+            return
+        entries = [(one.path, sequence_of(one.path)) for one in self.bucket.list("catalogue/")]
+        try:
+            self.bucket.delete([path for path, entry in entries if entry is not None and entry <= seq - ENTRIES_KEPT])
+        except TussockError as error:
+            # The entry is there. Perhaps nothing may be deleted in that bucket, on purpose.
+            log.warning("old entries of the catalogue stay", url=self.bucket.url, error=str(error))
 
     def _without_abandoned(self, catalogue: Catalogue) -> Catalogue:
         since = self._system.now_ms() - ABANDONED_MS
