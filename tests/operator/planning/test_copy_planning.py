@@ -206,6 +206,24 @@ def test_a_failing_copy_says_why_and_backups_go_on() -> None:
     assert len(case.held) == 3
 
 
+def test_a_copy_that_fails_again_and_again_makes_room() -> None:
+    """An SST of the backup is damaged in the store: a newer backup may be without it, and is copied."""
+    case = schedule(retention={"count": 1})
+    case.settle()
+    first = case.arguments[2]
+    failed = {"lastState": {"terminated": {"exitCode": 1, "message": "checksum mismatch"}}}
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 5}
+    case.pod_is("Running", containerStatuses=[{"name": "backup", **failed, **waits}])
+    assert of(case.settle())[2] == "BackupFailed"
+    assert case.arguments[2] == first, "there is no other backup yet"
+    case.now += timedelta(minutes=10)
+    case.settle()
+    assert case.arguments[2] != first
+    assert case.arguments[-3:] == ["--delete", first, "--json"]
+    case.succeed()
+    assert case.dropped == [first], "with what it had brought"
+
+
 @pytest.mark.parametrize("loss", ["evicted", "settings", "image", "backup"])
 def test_a_pod_that_is_lost_or_out_of_date_is_replaced(loss: str) -> None:
     case = schedule()

@@ -26,6 +26,10 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["Copies", "Mark", "known_copies", "place_of_copies", "plan_copies"]
 
 
+FAILURES_MAX = 5
+"""Of a pod that waits to be started once more: after that many, some minutes of them, another backup has its turn."""
+
+
 class Mark(NamedTuple):
     """What the status says of one backup."""
 
@@ -127,13 +131,21 @@ def plan_copies(
         verdict = progress_verdict(Reason.RUNNING, f"The operator is starting to {_work_text(backup, task)}.")
         return found._replace(verdict=verdict, actions=tuple(Apply(mark(manifest)) for manifest in made))
     # A backup that has expired meanwhile is copied to the end: else a slow copy might never come to one.
-    if begun is not None and begun.backup in {one.name for one in own}:
+    if begun is not None and begun.backup in {one.name for one in own} and not _stands_in_the_way(pod, begun, task):
         verdict_on_pod = _watch(backup, begun, pod, now)
         if verdict_on_pod is not None and _is_as_wanted(backup, store, begun, pod, defaults):
             return found._replace(verdict=verdict_on_pod)
     # Its node was lost, or its settings or its backup; or it would be made otherwise now: another one goes on.
     told = f"Pod {refs[0].name} is replaced, to {_work_text(backup, task)}."
     return found._replace(verdict=progress_verdict(Reason.RUNNING, told), actions=deletes(children, refs, holder))
+
+
+def _stands_in_the_way(pod: Manifest, begun: CopyTask, task: CopyTask) -> bool:
+    """Whether a pod fails again and again, as with a damaged SST, while another backup waits, which may be whole."""
+    return begun.backup != task.backup and any(
+        one.get("restartCount", 0) >= FAILURES_MAX and (one.get("state") or {}).get("waiting")
+        for one in (pod.get("status") or {}).get("containerStatuses") or ()
+    )
 
 
 def _watch(backup: StateStoreBackup, begun: CopyTask, pod: Manifest, now: datetime) -> Verdict | None:

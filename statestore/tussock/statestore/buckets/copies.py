@@ -165,9 +165,13 @@ def copy_backup(
 
 
 def list_copies(destination: str, *, deadline: float = 30.0, system: System | None = None) -> list[CopyInfo]:
-    """The copies of backups at `destination` by name, those being made too; none if nothing was copied there."""
+    """The copies of backups at `destination` by name, those being made too; none if nothing was copied there.
+
+    `CorruptLog` if the destination's catalogue is damaged or lost.
+    """
     with _open_destination(destination, deadline, system) as (place, _):
-        return sorted(place.read().copies.values(), key=lambda one: str(one.name))
+        found: list[CopyInfo] = place.copies()
+        return found
 
 
 def verify_backup(

@@ -346,6 +346,8 @@ def test_copies_outlive_their_catalogue(
         copy(source, target, system)
     with pytest.raises(BackupNotFound if loss == "gone" else CorruptLog):
         delete(target, system, "b")
+    with pytest.raises(CorruptLog, match="it was lost" if loss == "gone" else "catalogue/"):
+        destination_on(target, system).copies()
     assert target.objects == before
     with pytest.raises(BackupNotFound, match="nor its catalogue"):
         destination_on(target, system).find("x")

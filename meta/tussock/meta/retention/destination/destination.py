@@ -104,6 +104,16 @@ class Destination:
                 continue  # others have appended more than are kept meanwhile
         raise self._busy()
 
+    def copies(self) -> list[CopyInfo]:
+        """All copies by name, those being made too; `CorruptLog` if the catalogue is lost and copies are there."""
+        catalogue = self.read()
+        if not catalogue.seq and holds_copies(self.bucket):
+            raise CorruptLog(
+                f"{self.bucket.url} has copies and no catalogue: it was lost. Nothing is copied there, or deleted, any "
+                "more; a restore finds a copy by the name of its backup all the same"
+            )
+        return sorted(catalogue.copies.values(), key=lambda one: one.name)
+
     def append(self, decide: Callable[[Catalogue, int], Catalogue | None]) -> Catalogue:
         """Append what `decide` makes of the newest catalogue, and return it; `None` leaves it as it is.
 
