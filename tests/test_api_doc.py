@@ -15,6 +15,7 @@ from tussock.statestore import errors
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import BarrierEvent
+from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyReport
 from tussock.statestore.contract.records import Run, SstInfo, TableLevels, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
@@ -23,8 +24,11 @@ PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore
 CLASSES = {name: value for name, value in PUBLIC.items() if isinstance(value, type) and name not in errors.__all__}
 RECORDS: list[type[msgspec.Struct]] = [
     BarrierEvent,
+    BackupCheck,
     BackupInfo,
     ClockRepair,
+    CopyInfo,
+    CopyReport,
     Limits,
     PinInfo,
     Renumbered,

@@ -224,6 +224,7 @@ CASES = {
     ),
     "TussockStreamLags": Case({f"tussock_resource_lag_seconds{{{RESOURCE}}}": "0+60x40"}, JOB, 22),
     "TussockBackupOld": Case({f"tussock_resource_backup_age_seconds{{{RESOURCE}}}": "93601x20"}, JOB, 6),
+    "TussockCopyOld": Case({f"tussock_resource_copy_age_seconds{{{RESOURCE}}}": "93601x70"}, JOB, 61),
     "TussockCertificateEnds": Case(
         {f"tussock_resource_certificate_end_timestamp_seconds{{{RESOURCE}}}": "1209700x80"},
         {**JOB, "kind": "Compute"},

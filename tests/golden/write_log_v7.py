@@ -312,6 +312,14 @@ def losses() -> tuple[Delta, ...]:
     )
 
 
+def identity() -> tuple[Delta, ...]:
+    """The first backup of a store gives it an identity."""
+    begun = BeginBackup(
+        name="nightly", id=BACKUP_ID, owner=OWNER, at_ms=AT_MS, expires_ms=AT_MS + 600_000, identity="0" * 31 + "c"
+    )
+    return (begun,)
+
+
 def clone(version: Version) -> list[tuple[Delta, ...]]:
     """The beginning of a store that is a clone of that one."""
     origin = Origin(kind="clone", url="s3://other/store", backup="", backup_id=BACKUP_ID, seq=version.seq)
@@ -348,6 +356,9 @@ def files() -> dict[str, bytes]:
     lost = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=losses())
     written["losses"] = encode_entry(1, lost)
     written["losses.snapshot"] = encode_base(advance(Version(), lost.deltas))
+    identified = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=identity())
+    written["identified"] = encode_entry(1, identified)
+    written["identified.snapshot"] = encode_base(advance(Version(), identified.deltas))
     written["pin"] = encode_pin(
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
     )

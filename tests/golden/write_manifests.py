@@ -12,6 +12,7 @@ import yaml
 
 FOLDER = Path(__file__).parent / "manifests"
 RESTORES = Path(__file__).parent / "restores"
+COPIES = Path(__file__).parent / "copies"
 
 
 class _Readable(yaml.SafeDumper):
@@ -34,13 +35,15 @@ def text_of(manifests: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     sys.path.insert(0, str(FOLDER.parents[1]))
-    from support.operator.restore_cases import RESTORE_CASES
+    from support.operator.backups.copy_cases import COPY_CASES
+    from support.operator.backups.restore_cases import RESTORE_CASES
     from support.operator.store_cases import CASES, manifests_of
 
     for case in CASES:
         (FOLDER / f"{case}.yaml").write_text(text_of(manifests_of(case)), encoding="utf-8")
-    for case, made in RESTORE_CASES.items():
-        (RESTORES / f"{case}.yaml").write_text(text_of(list(made)), encoding="utf-8")
+    for folder, cases in ((RESTORES, RESTORE_CASES), (COPIES, COPY_CASES)):
+        for case, made in cases.items():
+            (folder / f"{case}.yaml").write_text(text_of(list(made)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.destination.destination import holds_copies
 from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
 from tussock.statestore.base.identity import Access
@@ -21,7 +22,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
-__all__ = ["StorePlace", "ask_service", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
+__all__ = ["StorePlace", "ask_service", "bucket_at", "has_copies", "place_at", "store_at", "table_state", "version_at"]
 
 
 PLATFORM = "tussock://"
@@ -52,6 +53,18 @@ def bucket_at(url: str, options: Mapping[str, str] | None = None) -> Iterator[Ob
     try:
         check_store(bucket)
         yield bucket
+    finally:
+        bucket.close()
+
+
+def has_copies(url: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether a destination of backups is at `url`; nothing is created there."""
+    if url.startswith(PLATFORM):
+        return False
+    check_folder(url)
+    bucket = open_bucket(url, options=options, make_folder=False)
+    try:
+        return holds_copies(bucket)
     finally:
         bucket.close()
 

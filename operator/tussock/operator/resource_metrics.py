@@ -64,6 +64,11 @@ class _Families:
             "backup_age_seconds",
             "Age of a schedule's newest backup, or of its object before the first; none while it is suspended.",
         )
+        self.copy_age = _gauge(
+            "copy_age_seconds",
+            "Age of a schedule's newest backup that is in its destination too, or of its object before the first; none "
+            "without a destination, and while it is suspended.",
+        )
         self.certificate_end = _gauge(
             "certificate_end_timestamp_seconds", "When the first of the resource's certificates ends."
         )
@@ -92,6 +97,9 @@ def _describe(made: _Families, key: Key, body: Manifest, seen: Seen, now: dateti
         made.lag.add_metric(key, _age(status.get("committedTime"), body, now))
     if key.kind == "StateStoreBackup" and spec.get("schedule") and not spec.get("suspend"):
         made.backup_age.add_metric(key, _age(status.get("lastBackupTime"), body, now))
+        if spec.get("destination"):
+            copied = (one.get("time") for one in status.get("backups") or () if one.get("copied"))
+            made.copy_age.add_metric(key, _age(next(copied, None), body, now))
     ends = moment_of(status.get("certificatesExpireTime"))
     if ends is not None:
         made.certificate_end.add_metric(key, ends.timestamp())

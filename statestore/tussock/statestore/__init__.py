@@ -51,7 +51,7 @@ from tussock.statestore.errors import (
 )
 
 if TYPE_CHECKING:
-    from tussock.statestore.buckets.copies import clone, restore
+    from tussock.statestore.buckets.copies import clone, copy_backup, delete_copies, list_copies, restore, verify_backup
     from tussock.statestore.checkpoint.checkpoint import Checkpoint
     from tussock.statestore.client import StateStore
     from tussock.statestore.connection import connect
@@ -107,8 +107,12 @@ __all__ = [
     "WriteStalled",
     "clone",
     "connect",
+    "copy_backup",
+    "delete_copies",
+    "list_copies",
     "repair_clock",
     "restore",
+    "verify_backup",
 ]
 
 _MODULES = {
@@ -120,8 +124,12 @@ _MODULES = {
     "TypedTable": "tables.typed_table",
     "clone": "buckets.copies",
     "connect": "connection",
+    "copy_backup": "buckets.copies",
+    "delete_copies": "buckets.copies",
+    "list_copies": "buckets.copies",
     "repair_clock": "repairs",
     "restore": "buckets.copies",
+    "verify_backup": "buckets.copies",
 }
 
 

@@ -1,5 +1,6 @@
 """`tussock backup`, `clone`, and what `check` says of stores with backups, on small real stores."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,43 @@ def test_a_backup_is_made_listed_restored_and_deleted(tussock: Tussock, own: Sam
 
 
 @pytest.mark.minio
+def test_a_backup_is_copied_to_another_server(
+    tussock: Tussock, minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of the store come from files, those of the destination from the environment; wrong keys are named."""
+    for name in minio.environment:
+        monkeypatch.delenv(name, raising=False)
+    source, url = tmp_path / "source", f"s3://{BUCKET}/copied-{tmp_path.name}"
+    source.mkdir()
+    for name, value in minio.environment.items():
+        (source / name).write_text(f"{value}\n")
+        monkeypatch.setenv(name, value)
+    with connect(url, compaction=False) as store:
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"k", b"v")], epoch)
+        store.commit_epoch(epoch)
+        store.backup("nightly")
+    other = MinioServer(minio.binary, tmp_path / "other")
+    other.start()
+    try:
+        for name, value in other.environment.items():
+            monkeypatch.setenv(name, value)
+        arguments = ("backup", "copy", "nightly", "--to", url, "--store", url, "--source-settings", str(source))
+        ran = tussock(*arguments, "--verify")
+        assert ran.code == 0, ran.err
+        assert "is whole" in ran.out
+        assert "nightly" in tussock("backup", "list", "--store", url).out
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-wrong-wrong")
+        refused = tussock(*arguments)
+        assert refused.code == 1
+        assert "wrong-wrong-wrong" not in refused.err
+        assert "denied" in refused.err.lower()
+    finally:
+        other.stop()
+
+
+@pytest.mark.minio
 def test_a_backup_is_restored_between_servers(
     tussock: Tussock, minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +126,72 @@ def test_a_backup_is_restored_between_servers(
             assert restored.table("kv").get(b"k") == b"v"
     finally:
         other.stop()
+
+
+def test_a_copy_outlives_its_store(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """The whole life of copies in another place, as text and as JSON."""
+    rows, there = scan(own.url), (tmp_path / "elsewhere").as_uri()
+    for name in ("first", "second"):
+        tussock("backup", "create", name, "--comment", f"the {name}")
+    made = tussock("backup", "copy", "first", "--to", there, "--json").json()
+    assert (made["copied_ssts"], made["deleted"], made["verified"]) == (made["ssts"], [], None)
+    out = tussock("backup", "copy", "second", "--to", there, "--verify").out
+    assert "copied 0 of them, 0 B." in out
+    assert "Backup second is whole" in out
+    assert "the second" in tussock("backup", "list", "--store", there).out
+    copies = tussock("backup", "list", "--store", there, "--json").json()["copies"]
+    assert [(one["name"], one["complete"]) for one in copies] == [("first", True), ("second", True)]
+    again = ("backup", "copy", "second", "--to", there, "--delete", "first", "--delete", "none", "--delete", "second")
+    document = tussock(*again, "--verify", "--json").json()
+    assert (document["copied_ssts"], document["deleted"], document["verified"]["ssts"]) == (0, ["first"], made["ssts"])
+    shutil.rmtree(tmp_path / "own")
+    assert tussock("backup", "verify", "second", "--store", there, "--json").json()["ssts"] == made["ssts"]
+    target = (tmp_path / "restored").as_uri()
+    assert "holds backup second" in tussock("backup", "restore", "second", target, "--store", there).out
+    assert scan(target) == rows
+    assert tussock("check", "--store", target).code == 0
+    assert "is deleted" in tussock("backup", "delete", "second", "--store", there).out
+    assert tussock("backup", "list", "--store", there).out == "The destination has no copies.\n"
+
+
+def test_a_drill_finds_damage(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """In a store and in a destination; it names the object, and other objects are no matter."""
+    there = tmp_path / "elsewhere"
+    tussock("backup", "create", "nightly")
+    tussock("backup", "copy", "nightly", "--to", there.as_uri())
+    for url in (own.url, there.as_uri()):
+        assert "is whole" in tussock("backup", "verify", "nightly", "--store", url).out
+    for folder, url in ((tmp_path / "own", own.url), (there, there.as_uri())):
+        path = max(folder.rglob("*.data"), key=lambda path: path.stat().st_size)
+        data = path.read_bytes()
+        path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+        ran = tussock("backup", "verify", "nightly", "--store", url)
+        assert (ran.code, ran.out, path.name in ran.err) == (1, "", True)
+
+
+def test_what_copies_refuse_is_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """Nothing is made where the command fails, not even a folder."""
+    tussock("backup", "create", "nightly")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "note.txt").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    nothing = (tmp_path / "nothing").as_uri()
+    for arguments, said in [
+        (("backup", "copy", "x", "--to", nothing), "its backups: nightly"),
+        (("backup", "copy", "nightly", "--to", own.url), "itself"),
+        (("backup", "copy", "nightly", "--to", f"{own.url}/copies"), "lies in the store"),
+        (("backup", "copy", "nightly", "--to", foreign.as_uri()), "holds note.txt"),
+        (("backup", "verify", "x"), "its backups: nightly"),
+        (("backup", "verify", "x", "--store", nothing), "is not a folder"),
+        (("backup", "list", "--store", nothing), "is not a folder"),
+        (("backup", "copy", "nightly", "--to", nothing, "--store", "tussock://meta:7370"), "tussock://"),
+    ]:
+        ran = tussock(*arguments)
+        assert (ran.code in (1, 2), ran.out) == (True, ""), arguments
+        assert said in ran.err
+        assert ran.err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_errors_are_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> None:

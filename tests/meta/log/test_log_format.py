@@ -203,6 +203,15 @@ def test_version_seven_has_losses() -> None:
     assert [sst.id for sst in version.dropped] == [part.sst.id]
 
 
+def test_a_store_may_have_an_identity() -> None:
+    """Its first backup gives it; logs of older releases, and stores without a backup, have none."""
+    version = advance(Version(), decode_entry("x", 1, golden("identified")).deltas)
+    assert decode_base("x", 1, golden("identified.snapshot")) == version
+    assert version.identity == "0" * 31 + "c"
+    assert _before(33).identity == ""
+    assert decode_base("x", 33, golden(f"{33:020d}.snapshot")).identity == ""
+
+
 def _before(seq: int) -> Version:
     """The version of the golden log's entries before that one."""
     version = Version()

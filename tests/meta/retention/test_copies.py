@@ -1,4 +1,4 @@
-"""Backup, restore and clone through the public API, on memory, in a folder and on a real MinIO."""
+"""Backup, copy, restore and clone through the public API, on memory, in a folder and on a real MinIO."""
 
 import multiprocessing
 import os
@@ -12,12 +12,17 @@ from support.waiting import eventually
 from tussock.statestore import (
     BackupExists,
     BackupNotFound,
+    InvalidOption,
     StateStore,
     StoreClosed,
     StoreNotEmpty,
     clone,
     connect,
+    copy_backup,
+    delete_copies,
+    list_copies,
     restore,
+    verify_backup,
 )
 from tussock.statestore.buckets import open_bucket
 
@@ -125,6 +130,65 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
     for call in (lambda: store.backup("x"), store.backups, lambda: store.delete_backup("x")):
         with pytest.raises(StoreClosed):
             call()
+
+
+def _copy_and_die(source: str, target: str, at: int) -> None:
+    """Copy a backup, and end as `kill -9` does once `at` SSTs are in place."""
+    left = at
+
+    def give_up(_: int) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    copy_backup(source, "nightly", target, on_bytes=give_up)
+
+
+def test_a_killed_copy_can_be_repeated(store: StateStore, urls: list[str]) -> None:
+    """Another process is killed after one SST, and after the next; the copy then outlives the store."""
+    if urls[0].startswith("memory:"):
+        pytest.skip("a memory store cannot be reached from another process")
+    put(store, b"third")
+    before = pairs(store.table("kv").scan())
+    store.backup("nightly")
+    for at in (1, 2):
+        child = multiprocessing.get_context("spawn").Process(target=_copy_and_die, args=(urls[0], urls[1], at))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        assert [(one.name, one.finished_ms) for one in list_copies(urls[1])] == [("nightly", 0)]
+        with pytest.raises(BackupNotFound, match="is not finished"):
+            verify_backup(urls[1], "nightly")
+    assert copy_backup(urls[0], "nightly", urls[1]).copied_ssts == 3
+    open_bucket(urls[0]).delete([info.path for info in open_bucket(urls[0]).list("")])
+    assert verify_backup(urls[1], "nightly").ssts == 3
+    restore(urls[1], "nightly", urls[2])
+    assert rows(urls[2]) == before
+
+
+def test_copies_share_ssts_and_go_one_by_one(store: StateStore, urls: list[str]) -> None:
+    """On every kind of bucket, by the public API: two copies, the first is deleted, the second stays whole."""
+    store.backup("first")
+    put(store, b"third", range(3))
+    store.backup("second")
+    told: list[int] = []
+    first = copy_backup(urls[0], "first", urls[1], on_bytes=told.append)
+    second = copy_backup(urls[0], "second", urls[1])
+    assert (first.copied_ssts, second.copied_ssts, sum(told)) == (2, 1, first.info.bytes)
+    assert [one.name for one in list_copies(urls[1])] == ["first", "second"]
+    assert delete_copies(urls[1], ["first"]) == ("first",)
+    with pytest.raises(BackupNotFound):
+        delete_copies(urls[1], ["first"])
+    assert delete_copies(urls[1], ["first"], missing_ok=True) == ()
+    assert verify_backup(urls[1], "second").ssts == 3
+    assert verify_backup(urls[0], "first").ssts == 2
+    assert list_copies(urls[2]) == []
+    for wrong in ("second", b"second", [7]):
+        with pytest.raises(InvalidOption):
+            delete_copies(urls[1], wrong)  # type: ignore[arg-type]
+    assert delete_copies(urls[1], ["second"]) == ("second",)
+    assert not list(open_bucket(urls[1]).list("parts/"))
 
 
 def _restore_and_die(source: str, target: str, at: int) -> None:

@@ -1,21 +1,19 @@
 """Restores: whole or not at all, through crashes at every request, and only into an empty place."""
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
-from support.store.stores import OBJECTS, InlineExecutor, TickingSystem, open_on, pairs
+from support.backups.backed_up import OLD, ROWS, InlineSystem, NumberedBuckets, calls_of, fill, fill_source, rows
+from support.buckets.faulty_bucket import Crash, Fate
+from support.store.stores import OBJECTS, open_on
 from support.store.versions import ModelBucket
 from tussock.meta.log.format import backup_path, decode_backup, encode_backup, entry_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.restore import restore
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Origin
-from tussock.statestore import StateStore
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import Run, SstInfo, data_path, object_sizes
 from tussock.statestore.errors import (
@@ -27,45 +25,10 @@ from tussock.statestore.errors import (
     StoreNotEmpty,
 )
 
-ROWS = 20
-OLD = b"old!" * 1_000
-"""A value of such a length that a hundred of them, uncompressed, make an SST whose meta is a separate object."""
-
-
-class InlineSystem(TickingSystem):
-    """Its pools work in the caller's thread, so that requests come in one order."""
-
-    def pool(self, name: str, workers: int) -> InlineExecutor:
-        return InlineExecutor()
-
 
 @pytest.fixture
 def system() -> InlineSystem:
     return InlineSystem()
-
-
-def fill(store: StateStore, value: bytes, count: int = ROWS) -> int:
-    table = store.table("kv") if "kv" in store.tables() else store.create_table("kv", compression="none")
-    epoch = store.new_epoch()
-    table.ingest_batch([(b"%05d" % key, value) for key in range(count)], epoch)
-    return int(store.commit_epoch(epoch, writer="job", batch_id=epoch))
-
-
-def rows(bucket: ObjectStore, system: InlineSystem) -> list[tuple[bytes, bytes]]:
-    with open_on(bucket, system) as store:
-        return pairs(store.table("kv").scan())
-
-
-def fill_source(bucket: ModelBucket, system: InlineSystem, **options: Any) -> ModelBucket:
-    with open_on(bucket, system, retention=0, gc_grace=0, **options) as store:
-        fill(store, OLD, 100)
-        store.compact("kv")
-        fill(store, b"kept")
-        store.backup("b")
-        fill(store, b"new")
-        store.compact("kv")
-        store.vacuum()
-    return bucket
 
 
 @pytest.fixture
@@ -129,38 +92,6 @@ def test_a_repeated_restore_does_nothing(source: ModelBucket, target: ModelBucke
     before = dict(target.objects)
     assert do(source, target, system) == first
     assert target.objects == before
-
-
-def calls_of(work: Callable[[FaultyBucket, FaultyBucket], object], source: ModelBucket, target: ModelBucket) -> int:
-    """The number of requests to both buckets that `work` makes without interruption, on copies of them."""
-    shared = NumberedBuckets(_copy(source), _copy(target), {})
-    work(shared.source, shared.target)
-    return shared.count
-
-
-def _copy(bucket: ModelBucket) -> ModelBucket:
-    copy = ModelBucket(bucket.system, bucket.url)
-    copy.objects = dict(bucket.objects)
-    return copy
-
-
-class NumberedBuckets:
-    """Two faulty buckets whose calls are numbered together; a crash in one is the death of the process."""
-
-    def __init__(self, source: ModelBucket, target: ModelBucket, fates: dict[int, Fate]) -> None:
-        self.source, self.target = FaultyBucket(source), FaultyBucket(target)
-        self.count = 0
-        decide = at_calls(fates)
-
-        def script(call: object) -> Fate:
-            self.count += 1
-            return Fate.CRASH if self.dead else decide(call._replace(number=self.count))  # type: ignore[attr-defined]
-
-        self.source.script = self.target.script = script
-
-    @property
-    def dead(self) -> bool:
-        return self.source.dead or self.target.dead
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])

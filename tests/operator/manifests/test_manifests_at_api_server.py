@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client, config, dynamic
 
 from support.operator import compute_cases
-from support.operator.restore_cases import RESTORE_CASES
+from support.operator.backups.restore_cases import RESTORE_CASES
 from support.operator.services.service_cases import SERVICE_CASES, service_manifests_of
 from support.operator.store_cases import CASES, manifests_of, pod_templates
 from tussock.operator.planning.words.comparison import differences

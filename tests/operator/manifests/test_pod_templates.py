@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from support.operator.resources import DEFAULTS, meta_with, store_with
+from tussock.operator.manifests.backup.restore import restore_manifests
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
-from tussock.operator.manifests.restore import restore_manifests
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.words.model import workload_in
 

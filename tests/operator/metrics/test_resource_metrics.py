@@ -77,6 +77,25 @@ def test_a_schedule_has_the_age_of_its_newest_backup(place: ShownResources) -> N
     }
 
 
+def test_a_destination_has_the_age_of_the_newest_backup_in_it(place: ShownResources) -> None:
+    """A newer one that is not copied yet does not count: what protects against the loss of the bucket is as old."""
+    spec = {"schedule": "0 * * * *", "destination": {"gcs": {"bucket": "far"}}}
+    hours = [{"name": f"b{hour}", "time": stamp(START + timedelta(hours=hour))} for hour in (3, 2, 1)]
+    place.put("StateStoreBackup", "never", spec=spec, backups=hours)
+    place.put(
+        "StateStoreBackup", "late", spec=spec, backups=[hours[0], *({**one, "copied": True} for one in hours[1:])]
+    )
+    place.put("StateStoreBackup", "deleted", spec=spec, backups=[{**hours[0], "copied": False}])
+    place.put("StateStoreBackup", "suspended", spec={**spec, "suspend": True}, backups=hours)
+    place.put("StateStoreBackup", "here", spec={"schedule": "0 * * * *"}, backups=hours)
+    place.now += timedelta(hours=4)
+    assert place.values("copy_age_seconds") == {
+        ("StateStoreBackup", "never"): 4 * 3600,
+        ("StateStoreBackup", "late"): 2 * 3600,
+        ("StateStoreBackup", "deleted"): 4 * 3600,
+    }
+
+
 def test_certificates_and_restarts_are_those_of_the_status_and_of_the_pods(place: ShownResources) -> None:
     ends = START + timedelta(days=90)
     place.put("StateStore", "s", certificatesExpireTime=stamp(ends))

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from golden.write_manifests import RESTORES, text_of
+from support.operator.backups.restore_cases import RESTORE_CASES
 from support.operator.computes import DEFAULTS, NOW, at, body
-from support.operator.restore_cases import RESTORE_CASES
 from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
@@ -113,6 +113,105 @@ def test_a_named_backup_is_restored() -> None:
     case.others.clear()
     case.pass_()
     assert case.arguments()[2:6] == ["old-7", "s3://b/new", "--store", "gs://elsewhere"]
+
+
+class CloneCase(Case):
+    """The store `new`, which begins as a clone of the store `s`."""
+
+    def __init__(self, source: dict[str, Any] | None = None, **clone_from: str) -> None:
+        super().__init__({"backup": "nightly"})
+        del self.store["spec"]["restoreFrom"]
+        self.store["spec"]["cloneFrom"] = {"store": "s", **clone_from}
+        s3 = {"bucket": "b", "prefix": "old", "region": "eu-central-1"}
+        self.others[Ref("StateStore", "s")]["spec"]["objectStore"] = source or {"s3": s3}
+
+
+@pytest.mark.parametrize("backup", ["", "nightly-1"])
+def test_a_clone_is_there_before_anything_starts(backup: str) -> None:
+    """By the command `clone`, with the credentials of the new store; then its pod goes, and never comes back."""
+    case = CloneCase(**({"backupName": backup} if backup else {}))
+    assert conditions_of(case.pass_())[:2] == ("Restoring", "False")
+    assert case.arguments() == [
+        "clone",
+        "s3://b/old",
+        "s3://b/new",
+        *(["--backup", backup] if backup else []),
+        "--json",
+    ]
+    case.pod_is("Running", **ended_pod(1, "no store to clone at s3://b/old: it has no log"))
+    reason, degraded, told = conditions_of(case.pass_())
+    assert (reason, degraded) == ("RestoreFailed", "True")
+    assert "cannot be cloned: no store to clone at s3://b/old" in told
+    case.pod_is("Running")
+    assert "is cloning StateStore s" in conditions_of(case.pass_())[2]
+    assert not any(ref.kind == "Meta" for ref in case.children)
+    case.pod_is("Succeeded")
+    assert case.pass_().status["clonedFrom"] == (f"s, backup {backup}" if backup else "s")
+    plan = case.pass_()
+    assert set(case.children) == {Ref("Meta", "new")}
+    assert "restoredFrom" not in plan.status
+    assert not [action for action in case.pass_().actions if isinstance(action, Apply | Delete)]
+
+
+S3_OLD = {"bucket": "b", "prefix": "old", "region": "eu-central-1"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"managed": {}},
+        {"volume": {"size": "1Gi"}},
+        {"gcs": {"bucket": "b"}},
+        {"s3": {**S3_OLD, "region": "eu-west-1"}},
+        {"s3": {**S3_OLD, "endpoint": "https://other"}},
+        {"s3": {**S3_OLD, "serviceAccount": "other"}},
+        {"s3": {**S3_OLD, "credentialsSecret": {"name": "other"}}},
+    ],
+)
+def test_a_store_that_nodes_of_the_clone_cannot_reach_is_refused(source: dict[str, Any]) -> None:
+    """Nothing is made: the clone would start, and fail at the first read."""
+    case = CloneCase(source)
+    reason, degraded, told = conditions_of(case.pass_())
+    assert (reason, degraded, case.children) == ("RestoreFailed", "True", {})
+    assert "same server with the same credentials" in told
+
+
+@pytest.mark.parametrize(("name", "said"), [("gone", "There is no StateStore gone"), ("new", "itself")])
+def test_a_clone_of_no_store_is_refused(name: str, said: str) -> None:
+    case = CloneCase(store=name)
+    case.others[Ref("StateStore", "new")] = case.store
+    reason, degraded, told = conditions_of(case.pass_())
+    assert (reason, degraded, case.children) == ("RestoreFailed", "True", {})
+    assert said in told
+
+
+def test_a_clone_that_is_there_is_not_made_again() -> None:
+    """Its data were there before this object, as when a manifest is applied again."""
+    case = CloneCase()
+    case.pass_(BucketFact(None, has_store=True))
+    assert set(case.children) == {Ref("Meta", "new")}
+
+
+@pytest.mark.parametrize("name", ["s", "new"])
+def test_a_copy_stands_in_for_a_store_that_is_gone(name: str) -> None:
+    """The newest copy of the object; also for a new store that has the name of the old one."""
+    case = Case({"backup": "nightly"})
+    backup = case.others[Ref("StateStoreBackup", "nightly")]
+    backup["spec"] |= {"destination": {"gcs": {"bucket": "elsewhere"}}, "storeRef": {"name": name}}
+    case.others.pop(Ref("StateStore", "s"))
+    if name == "new":
+        case.others[Ref("StateStore", "new")] = case.store
+    plan = case.pass_()
+    assert conditions_of(plan)[:2] == ("RestoreFailed", "True")
+    assert "knows of no copy in gs://elsewhere" in conditions_of(plan)[2]
+    backup["status"]["backups"] = [{"name": "nightly-3"}, {"name": "nightly-2", "copied": True}]
+    case.pass_()
+    assert case.arguments()[2:6] == ["nightly-2", "s3://b/new", "--store", "gs://elsewhere"]
+    backup["status"]["backups"] = [{"name": "nightly-3", "copied": True}]
+    case.pod_is("Failed", reason="Evicted")
+    case.pass_()
+    case.pass_()
+    assert case.arguments()[2] == "nightly-2", "the place holds a part of the first"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support.operator.backups.copy_case import CopyCase
 from support.operator.computes import DEFAULTS, NOW, World, at, body, compute, conditions, store
 from support.operator.process import Objects, with_api
 from support.operator.services.service_world import ServiceWorld, service
@@ -69,7 +70,7 @@ def statuses_of_stores() -> Iterator[Status]:
     told |= {"quarantinedSsts": 1, "lostRows": 5}
     meta["status"].update(told)
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
-    one["status"] = {"restoredFrom": "nightly-1"}
+    one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
     facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
 
@@ -116,13 +117,16 @@ def statuses_of_computes() -> Iterator[Status]:
 
 
 def statuses_of_backups() -> Iterator[Status]:
-    """Statuses of a backup by schedule, with a backup of the last time."""
+    """Statuses of a backup by schedule, with a backup of the last time, and of one that was copied and read."""
     made = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}, "schedule": "0 * * * *"})
     backup = parse_backup(made)
     name = backup_name(backup, NOW)
     held = HeldBackup(name, backup_id(backup, name), 7, 1000, int(NOW.timestamp() * 1000))
     facts = BackupFacts(parse_store(store()), True, BackupsFact((held,)))
     yield plan_backup(backup, Observed(facts, {}, {Ref("StateStore", "s"): store()}), NOW).status
+    copied = CopyCase(verify=True)
+    copied.settle()
+    yield copied.succeed().status
 
 
 WRITTEN = {

@@ -40,6 +40,8 @@ ONLY_IN_TYPES = {
     # A store that nobody shares cannot be the source of another one's restore; the type is the same everywhere.
     "statestores.restoreFrom.objectStore.managed: only in the type",
     "statestores.restoreFrom.objectStore.volume: only in the type",
+    "statestorebackups.destination.managed: only in the type",
+    "statestorebackups.destination.volume: only in the type",
 }
 
 Schema = dict[str, Any]

@@ -256,6 +256,71 @@ def test_a_new_store_begins_with_a_backup(shop: Shop, tmp_path: Path) -> None:
     shop.objects.delete("StateStore", "copy")
 
 
+def test_a_copy_in_another_bucket_is_made_read_and_restored(shop: Shop, tmp_path: Path) -> None:
+    """The pod copies the backup and reads the copy; another store begins with it, without anything of the first."""
+    shop.write(b"copied")
+    destination = {"gcs": {"bucket": "elsewhere", "prefix": "shop"}}
+    shop.objects.apply(backup_of_shop("far", destination=destination, verify=True))
+    pod = eventually("the pod", lambda: shop.objects.get("Pod", "far-backup"))
+    assert shop.objects.await_reason("StateStoreBackup", "far", "Running")["status"] == "False"
+    names = {
+        "gs://elsewhere/shop": (tmp_path / "elsewhere").as_uri(),
+        "/var/lib/tussock/source": str(shop.folder / "store"),
+        "/tmp": str(tmp_path),
+    }
+    with ContainerProcess(pod, {}, names) as process:
+        assert process.wait() == 0, "\n".join(process.raw)
+    shop.objects.patch("Pod", "far-backup", {"status": {"phase": "Succeeded"}}, "status")
+    assert shop.objects.await_reason("StateStoreBackup", "far", "Completed")["status"] == "True"
+    eventually(
+        "the pod gone", lambda: (shop.objects.get("Pod", "far-backup") or DELETED)["metadata"].get("deletionTimestamp")
+    )
+    status = shop.status("far")
+    assert (status["destination"], status["copies"]) == ("gs://elsewhere/shop", 1)
+    assert status["backups"][0]["copied"] is True
+    assert status["backups"][0]["verifyTime"] == status["lastVerifyTime"]
+    assert shop.objects.get("ConfigMap", "far-backup") is None
+    restore_from = {"backupName": status["backupName"], "objectStore": destination}
+    spec = {"objectStore": {"volume": {"size": "1Gi"}}, "restoreFrom": restore_from, "meta": {}}
+    shop.objects.apply({**kind("StateStore", "again"), "spec": spec})
+    pod = eventually("the pod", lambda: shop.objects.get("Pod", "again-restore"))
+    there = {**names, "/var/lib/tussock/store": str(tmp_path / "again")}
+    del there["/var/lib/tussock/source"]
+    with ContainerProcess(pod, {}, there) as process:
+        assert process.wait() == 0, "\n".join(process.raw)
+    with connect((tmp_path / "again").as_uri(), compaction=False) as store:
+        assert store.table("kv").get(b"k") == b"copied"
+    shop.objects.delete("StateStore", "again")
+
+
+def test_a_clone_begins_by_its_pod(shop: Shop, tmp_path: Path) -> None:
+    """Two stores in one bucket: the second reads rows of the first, and its status says of what it is a clone."""
+    bucket = {"bucket": "clones"}
+    first = {"objectStore": {"gcs": {**bucket, "prefix": "one"}}}
+    shop.objects.apply({**kind("StateStore", "one"), "spec": first})
+    spec = {"objectStore": {"gcs": {**bucket, "prefix": "two"}}, "cloneFrom": {"store": "one"}, "meta": {}}
+    shop.objects.apply({**kind("StateStore", "two"), "spec": spec})
+    with connect((tmp_path / "one").as_uri(), compaction=False) as store:
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"k", b"cloned")], epoch)
+        store.commit_epoch(epoch)
+    pod = eventually("the pod", lambda: shop.objects.get("Pod", "two-restore"))
+    names = {f"gs://clones/{name}": (tmp_path / name).as_uri() for name in ("one", "two")} | {"/tmp": str(tmp_path)}
+    with ContainerProcess(pod, {}, names) as process:
+        assert process.wait() == 0, "\n".join(process.raw)
+    assert shop.objects.get("Meta", "two") is None
+    shop.objects.patch("Pod", "two-restore", {"status": {"phase": "Succeeded"}}, "status")
+    eventually("the meta nodes", lambda: shop.objects.get("Deployment", "two-meta"))
+    body = shop.objects.get("StateStore", "two")
+    assert body is not None
+    assert body["status"]["clonedFrom"] == "one"
+    with connect((tmp_path / "two").as_uri(), compaction=False) as store:
+        assert store.table("kv").get(b"k") == b"cloned"
+    for name in ("two", "one"):
+        shop.objects.delete("StateStore", name)
+
+
 DELETED = {"metadata": {"deletionTimestamp": "now"}}
 
 

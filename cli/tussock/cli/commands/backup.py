@@ -1,4 +1,4 @@
-"""The commands `tussock backup create | list | restore | delete` and `tussock clone`."""
+"""The commands `tussock backup create | list | copy | verify | restore | delete` and `tussock clone`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tussock.cli.copies import SourceSettings, copy, restorable_at, show_copies, verify
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, note, number, progress, show
-from tussock.cli.places import bucket_at, store_at
-from tussock.meta.retention.restore import find_backup
-from tussock.statestore import StateStore, connect
+from tussock.cli.places import bucket_at, has_copies, store_at
+from tussock.statestore import StateStore, connect, delete_copies
 from tussock.statestore import clone as clone_store
 from tussock.statestore import restore as restore_store
-from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets.credentials import settings_in
 from tussock.statestore.contract.backend import BackupInfo
 
@@ -23,6 +22,10 @@ backup = typer.Typer(name="backup", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup: letters, digits, '.', '_', '-'.")]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="URL of an empty place for the new store.")]
+
+
+backup.command()(copy)
+backup.command()(verify)
 
 
 @backup.callback()
@@ -55,11 +58,14 @@ def create(
 
 @backup.command(name="list")
 def list_backups(store: Store, as_json: Json = False) -> None:
-    """List the backups, what each alone keeps from vacuum, and the holds of clones.
+    """List the backups, what each alone keeps from vacuum, and the holds of clones; of a destination its copies.
 
     A token, if a meta service asks for one, comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
-    With --json one document: {"backups": [...]}, each as `create` returns it.
+    With --json one document: {"backups": [...]}, each as `create` returns it; of a destination {"copies": [...]}.
     """
+    if has_copies(store):
+        show_copies(store, as_json=as_json)
+        return
     with _open(store) as opened:
         found = opened.backups()
     if as_json:
@@ -89,24 +95,16 @@ def restore(
     name: Name,
     target: Target,
     store: Store,
-    source_settings: Annotated[
-        str,
-        typer.Option(
-            "--source-settings",
-            metavar="FOLDER",
-            help="Files with settings of the bucket of --store, each named like its variable (AWS_ENDPOINT_URL, "
-            "AWS_ACCESS_KEY_ID, ...), where it needs others than TARGET.",
-        ),
-    ] = "",
+    source_settings: SourceSettings = "",
     as_json: Json = False,
 ) -> None:
     """Copy a backup into an empty place, where a store begins with it; repeated after a failure, it goes on.
 
-    The store's log may be lost. With --json one document: {backup, target, epoch, ssts, bytes, already_restored}.
+    --store may be a destination of `backup copy`. A store's log may be lost. With --json one document: {backup, target,
+    epoch, ssts, bytes, already_restored}.
     """
     options = settings_in(source_settings) if source_settings else None
-    with bucket_at(store, options) as bucket:
-        content = find_backup(bucket, RealSystem(), name, owner="tussock")
+    made = restorable_at(store, name, options)
     in_place = 0
 
     def advance(size: int) -> None:
@@ -115,9 +113,8 @@ def restore(
         bar.advance(task, size)
 
     with progress() as bar:
-        task = bar.add_task(f"restoring {name}", total=content.info.bytes)
+        task = bar.add_task(f"restoring {name}", total=made.bytes)
         restore_store(store, name, target, on_bytes=advance, source_options=options)
-    made = content.info
     already = bool(made.bytes) and not in_place
     if as_json:
         facts = {"epoch": made.epoch, "ssts": made.ssts, "bytes": made.bytes, "already_restored": already}
@@ -135,9 +132,17 @@ def restore(
 def delete(name: Name, store: Store, as_json: Json = False) -> None:
     """Let go of a backup, or of a dead clone's hold; the next vacuum deletes what only it kept.
 
-    A clone that is in use cannot be read any more once its hold is deleted. At a meta service this needs the role
-    admin: a token comes in TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE. With --json one document: {"deleted"}.
+    Of a destination, a copy, and all that no other copy there needs. A clone in use cannot be read any more once
+    its hold is deleted. At a meta service this needs the role admin: a token comes in TUSSOCK_TOKEN or in the file of
+    TUSSOCK_TOKEN_FILE. With --json one document: {"deleted"}.
     """
+    if has_copies(store):
+        delete_copies(store, [name])
+        if as_json:
+            emit_json({"deleted": name})
+        else:
+            show(f"The copy of backup {name} in {store} is deleted.")
+        return
     with _open(store) as opened:
         held = next((one.holder for one in opened.backups() if one.name == name), "")
         opened.delete_backup(name)

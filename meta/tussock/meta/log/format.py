@@ -26,7 +26,9 @@ from tussock.statestore.contract.records import entry_path
 from tussock.statestore.errors import CorruptLog, LimitReached, NewerFormat
 
 __all__ = [
+    "CATALOGUE_MAGIC",
     "MAGICS",
+    "MANIFEST_MAGIC",
     "OBJECT_BYTES_MAX",
     "SSTS_START",
     "BackupContent",
@@ -41,12 +43,14 @@ __all__ = [
     "decode_holder",
     "decode_lease",
     "decode_pin",
+    "decode_record",
     "deltas_bytes",
     "encode_backup",
     "encode_base",
     "encode_entry",
     "encode_lease",
     "encode_pin",
+    "encode_record",
     "entry_frame",
     "entry_path",
     "is_backup_path",
@@ -65,7 +69,10 @@ PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
 STANDBY_PREFIX = "leader/standby-"
 LEASE_MAGIC = b"TSKT"
+CATALOGUE_MAGIC = b"TSKC"
+MANIFEST_MAGIC = b"TSKM"
 MAGICS = {"log": ENTRY_MAGIC, "snapshot": SNAPSHOT_MAGIC, "backup": BACKUP_MAGIC}
+MAGICS |= {"catalogue": CATALOGUE_MAGIC, "parts": MANIFEST_MAGIC}
 """By folder, of the objects that may be large."""
 OBJECT_BYTES_MAX = 1 << 30
 """Of one object; nothing larger is written or read. A version of five million SSTs is about as large."""
@@ -208,7 +215,7 @@ def deltas_bytes(deltas: Sequence[Delta]) -> int:
 
 def encode_entry(seq: int, entry: LogEntry) -> bytes:
     """The frame of a log entry: the whole object, unless it brings SSTs along."""
-    return _frame(ENTRY_MAGIC, seq, _ENCODER.encode(entry))
+    return encode_record(ENTRY_MAGIC, seq, entry)
 
 
 def with_ssts(seq: int, frame: bytes, ssts: Sequence[bytes]) -> bytes:
@@ -243,17 +250,17 @@ def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
 
     SSTs in it are not looked at: they have their own checksums, and damage to one leaves the log whole.
     """
-    return _decode(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
+    return decode_record(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
 
 
 def encode_base(version: Version) -> bytes:
     """The bytes of a base version."""
-    return _frame(SNAPSHOT_MAGIC, version.seq, _ENCODER.encode(version))
+    return encode_record(SNAPSHOT_MAGIC, version.seq, version)
 
 
 def decode_base(path: str, seq: int, data: bytes) -> Version:
     """The version in `data`; `CorruptLog` if it is not the intact base version of `seq`."""
-    version = _decode(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
+    version = decode_record(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
     if version.seq != seq:
         raise CorruptLog(f"{path}: expected a version of sequence {seq}, found sequence {version.seq} in the payload")
     return version
@@ -261,12 +268,12 @@ def decode_base(path: str, seq: int, data: bytes) -> Version:
 
 def encode_pin(pin: PinInfo, holder: str = "") -> bytes:
     """The bytes of a pin; its sequence field is 0. `holder` is the hash by which its holder proves to be that."""
-    return _frame(PIN_MAGIC, 0, _ENCODER.encode(_HeldPin(**structs.asdict(pin), holder=holder) if holder else pin))
+    return encode_record(PIN_MAGIC, 0, _HeldPin(**structs.asdict(pin), holder=holder) if holder else pin)
 
 
 def decode_pin(path: str, data: bytes) -> PinInfo:
     """The pin in `data`; `CorruptLog` if it is damaged, or not the one that its path names."""
-    pin = _decode(_PIN_DECODER, path, PIN_MAGIC, 0, data)
+    pin = decode_record(_PIN_DECODER, path, PIN_MAGIC, 0, data)
     # Compaction takes the first pin of a listing for the smallest, which holds if names tell the truth.
     if pin_path(pin.id) != path or not pin.id.startswith(f"{pin.epoch:0{SEQUENCE_DIGITS}d}-"):
         raise CorruptLog(
@@ -277,17 +284,17 @@ def decode_pin(path: str, data: bytes) -> PinInfo:
 
 def decode_holder(path: str, data: bytes) -> str:
     """The hash of the holder of the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
-    return _decode(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
+    return decode_record(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
 
 
 def encode_backup(content: BackupContent) -> bytes:
     """The bytes of a backup; its sequence field is that of the version in it."""
-    return _frame(BACKUP_MAGIC, content.version.seq, _ENCODER.encode(content))
+    return encode_record(BACKUP_MAGIC, content.version.seq, content)
 
 
 def decode_backup(path: str, data: bytes) -> BackupContent:
     """The backup in `data`; `CorruptLog` if it is damaged or not the one that its path names."""
-    content = _decode(_BACKUP_DECODER, path, BACKUP_MAGIC, None, data)
+    content = decode_record(_BACKUP_DECODER, path, BACKUP_MAGIC, None, data)
     if backup_path(content.info.name, content.info.id) != path:
         raise CorruptLog(
             f"{path}: holds backup {content.info.name!r} with id {content.info.id}; the object was renamed or copied"
@@ -295,14 +302,19 @@ def decode_backup(path: str, data: bytes) -> BackupContent:
     return content
 
 
+def encode_record(magic: bytes, seq: int, record: msgspec.Struct) -> bytes:
+    """The bytes of a record in the frame of this module."""
+    return _frame(magic, seq, _ENCODER.encode(record))
+
+
 def encode_lease(lease: LeaseRecord) -> bytes:
     """The bytes of a lease; its sequence field is the term."""
-    return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(lease))
+    return encode_record(LEASE_MAGIC, lease.term, lease)
 
 
 def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:
     """The lease in `data`; `CorruptLog` if it is not the intact one of `term`."""
-    return _decode(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
+    return decode_record(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 
 
 def _check_bytes(what: str, size: int) -> None:
@@ -320,9 +332,10 @@ def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
     return body + CHECKSUM.pack(crc32c.crc32c(body))
 
 
-def _decode(
+def decode_record(
     decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes, seq: int | None, data: bytes
 ) -> Record:
+    """The record in the object at `path`; `CorruptLog` if it is damaged, or not the one of that magic and sequence."""
     payload = _payload(path, magic, seq, data)
     try:
         return decoder.decode(payload)

@@ -36,6 +36,7 @@ read, the backup's object says all.
 import contextlib
 from typing import NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, backup_path, decode_backup, encode_backup
@@ -237,6 +238,7 @@ class Backups:
                 comment=comment,
                 holder=holder,
                 base=self._base_id(version, base),
+                identity=UNSET if version.identity else self._system.random_bytes(16).hex(),
             )
             return [*before, begin], backup_id
 

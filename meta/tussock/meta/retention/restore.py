@@ -6,62 +6,50 @@ place with the right name and size is checked, too, and copied again if it is da
 store in that place meanwhile, if only by creating a table, wants entry 1 too: one of them gets it, and no commit is
 ever lost.
 
-Memory: `WORKERS` SSTs at a time, each held whole (64 MiB before compression as a rule).
+A backup that was copied elsewhere (`destination/`) is restored from there alike.
 """
 
-import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from crc32c import crc32c
 from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, decode_backup, is_backup_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.objects import read_object
 from tussock.meta.retention.backups import Backups, no_such_backup
+from tussock.meta.retention.destination.destination import Destination, holds_copies
+from tussock.meta.retention.destination.placed_ssts import ssts_of_copy
+from tussock.meta.retention.sst_copies import Copy, copy_ssts, own_sst
 from tussock.meta.version.deltas.backups import BeginStore
 from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import BackupInfo
 from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectStore
-from tussock.statestore.contract.records import (
-    SstInfo,
-    data_object,
-    data_path,
-    meta_object,
-    object_sizes,
-    sst_text,
-    stored_bytes,
-)
+from tussock.statestore.contract.records import object_sizes, stored_bytes
 from tussock.statestore.errors import (
     BackupNotFound,
     CorruptLog,
-    CorruptSst,
     InvalidOption,
     ObjectNotFound,
     StoreNotEmpty,
 )
-from tussock.statestore.format.meta import LoadedMeta, decode_meta
 
-__all__ = ["begin_store", "begun_before", "check_apart", "check_place", "find_backup", "restore"]
+__all__ = [
+    "Restorable",
+    "as_own",
+    "begin_store",
+    "begun_before",
+    "check_apart",
+    "check_place",
+    "find_backup",
+    "find_restorable",
+    "restore",
+]
 
 log = get_logger("tussock.meta")
-
-WORKERS = 4
-CHUNK_BYTES = 8 << 20
-"""SSTs are fetched by ranges of about this size."""
-
-_CRC = struct.Struct("<I")
-
-
-class Copy(NamedTuple):
-    """One SST to copy."""
-
-    sst: SstInfo
-    bucket: ObjectStore
-    """Where its objects are."""
 
 
 def restore(
@@ -78,7 +66,8 @@ def restore(
     """Make a store in `target` as the backup of that name in `source` was; repeated, it goes on, or does nothing.
 
     Args:
-        source: the bucket of the store with the backup. If its log is lost, the backup's object is enough.
+        source: the bucket of the store with the backup, or a destination with a copy of it. If the store's log is
+            lost, the backup's object is enough.
         target: an empty bucket, or one with a part of this restore.
         system: clocks, entropy and threads.
         backup: name of the backup.
@@ -94,16 +83,42 @@ def restore(
     """
     if not other_server:
         check_apart(source.url, target.url)
-    content = find_backup(source, system, backup, owner=owner)
-    origin = Origin(kind="restore", url=source.url, backup=backup, backup_id=content.info.id, seq=content.version.seq)
+    found = find_restorable(source, system, backup, owner=owner, open_source=open_source)
+    info, version = found.info, found.version
+    origin = Origin(kind="restore", url=source.url, backup=backup, backup_id=info.id, seq=version.seq)
     target_log = VersionLog(target, system, owner=owner, follows_copies=True)
     if target_log.refresh().seq == 0:
+        wanted = {path for sst in version.ssts() for path in object_sizes(own_sst(sst))}
+        present = check_place(target, wanted)
+        copy_ssts(found.copies(), target, present, system, lambda sst, _: on_bytes(stored_bytes(sst)))
+    return begin_store(target_log, target.url, BeginStore(version=as_own(version), origin=origin))
+
+
+class Restorable(NamedTuple):
+    """What a store can begin with."""
+
+    info: BackupInfo
+    version: Version
+    copies: Callable[[], list[Copy]]
+    """Its SSTs, and the buckets in which they are."""
+
+
+def find_restorable(
+    source: ObjectStore, system: System, name: str, *, owner: str, open_source: Callable[[str], ObjectStore]
+) -> Restorable:
+    """A backup of the store in `source`, or the copy of one in a destination."""
+    if holds_copies(source):
+        destination = Destination(source, system, owner=owner)
+        copy = destination.find(name)
+        return Restorable(copy.manifest.info, copy.manifest.version, lambda: ssts_of_copy(destination, copy))
+    content = find_backup(source, system, name, owner=owner)
+
+    def copies() -> list[Copy]:
         ssts = content.version.ssts()
-        present = check_place(target, {path for sst in ssts for path in object_sizes(_own(sst))})
         buckets = {url: open_source(url) for url in sorted({sst.source for sst in ssts} - {""})}
-        copies = [Copy(sst, buckets.get(sst.source, source)) for sst in ssts]
-        _copy_all(copies, target, present, system, on_bytes)
-    return begin_store(target_log, target.url, BeginStore(version=_as_own(content.version), origin=origin))
+        return [Copy(sst, buckets.get(sst.source, source)) for sst in ssts]
+
+    return Restorable(content.info, content.version, copies)
 
 
 def find_backup(bucket: ObjectStore, system: System, name: str, *, owner: str) -> BackupContent:
@@ -194,13 +209,9 @@ def begun_before(version: Version, wanted: Origin, url: str) -> Origin:
     raise StoreNotEmpty(f"{url} holds {what}, at entry {version.seq} of its log; take an empty place", url)
 
 
-def _as_own(version: Version) -> Version:
-    return replace(version.with_ssts_changed(_own), sources={})
-
-
-def _own(sst: SstInfo) -> SstInfo:
-    """The SST as the restored store has it: always as a separate object."""
-    return replace(sst, source="", entry=0, offset=0)
+def as_own(version: Version) -> Version:
+    """The version as a place has it that its SSTs are copied to."""
+    return replace(version.with_ssts_changed(own_sst), sources={})
 
 
 def _found_without_log(bucket: ObjectStore, name: str, why: str) -> BackupContent:
@@ -213,102 +224,3 @@ def _found_without_log(bucket: ObjectStore, name: str, why: str) -> BackupConten
         raise BackupNotFound(f"backup {name!r} is not in {bucket.url}, nor can its log be read ({why})", name)
     log.warning("restoring without the log, which cannot be read", url=bucket.url, backup=name, error=why)
     return max(found, key=lambda content: (content.info.created_ms, content.info.id))
-
-
-def _copy_all(
-    copies: list[Copy],
-    target: ObjectStore,
-    present: Mapping[str, int],
-    system: System,
-    on_bytes: Callable[[int], None],
-) -> None:
-    """Copy what is not there yet, or not as it should be; all of it is durable when this returns."""
-    with system.pool("tussock-restore", WORKERS) as pool:
-        running = []
-        for copy in copies:
-            there = all(present.get(path) == size for path, size in object_sizes(_own(copy.sst)).items())
-            running.append((stored_bytes(copy.sst), pool.submit(_copy, copy, target, is_there=there)))
-        try:
-            for size, one in running:
-                one.result()
-                on_bytes(size)
-        finally:
-            # After a failure: what has not begun does not begin.
-            for _, one in running:
-                one.cancel()
-
-
-def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> None:
-    sst = copy.sst
-    # A copy of an attempt before is read, not trusted: a disk may have failed since.
-    if is_there and _is_whole(Copy(_own(sst), target)):
-        return
-    try:
-        meta_start = sst.offset + sst.data_bytes if sst.meta_in_data else 0
-        meta_bytes = bytes(_range(copy, meta_object(sst), meta_start, sst.meta_bytes))
-        meta = _read_meta(copy, meta_bytes)
-        parts = [bytes(part) for part in _read_data(copy, meta)]
-    except ObjectNotFound as error:
-        raise CorruptSst(f"{error}; the backup names it: it was lost, or the backup deleted meanwhile") from error
-    if sst.meta_in_data:
-        target.put(data_path(sst.id), [*parts, meta_bytes])
-    else:
-        target.put(data_path(sst.id), parts)
-        target.put(meta_object(sst), meta_bytes)  # a separate object there too
-
-
-def _is_whole(copy: Copy) -> bool:
-    sst = copy.sst
-    try:
-        start = sst.data_bytes if sst.meta_in_data else 0
-        _read_data(copy, _read_meta(copy, bytes(_range(copy, meta_object(sst), start, sst.meta_bytes))))
-    except (CorruptSst, ObjectNotFound) as error:
-        log.warning("a copy of an earlier attempt is damaged, and is made again", error=str(error))
-        return False
-    return True
-
-
-def _range(copy: Copy, path: str, start: int, length: int) -> memoryview:
-    data = copy.bucket.get_range(path, start, length)
-    if len(data) != length:
-        raise CorruptSst(
-            f"{copy.bucket.url}/{path}: {len(data)} bytes from offset {start}, the backup says {length}; truncated"
-        )
-    return data
-
-
-def _read_meta(copy: Copy, data: bytes) -> LoadedMeta:
-    sst, where = copy.sst, sst_text(f"{copy.bucket.url}/{meta_object(copy.sst)}", copy.sst)
-    meta = decode_meta(data, sst.id, where)
-    said = (sst.rows, sst.deletes, sst.data_bytes, sst.smallest, sst.largest)
-    if (meta.rows, meta.deletes, meta.data_bytes, meta.smallest, meta.largest) != said:
-        raise CorruptSst(f"{where}: its rows, bytes or key range are not those that the backup names")
-    return meta
-
-
-def _read_data(copy: Copy, meta: LoadedMeta) -> list[memoryview]:
-    """The `.data` up to the end of its blocks, every block compared with its checksum in the index."""
-    path, begin = data_object(copy.sst), copy.sst.offset
-    where = sst_text(f"{copy.bucket.url}/{path}", copy.sst)
-    ends = (meta.offset + meta.length).tolist()
-    if ends[-1] != copy.sst.data_bytes:
-        raise CorruptSst(f"{where}: its blocks end at {ends[-1]}, not at {copy.sst.data_bytes}")
-    parts = [_range(copy, path, begin, int(meta.offset[0]))]
-    first = 0
-    while first < meta.blocks:
-        start, last = int(meta.offset[first]), first + 1
-        while last < meta.blocks and ends[last] - start <= CHUNK_BYTES:
-            last += 1
-        part = _range(copy, path, begin + start, ends[last - 1] - start)
-        for block in range(first, last):
-            body = part[int(meta.offset[block]) - start : ends[block] - start]
-            # The trailer's last field is the checksum of all before it, and the index repeats it.
-            found, stored = crc32c(body[: -_CRC.size]), _CRC.unpack(body[-_CRC.size :])[0]
-            if not found == stored == meta.crc[block]:
-                raise CorruptSst(
-                    f"{where} block {block} at offset {int(meta.offset[block])}: checksum mismatch, "
-                    f"the index says {meta.crc[block]:#010x}, the bytes give {found:#010x}"
-                )
-        parts.append(part)
-        first = last
-    return parts

@@ -143,8 +143,16 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     known_names: WriterNames | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="writer_names")
     """As `names`."""
 
+    store_identity: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="identity")
+    """As `identity`."""
+
     accepted_losses: tuple[AcceptedLoss, ...] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="losses")
     """As `losses`; never an empty one."""
+
+    @property
+    def identity(self) -> str:
+        """Which store this is, wherever its bucket may move: 32 hex digits, by its first backup; empty before that."""
+        return self.store_identity or ""
 
     @property
     def losses(self) -> tuple[AcceptedLoss, ...]:

@@ -31,8 +31,9 @@ def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed
         # A list in between would hide that making one fails, and so end its pauses.
         pause = retry_seconds(tended) if tended is not None and tended.failures else 0.0
         tended = world.probes.fact(key, _subject(backup), _tend_call(world, store, meta), LIST_SECONDS + pause)
-    others = world.refs(backup.namespace, "StateStore")
-    return Observed(BackupFacts(store, bool(meta), tended), world.seen.children(key), others)
+    others = world.refs(backup.namespace, "StateStore", "Secret")
+    facts = BackupFacts(store, bool(meta), tended, world.defaults)
+    return Observed(facts, world.seen.children(key), others)
 
 
 def _serving_meta(world: World, store: StoreResource | None) -> str:

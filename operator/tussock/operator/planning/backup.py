@@ -10,10 +10,12 @@ was followed, so that a backup which a user deleted in the store is not made aga
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.copies import Copies, Mark, known_copies, place_of_copies, plan_copies
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.components import last_verdict, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
@@ -56,6 +58,7 @@ class BackupFacts:
     """A meta node of the store can be asked."""
     tended: BackupsFact | None = None
     """`None` before the store's backups were listed for the first time."""
+    defaults: Defaults = field(default_factory=Defaults)
 
 
 class _Due(NamedTuple):
@@ -110,6 +113,18 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
     upcoming = schedule.next_time(now) if schedule and not backup.spec.suspend else None
     gone = [] if backup.spec.suspend or own is None else expired_backups(own, backup.spec.retention, now)[:DROPS_MAX]
     waits = _wait_verdict(backup, observed, own)
+    copies = plan_copies(
+        backup,
+        observed.facts.store,
+        None if own is None else own[:STATUS_BACKUPS_MAX],
+        gone,
+        observed.children,
+        observed.others,
+        observed.facts.defaults,
+        now,
+        may_start=waits is None and due is None and not backup.spec.suspend,
+    )
+    gone = list(copies.gone)
     actions: tuple[Work, ...] = ()
     if backup.spec.suspend and (due or schedule):
         verdict = idle_verdict(Reason.SUSPENDED, "The operator makes no backups until spec.suspend is false.")
@@ -118,13 +133,17 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
     else:
         verdict = _verdict(backup, observed.facts.tended, own, due, gone, upcoming)
         actions = _work(backup, due, gone) if waits is None else ()
-    verdict = _orphan_verdict(backup, observed) or verdict._replace(ready=_count(backup, own) > 0)
+        if copies.verdict is not None and not verdict.degraded and due is None:
+            verdict = copies.verdict
+    marks = copies.marks if own is None else {one.name: copies.marks.get(one.name, Mark()) for one in own}
+    has_copy = backup.spec.destination is None or any(mark.copied for mark in marks.values())
+    verdict = _orphan_verdict(backup, observed) or verdict._replace(ready=_count(backup, own) > 0 and has_copy)
     pending = due is not None or bool(gone) or observed.facts.tended is None or bool(observed.facts.tended.problem)
     after = [retry_seconds(observed.facts.tended)] if pending and not backup.spec.suspend else []
     after += [(upcoming - now).total_seconds()] if upcoming else []
     status = _status(backup, observed.facts.store, own, verdict, now)
     status |= _times(backup, own or (), due, upcoming, schedule.latest_time(now) if schedule else None)
-    return Plan((Hold(), *actions), status, min(after, default=None))
+    return Plan((Hold(), *copies.actions, *actions), _with_copies(backup, status, copies), min(after, default=None))
 
 
 def _own_backups(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[HeldBackup, ...] | None:
@@ -189,8 +208,16 @@ def _orphan_verdict(backup: StateStoreBackup, observed: Observed[BackupFacts]) -
         f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, so the operator cannot check whether "
         f"backup {backup.status['backupName']} still exists. A backup in a bucket stays there ({where}): restore it "
         "with restoreFrom.backupName and restoreFrom.objectStore. On the disk of a managed object store, the store's "
-        "deletionPolicy decides.",
+        f"deletionPolicy decides.{_copies_text(backup)}",
     )
+
+
+def _copies_text(backup: StateStoreBackup) -> str:
+    """What outlives the store; empty if nothing does."""
+    count = sum(bool(one.get("copied")) for one in backup.status.get("backups") or ())
+    if not count or backup.spec.destination is None:
+        return ""
+    return f" Copies in {place_of_copies(backup)}: {count}; restoreFrom.backup takes the newest of them."
 
 
 def _count(backup: StateStoreBackup, own: Sequence[HeldBackup] | None) -> int:
@@ -241,7 +268,8 @@ def _depart(
     facts = observed.facts
 
     def plan(verdict: Verdict, *actions: Action) -> Plan:
-        return Plan(actions, _status(backup, facts.store, own or None, verdict, now), RETRY_SECONDS / 2)
+        status = _status(backup, facts.store, own or None, verdict, now)
+        return Plan(actions, _with_copies(backup, status, known_copies(backup)), RETRY_SECONDS / 2)
 
     if backup.spec.deletion_policy == "Retain":
         return plan(progress_verdict(Reason.DELETING, "Its backups stay in the store."), Release())
@@ -292,6 +320,24 @@ def _status(
         newest = own[0]
         about = {"backupName": newest.name, "epoch": newest.epoch, "bytes": newest.bytes}
         status |= {**about, "lastBackupTime": _time(newest)}
+    return status
+
+
+def _with_copies(backup: StateStoreBackup, status: dict[str, Any], copies: Copies) -> dict[str, Any]:
+    """The status with what is known of copies and drills."""
+    seen = {"lastCopyTime": copies.copied, "lastVerifyTime": copies.verified}
+    times = {name: time or backup.status.get(name) for name, time in seen.items()}
+    status = {**status, **{name: time for name, time in times.items() if time}}
+    listed = []
+    for one in status.get("backups", ()):
+        mark = copies.marks.get(one["name"], Mark())
+        copied = {} if mark.copied is None else {"copied": mark.copied}
+        plain = {name: value for name, value in one.items() if name not in ("copied", "verifyTime")}
+        listed.append({**plain, **copied, **({"verifyTime": mark.verified} if mark.verified else {})})
+    if listed or "backups" in status:
+        status["backups"] = listed
+    if place := place_of_copies(backup):
+        status |= {"destination": place, "copies": sum(bool(one.get("copied")) for one in listed)}
     return status
 
 

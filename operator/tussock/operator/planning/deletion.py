@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from tussock.operator.manifests.backup.restore import restore_name
 from tussock.operator.manifests.labels import COMPONENT_LABEL
-from tussock.operator.manifests.restore import restore_name
 from tussock.operator.planning.words.components import named
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Emit, Manifest, Ref, Release, seconds_since

@@ -165,7 +165,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         again = TURN_SECONDS
     status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
-        status["restoredFrom"] = restoring.done
+        status["restoredFrom" if store.spec.clone_from is None else "clonedFrom"] = restoring.done
     return Plan((*actions, *loss_event(store, status)), status, again)
 
 
@@ -378,9 +378,7 @@ def _status(
         status |= {name: first[name] for name in told if name in first}
     if observed.facts.certificates_expire:
         status["certificatesExpireTime"] = observed.facts.certificates_expire
-    if "restoredFrom" in store.status:
-        status["restoredFrom"] = store.status["restoredFrom"]
-    return status
+    return status | {name: store.status[name] for name in ("restoredFrom", "clonedFrom") if name in store.status}
 
 
 def _numbers(bodies: Sequence[Manifest]) -> dict[str, int]:

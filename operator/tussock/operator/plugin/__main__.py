@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     releasing.add_argument("-A", "--all-namespaces", action="store_true", help="in all namespaces")
     logs = command("logs", "the logs of all pods of a store")
     logs.add_argument("store")
-    logs.add_argument("-c", "--component", choices=("meta", "compactor", "compute", "minio", "restore"))
+    logs.add_argument("-c", "--component", choices=("meta", "compactor", "compute", "minio", "restore", "backup"))
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
     logs.add_argument("--tail", type=int, default=100, help="lines of each pod; -1 for all")
     return parser

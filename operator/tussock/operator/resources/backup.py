@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from tussock.operator.resources.common import CamelStruct, Resource, StoreRef, parse
+from tussock.operator.resources.object_store import ObjectStoreSpec
 
 __all__ = ["BackupSpec", "Retention", "StateStoreBackup", "parse_backup"]
 
@@ -26,6 +27,10 @@ class BackupSpec(CamelStruct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     retention: Retention = Retention()
     comment: str = ""
+    destination: ObjectStoreSpec | None = None
+    """A place in another bucket that each backup is copied to."""
+    verify: bool = False
+    """Each backup is read whole, in the destination if there is one."""
     suspend: bool = False
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Whether the backup goes with the object."""

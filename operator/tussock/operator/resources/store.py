@@ -9,6 +9,7 @@ from tussock.operator.resources.meta import MetaSection
 from tussock.operator.resources.object_store import ObjectStoreSpec
 
 __all__ = [
+    "CloneFrom",
     "CompactionSpec",
     "ImagesSpec",
     "IssuerRef",
@@ -75,6 +76,14 @@ class RestoreFrom(CamelStruct, frozen=True, kw_only=True):
     """With `backup_name`: the place of the store that was backed up."""
 
 
+class CloneFrom(CamelStruct, frozen=True, kw_only=True):
+    """A store of this namespace as whose clone a new one starts; both are in reach of the same credentials."""
+
+    store: str
+    backup_name: str = ""
+    """Empty: the newest version."""
+
+
 class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     """The platform."""
 
@@ -97,6 +106,7 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     adopt: str = ""
     """The uid of the StateStore whose data in the bucket this one takes over, as a message has asked for."""
     restore_from: RestoreFrom | None = None
+    clone_from: CloneFrom | None = None
     meta: MetaSection | None = None
     compactor: CompactorSection | None = None
 

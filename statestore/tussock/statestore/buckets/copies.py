@@ -1,7 +1,8 @@
-"""Stores made from other stores: `restore` copies a backup into an empty place, `clone` takes SSTs where they are.
+"""Stores made from other stores, and copies of backups that outlive theirs.
 
-Both work on buckets, so both stores are given by the URLs of their buckets. What they do is in the room `meta`
-(`restore.py`, `clone.py`), which is loaded by name as `connect` loads its backend.
+`restore` copies a backup into an empty place, `clone` takes SSTs where they are, `copy_backup` brings a backup to a
+destination in another bucket. All work on buckets, so stores are given by the URLs of their buckets. What they do is in
+the room `meta` (`restore.py`, `clone.py`, `destination/`), which is loaded by name as `connect` loads its backend.
 """
 
 import contextlib
@@ -9,18 +10,28 @@ import functools
 import importlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tussock.statestore.base.arguments import check_function, check_name
+from tussock.statestore.base.arguments import check_flag, check_function, check_name
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_source
+from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyReport
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.shown import show_value
 
-__all__ = ["clone", "restore"]
+__all__ = ["clone", "copy_backup", "delete_copies", "list_copies", "restore", "verify_backup"]
 
+_SERVERS = (
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+)
+"""Settings that name the server of a bucket."""
 NAME_LENGTH_MAX = 1 << 16
 """What is no name of a backup is told in fewer words than it has."""
 
@@ -42,7 +53,7 @@ def restore(
     backup lie.
 
     Args:
-        source: URL of the bucket of the store that has the backup.
+        source: URL of the bucket of the store that has the backup, or of a destination that has a copy of it.
         backup: its name.
         target: URL of an empty place, in the same bucket or another one.
         deadline: seconds after which a request to a bucket fails for good.
@@ -70,7 +81,7 @@ def restore(
             owner=_owner(clocks),
             open_source=open_source,
             on_bytes=on_bytes or (lambda _: None),
-            other_server=bool(source_options),
+            other_server=_is_other_server(source_options),
         )
 
 
@@ -102,6 +113,149 @@ def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0,
         )
 
 
+def copy_backup(
+    source: str,
+    backup: str,
+    destination: str,
+    *,
+    deadline: float = 30.0,
+    system: System | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    source_options: Mapping[str, str] | None = None,
+) -> CopyReport:
+    """Copy a backup of the store at `source` to the place `destination`, in another bucket.
+
+    The copies there share SSTs: what an earlier one has brought is not copied again. They need nothing of the store,
+    and outlive it; `restore` takes a destination as its source. Interrupted and repeated, it goes on where it stopped;
+    once the copy is there, it does nothing. The bucket of `source` is only read.
+
+    Args:
+        source: URL of the bucket of the store that has the backup.
+        backup: its name.
+        destination: URL of an empty place, or of one with copies of the same store's backups.
+        deadline: seconds after which a request to a bucket fails for good.
+        system: replaces clocks, randomness and threads.
+        on_bytes: hears of the bytes of each SST that is in place.
+        source_options: settings of the source's bucket by the names of the environment's variables, such as
+            `AWS_ENDPOINT_URL`, where it needs others than the destination's.
+
+    Raises:
+        BackupNotFound: there is no such backup.
+        BackupExists: another backup of that name was copied there.
+        StoreNotEmpty: something else is at `destination`, or copies of another store.
+        CorruptSst: an SST is missing or damaged; there is no copy.
+        InvalidOption: `destination` is in the store's place or around it, or `backup` is a clone's hold.
+    """
+    check_name(backup, "backup name", NAME_LENGTH_MAX)
+    if on_bytes is not None:
+        check_function(on_bytes, "on_bytes")
+    _check_options(source_options)
+    with _open_both(source, destination, deadline, system, source_options) as (bucket, place, clocks, open_source):
+        report: CopyReport = importlib.import_module("tussock.meta.retention.destination.copy").copy_backup(
+            bucket,
+            place,
+            clocks,
+            backup=backup,
+            owner=_owner(clocks),
+            open_source=open_source,
+            on_bytes=on_bytes or (lambda _: None),
+            other_server=_is_other_server(source_options),
+        )
+        return report
+
+
+def list_copies(destination: str, *, deadline: float = 30.0, system: System | None = None) -> list[CopyInfo]:
+    """The copies of backups at `destination` by name, those being made too; none if nothing was copied there.
+
+    `CorruptLog` if the destination's catalogue is damaged or lost.
+    """
+    with _open_destination(destination, deadline, system) as (place, _):
+        found: list[CopyInfo] = place.copies()
+        return found
+
+
+def verify_backup(
+    source: str,
+    backup: str,
+    *,
+    deadline: float = 30.0,
+    system: System | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> BackupCheck:
+    """Read a backup as a restore would, all of it, and compare each SST with its checksums, counts and digest.
+
+    Args:
+        source: URL of the bucket of the store that has the backup, or of a destination that has a copy of it.
+        backup: its name.
+        deadline: seconds after which a request to a bucket fails for good.
+        system: replaces clocks, randomness and threads.
+        on_bytes: hears of the bytes of each SST that is whole.
+
+    Raises:
+        BackupNotFound: there is no such backup.
+        CorruptSst: an SST is missing or damaged; the message names the object.
+        CorruptLog: the backup's own object is damaged.
+    """
+    check_name(backup, "backup name", NAME_LENGTH_MAX)
+    if on_bytes is not None:
+        check_function(on_bytes, "on_bytes")
+    clocks = system or RealSystem()
+    open_from = functools.partial(open_source, deadline_seconds=deadline, system=clocks)
+    with contextlib.closing(open_from(source)) as bucket:
+        check: BackupCheck = importlib.import_module("tussock.meta.retention.verify").verify_backup(
+            bucket,
+            clocks,
+            backup=backup,
+            owner=_owner(clocks),
+            open_source=open_from,
+            on_bytes=on_bytes or (lambda _: None),
+        )
+        return check
+
+
+def delete_copies(
+    destination: str,
+    backups: Sequence[str],
+    *,
+    missing_ok: bool = False,
+    deadline: float = 30.0,
+    system: System | None = None,
+) -> tuple[str, ...]:
+    """Delete copies at `destination`, and the SSTs that no other copy there needs; returns the names that were there.
+
+    One that is being made is given up. While others are being made, SSTs stay until the next deletion.
+
+    Args:
+        destination: URL of the destination.
+        backups: names of the backups that were copied.
+        missing_ok: names without a copy are no error.
+        deadline: seconds after which a request to a bucket fails for good.
+        system: replaces clocks, randomness and threads.
+
+    Raises:
+        BackupNotFound: one has no copy, unless `missing_ok`; nothing was deleted.
+        CorruptLog: the manifest of another copy is damaged: the copies are deleted, and all SSTs stay.
+    """
+    if isinstance(backups, str) or not isinstance(backups, Sequence):
+        raise InvalidOption(f"backups is {show_value(backups)}; expected a list of names")
+    for name in backups:
+        check_name(name, "backup name", NAME_LENGTH_MAX)
+    check_flag(missing_ok, "missing_ok")
+    with _open_destination(destination, deadline, system) as (place, _):
+        gone: tuple[str, ...] = importlib.import_module("tussock.meta.retention.destination.deletion").delete_copies(
+            place, backups, missing_ok=missing_ok
+        )
+        return gone
+
+
+@contextlib.contextmanager
+def _open_destination(url: str, deadline: float, system: System | None) -> Iterator[tuple[Any, System]]:
+    clocks = system or RealSystem()
+    with contextlib.closing(open_source(url, deadline_seconds=deadline, system=clocks)) as bucket:
+        made = importlib.import_module("tussock.meta.retention.destination.destination").Destination
+        yield made(bucket, clocks, owner=_owner(clocks)), clocks
+
+
 @contextlib.contextmanager
 def _open_both(
     source: str, target: str, deadline: float, system: System | None, options: Mapping[str, str] | None = None
@@ -113,6 +267,15 @@ def _open_both(
         bucket = opened.enter_context(contextlib.closing(open_from(source)))
         place = opened.enter_context(contextlib.closing(open_one(target)))
         yield bucket, place, clocks, open_from
+
+
+def _is_other_server(options: Mapping[str, str] | None) -> bool:
+    """Whether settings of the source may lead to another server than the environment, so that a URL is another place.
+
+    Other credentials, or another region, do not: one place that two keys open is still one.
+    """
+    told = options or {}
+    return any(name in told and told[name].rstrip("/") != os.environ.get(name, "").rstrip("/") for name in _SERVERS)
 
 
 def _check_options(options: object) -> None:

@@ -44,12 +44,19 @@ class BeginBackup(msgspec.Struct, frozen=True, kw_only=True, tag="begin_backup",
     holder: str = ""
     base: str = ""
     """Id of the backup whose contents it takes over."""
+    identity: str | msgspec.UnsetType = msgspec.UNSET
+    """32 hex digits: what the store is to be known by, for one that has no identity yet."""
 
     def validate(self, version: Version) -> None:
         """Raise `InvalidOption`, `BackupExists` or `BackupNotFound` unless such a backup can be begun."""
         check_backup_name(self.name)
         if not _ID.fullmatch(self.id):
             raise InvalidOption(f"backup {self.name!r}: its id is {self.id!r}; expected 32 lower-case hex digits")
+        if self.identity and (version.identity or not _ID.fullmatch(self.identity)):
+            raise InvalidOption(
+                f"backup {self.name!r}: it gives the store the identity {self.identity!r}; expected 32 lower-case hex "
+                f"digits, for a store that has none, and this one has {version.identity or 'none'}"
+            )
         if self.expires_ms <= 0:
             raise InvalidOption(f"backup {self.name!r}: a backup that is being made needs a time to give it up")
         known = version.backups.get(self.name)
@@ -76,7 +83,8 @@ class BeginBackup(msgspec.Struct, frozen=True, kw_only=True, tag="begin_backup",
             started_seq=version.seq + 1,
             expires_ms=self.expires_ms,
         )
-        return replace(version, backups={**version.backups, self.name: begun})
+        identity = version.store_identity or self.identity
+        return replace(version, backups={**version.backups, self.name: begun}, store_identity=identity)
 
 
 class FinishBackup(msgspec.Struct, frozen=True, kw_only=True, tag="finish_backup", tag_field="type"):
@@ -152,7 +160,9 @@ class BeginStore(msgspec.Struct, frozen=True, kw_only=True, tag="begin_store", t
         led = {"term": version.term, "leader": version.leader, "leader_address": version.leader_address}
         # Its own log counts from here, so no table of it was created after a pin.
         tables = {key: replace(state, created=msgspec.UNSET) for key, state in self.version.tables.items()}
-        bare = replace(self.version, tasks={}, dropped=(), backups={}, repaired=msgspec.UNSET).with_gone({})
+        # It is another store than the one that it was made from, though it began with the same SSTs.
+        own = replace(self.version, store_identity=msgspec.UNSET)
+        bare = replace(own, tasks={}, dropped=(), backups={}, repaired=msgspec.UNSET).with_gone({})
         # What the other store has lost is missing here, too; the objects are kept there, if they are.
         losses = tuple(replace(loss, discarded=True) for loss in self.version.losses) or msgspec.UNSET
         begun = replace(bare, accepted_losses=losses)

@@ -20,6 +20,7 @@ _VARIABLES = {
     "meta": ("TUSSOCK_",),
     "compactor": ("TUSSOCK_",),
     "restore": ("TUSSOCK_",),
+    "backup": ("TUSSOCK_",),
     "compute": ("TUSSOCK_", "SPARK_"),
     "minio": ("MINIO_",),
 }

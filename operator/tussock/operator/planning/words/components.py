@@ -6,7 +6,14 @@ from typing import Any
 
 from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.words.comparison import differences, mark
-from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progress_verdict
+from tussock.operator.planning.words.conditions import (
+    Condition,
+    Reason,
+    Verdict,
+    conditions,
+    problem_verdict,
+    progress_verdict,
+)
 from tussock.operator.planning.words.model import Annotate, Delete, Emit, Manifest, Ref, ref_of
 from tussock.operator.planning.words.ownership import Holder, deletes
 from tussock.operator.planning.words.rollout import rollout
@@ -19,6 +26,7 @@ __all__ = [
     "last_verdict",
     "loss_event",
     "match_message",
+    "missing_secret",
     "named",
     "no_meta_message",
     "obstacle_of",
@@ -94,6 +102,29 @@ def match_message(kind: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"Waiting until {kind} {names[0]} matches its spec."
     return f"Waiting until the {kind}s {named(names)} match their specs."
+
+
+def missing_secret(
+    credentials: tuple[str, Mapping[str, str]] | None, namespace: str, others: Mapping[Ref, Manifest], what: str
+) -> Verdict | None:
+    """A verdict on a bucket's secret if it is unusable: a pod would wait for it without a message.
+
+    `credentials` are its name, and its keys by setting; `what` takes them, such as "the restore".
+    """
+    if credentials is None:
+        return None
+    name, keys = credentials
+    secret = others.get(Ref("Secret", name))
+    if secret is None:
+        told = f"There is no Secret {name} in namespace {namespace}, from which {what} takes its credentials."
+        return problem_verdict(
+            Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}."
+        )
+    absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
+    if absent:
+        told = f"Secret {name}, from which {what} takes its credentials, has no key {', '.join(absent)}; add it."
+        return problem_verdict(Reason.SECRET_KEY_MISSING, told)
+    return None
 
 
 def named(names: Sequence[str]) -> str:

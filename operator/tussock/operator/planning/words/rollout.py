@@ -12,12 +12,15 @@ from tussock.operator.planning.words.conditions import Reason, Verdict, problem_
 from tussock.operator.planning.words.model import Manifest, seconds_since
 from tussock.operator.planning.words.releases import WAY_OUT, newer_format
 
-__all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
+__all__ = ["PodProblem", "Rollout", "last_message", "pod_problem", "rollout", "verdict_of"]
 
 UNSCHEDULABLE_SECONDS = 30.0
 """The scheduler may wait this long for a new node before it is worth a message."""
 NOT_READY_SECONDS = 60.0
 """A container that runs this long without being ready is worth a message, even if it is just slow."""
+
+_SAID_MAX = 500
+"""Characters of a pod's termination message."""
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
@@ -80,6 +83,17 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
         f"{new} of {found.wanted} {what} serve with image {image}.",
         serving=serving,
     )
+
+
+def last_message(status: Mapping[str, Any]) -> str:
+    """The termination message of a pod's last failed attempt, from its status; empty if none has failed."""
+    for container in status.get("containerStatuses") or ():
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            ended = state.get("terminated") or {}
+            if ended.get("exitCode"):
+                said = " ".join(str(ended.get("message") or f"exit code {ended['exitCode']}").split())
+                return f"{said[-_SAID_MAX:].rstrip('.')}."
+    return ""
 
 
 def pod_problem(pod: Manifest, now: datetime) -> PodProblem | None:

@@ -1,0 +1,1 @@
+"""Copies of backups in another bucket, which outlive the store."""
