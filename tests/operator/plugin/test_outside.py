@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -215,6 +216,20 @@ def test_the_console_of_a_store_with_tls(objects: Objects, store: EncryptedStore
         assert ask(address, "/api/status", Cookie=shown).status == 502
     assert not store.kubelets.is_forwarding()
     assert process.returncode == 143
+
+
+def test_ctrl_c_ends_the_console(objects: Objects, tmp_path: Path) -> None:
+    """With the code of an interrupted command, and without a word; nothing runs on."""
+    objects.apply(unprobed_store("s"))
+    make_pod(objects, "s-meta-0", "10.1.0.0")
+    kubelets = Kubelets(tmp_path)
+    kubelets.know({"s-meta-0:7371": free_port()})
+    with plugin_process(objects, "console", "s", kubelets=kubelets) as process:
+        address_of(process)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, out, error) == (130, "", "")
+    eventually("its end", lambda: not kubelets.is_forwarding())
 
 
 def test_the_console_of_a_store_without_tls_is_forwarded_alone(objects: Objects, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 from support.operator.plugin.commands import Answer, Kubelets, plugin
 from support.operator.process import Objects
@@ -208,6 +209,34 @@ def test_what_is_not_the_stores_is_not_in_a_report_of_it(objects: Objects, kubel
     files = files_of(made(tmp_path, plugin(objects, "report", "s", kubelets=kubelets, folder=tmp_path)))
     assert [name for name in files if name.startswith("objects/StateStore/")] == ["objects/StateStore/s.json"]
     assert [name for name in files if name.startswith("objects/Pod/")] == ["objects/Pod/s-driver.json"]
+
+
+def test_a_user_with_few_rights_gets_what_there_is(objects: Objects, kubelets: Kubelets, tmp_path: Path) -> None:
+    """What is forbidden is noted. Without the values of secrets, patterns and the values of variables remain."""
+    fill(objects)
+    rules = [
+        {"apiGroups": ["tussock.dev"], "resources": ["*"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+    ]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "viewer"}}
+    objects.apply({**role, "kind": "Role", "rules": rules})
+    subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
+    granted = {"kind": "Role", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
+    objects.apply({**role, "kind": "RoleBinding", "subjects": [subject], "roleRef": granted})
+    config = yaml.safe_load(objects.kubeconfig.read_text())
+    config["users"][0]["user"]["as"] = "viewer"
+    viewer = tmp_path / "config"
+    viewer.write_text(yaml.safe_dump(config))
+    told = plugin(objects, "report", "s", kubelets=kubelets, folder=tmp_path, kubeconfig=viewer)
+    files = files_of(made(tmp_path, told))
+    refused = json.loads(files["report.json"])["not_answered"]
+    assert "is forbidden" in refused["secrets, to take their values out of texts"]
+    assert {"objects/ConfigMap", "events", "pods of the operator"} <= set(refused)
+    log = files["logs/s-driver/compute.log"]
+    assert CANARIES["in-secret"] in log, "it stands in no place that this user may read"
+    for place in ("of-env", "of-argument", "of-log-line", "of-url", "of-query"):
+        assert CANARIES[place] not in log
+    assert "objects/StateStore/s.json" in files
 
 
 def test_a_log_that_is_not_there_is_noted(objects: Objects, tmp_path: Path) -> None:

@@ -1,21 +1,30 @@
 """`kubectl tussock restart`: the operator replaces the pods, in its order, and of nothing else."""
 
+import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
+from support.operator.compute_cases import ADDRESSES, CASES
 from support.operator.kubelet import Kubelet, job
 from support.operator.plugin.commands import plugin, plugin_process
 from support.operator.process import Body, Objects, OperatorProcess, eventually
+from support.operator.resources import DEFAULTS
+from support.operator.services.service_cases import SERVICE_CASES
 from support.operator.stores_in_cluster import serving, unprobed_store
+from tussock.operator.manifests.compute.conf import EXECUTOR_POD_FILE
+from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.manifests.labels import RESTARTED_AT
 from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.manifests.service.children import service_manifests
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.turns import is_asked_by_operator
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.model import ref_of
 from tussock.operator.plugin.restarts import is_restarted
+from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.meta import parse_meta
 from tussock.operator.resources.store import parse_store
 
@@ -185,3 +194,37 @@ def test_a_restart_waits_for_no_turn_of_an_upgrade() -> None:
 
 
 _SPEC = {"storeRef": {"name": "s"}, "replicas": 2}
+
+
+def asked(compute: Compute, **annotations: str) -> Compute:
+    """The same Compute with these annotations."""
+    return msgspec.structs.replace(compute, metadata=msgspec.structs.replace(compute.metadata, annotations=annotations))
+
+
+def test_all_pods_of_a_service_are_made_anew() -> None:
+    """Node and workers; the store's own pods are none of it."""
+    store, service = SERVICE_CASES["functions"]
+    before, after = (
+        service_manifests(found, store, ADDRESSES, DEFAULTS)
+        for found in (service, asked(service, **{RESTARTED_AT: "now"}))
+    )
+    assert before.template != after.template
+    assert before.workers is not None
+    assert after.workers is not None
+    for workload in (after.node, after.workers):
+        assert workload["spec"]["template"]["metadata"]["annotations"][RESTARTED_AT] == "now"
+    for workload in (before.node, before.workers):
+        assert RESTARTED_AT not in workload["spec"]["template"]["metadata"].get("annotations", {})
+    assert before.node["metadata"]["annotations"] != after.node["metadata"]["annotations"], "it is a change of users"
+
+
+def test_driver_and_executors_of_a_job_are_made_anew() -> None:
+    store, job = next(iter(CASES.values()))
+    before, after = (
+        compute_manifests(found, store, ADDRESSES, DEFAULTS) for found in (job, asked(job, **{RESTARTED_AT: "now"}))
+    )
+    assert before.template_hash != after.template_hash
+    assert after.template["metadata"]["annotations"][RESTARTED_AT] == "now"
+    [files] = [found["data"] for found in after.manifests if found["kind"] == "ConfigMap"]
+    assert json.loads(files[EXECUTOR_POD_FILE])["metadata"]["annotations"] == {RESTARTED_AT: "now"}
+    assert before.inputs != after.inputs, "it is a change of users"

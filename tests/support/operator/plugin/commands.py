@@ -78,15 +78,22 @@ def _environment(kubelets: Kubelets | None) -> dict[str, str]:
     return {**os.environ, "PATH": path, "COLUMNS": "200"}
 
 
-def _command(objects: Objects, arguments: tuple[str, ...]) -> list[str]:
+def _command(objects: Objects, arguments: tuple[str, ...], kubeconfig: Path | None = None) -> list[str]:
     name, *rest = arguments
-    return [*COMMAND, name, *rest, "--kubeconfig", str(objects.kubeconfig), "--namespace", objects.namespace]
+    config = str(kubeconfig or objects.kubeconfig)
+    return [*COMMAND, name, *rest, "--kubeconfig", config, "--namespace", objects.namespace]
 
 
-def plugin(objects: Objects, *arguments: str, kubelets: Kubelets | None = None, folder: Path | None = None) -> Answer:
-    """Run a command to its end, in the namespace of `objects`."""
+def plugin(
+    objects: Objects,
+    *arguments: str,
+    kubelets: Kubelets | None = None,
+    folder: Path | None = None,
+    kubeconfig: Path | None = None,
+) -> Answer:
+    """Run a command to its end, in the namespace of `objects`; `kubeconfig` is that of another user."""
     return subprocess.run(
-        _command(objects, arguments),
+        _command(objects, arguments, kubeconfig),
         capture_output=True,
         check=False,
         text=True,
