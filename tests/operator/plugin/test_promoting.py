@@ -1,8 +1,10 @@
 """`kubectl tussock promote`: real meta nodes behind forwarded ports, and pods as the API server knows them."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
 from support.buckets.minio import free_port
@@ -94,6 +96,20 @@ def test_what_cannot_lead_is_refused(objects: Objects, tmp_path: Path, arguments
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith(f"error: {words}"), told.stderr
     assert len(told.stderr.splitlines()) == 1
+
+
+def test_a_leader_of_an_earlier_release_is_told(replicas: Replicas) -> None:
+    """It does not know the call: nothing has changed."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        replicas.kubelets.know({"s-meta-0:7370": port, "s-meta-1:7370": replicas.ports[1]})
+        told = replicas.promote("s", "s-meta-1")
+    finally:
+        server.stop(None)
+    assert told.returncode == 1
+    assert told.stderr.startswith("error: the leader is of a release that cannot hand over; upgrade the meta nodes")
 
 
 def test_a_store_without_a_leader_is_not_promoted(replicas: Replicas, objects: Objects) -> None:

@@ -10,7 +10,7 @@ from tussock.operator.plugin.kubectl import KubectlFailed
 from tussock.operator.plugin.meta_nodes.access import AskedMeta
 from tussock.operator.plugin.options import status_of
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import WaitTimeout
+from tussock.statestore.errors import MetaUnavailable, WaitTimeout
 
 __all__ = ["Leading", "address_of", "await_leadership", "check_replica", "hand_over", "standing_of"]
 
@@ -56,7 +56,15 @@ def standing_of(node: AskedMeta) -> Leading:
 
 def hand_over(leader: AskedMeta, address: str) -> None:
     """Ask the leader to let the replica at `address` lead; raises its error, such as `InvalidOption` or `NotLeader`."""
-    leader.call("HandOver", pb.HandOverRequest(address=address))
+    try:
+        leader.call("HandOver", pb.HandOverRequest(address=address))
+    except MetaUnavailable as error:
+        if "UNIMPLEMENTED" not in str(error):
+            raise
+        raise KubectlFailed(
+            "the leader is of a release that cannot hand over; upgrade the meta nodes, or delete the leader's pod to "
+            "have any other one lead"
+        ) from error
 
 
 def await_leadership(node: AskedMeta, former: int, seconds: float, system: System) -> int:
