@@ -7,6 +7,7 @@ import pytest
 from support.operator.plugin.commands import plugin
 from support.operator.plugin.encrypted_store import encrypted_store
 from support.operator.process import Objects
+from support.service.meta_process import ServiceProcess
 from tussock.operator.manifests.transport_security import server_name
 from tussock.statestore import connect
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def test_what_the_leader_says_is_told(objects: Objects, tmp_path: Path) -> None:
-    """That there are no compactors, that there is no such table, and who leads if that has changed."""
+    """That there are no compactors, that there is no such table, that it is done; and that nobody answers."""
     with encrypted_store(objects, tmp_path) as store:
         folder = tmp_path / "secrets" / "s-client-writer-tls"
         shown = {f"tls_{part}": str(folder / file) for part, file in _FILES.items()}
@@ -30,6 +31,14 @@ def test_what_the_leader_says_is_told(objects: Objects, tmp_path: Path) -> None:
         told = plugin(objects, "compact", "s", "none", kubelets=store.kubelets)
         assert told.returncode == 1
         assert told.stderr.startswith("error: table 'none' is not in the store"), told.stderr
+        files = {part: str(tmp_path / "secrets" / "s-compactor-tls" / file) for part, file in _FILES.items()}
+        shown = {f"TUSSOCK_TLS_{part.upper()}": file for part, file in files.items()}
+        environment = {**shown, "TUSSOCK_TLS_SERVER_NAME": server_name(store.resource)}
+        node = ("compactor", "--meta", store.meta.address, "--name", "one")
+        with ServiceProcess(*node, environment=environment) as compactor:
+            compactor.wait_for(event="compacting")
+            told = plugin(objects, "compact", "s", "kv", kubelets=store.kubelets)
+        assert (told.returncode, told.stdout, told.stderr) == (0, "Table kv of s is compacted.\n", "")
         store.kubelets.know()
         told = plugin(objects, "compact", "s", "kv", kubelets=store.kubelets)
         assert told.stderr.startswith("error: port 7370 of pod/s-meta-0 is not forwarded: unable to forward port")
