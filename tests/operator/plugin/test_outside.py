@@ -202,6 +202,9 @@ def test_the_console_of_a_store_with_tls(objects: Objects, store: EncryptedStore
         page = ask(address, "/", Cookie=shown)
         assert page.status == 200
         assert "default-src" in str(page.getheader("Content-Security-Policy"))
+        assert page.getheader("Cross-Origin-Resource-Policy") == "same-origin"
+        etag = str(page.getheader("ETag"))
+        assert ask(address, "/", Cookie=shown, If_None_Match=etag).status == 304
         assert b"<html" in page.read().lower()
         status = json.loads(ask(address, "/api/status", Cookie=shown).read())
         assert status["replica"]["role"] == "leader"

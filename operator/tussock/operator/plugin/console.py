@@ -35,6 +35,8 @@ _ANSWERED = (
     "Content-Length",
     "Content-Security-Policy",
     "Content-Type",
+    "Cross-Origin-Opener-Policy",
+    "Cross-Origin-Resource-Policy",
     "ETag",
     "Referrer-Policy",
     "WWW-Authenticate",
