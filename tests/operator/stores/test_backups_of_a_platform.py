@@ -22,7 +22,8 @@ from support.operator.containers import ContainerProcess, mounted_files
 from support.operator.process import Body, Objects, OperatorProcess, eventually
 from support.service.meta_process import ServiceProcess
 from tussock.operator.planning.backup import backup_id, backup_name
-from tussock.operator.plugin.compaction import compact
+from tussock.operator.plugin.meta_nodes.access import meta_node
+from tussock.operator.plugin.meta_nodes.compaction import compact
 from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.backup import parse_backup
@@ -205,7 +206,7 @@ def test_an_operator_that_is_killed_makes_no_second_backup(moment: str, shop: Sh
 def test_a_backup_that_is_asked_for_twice_is_made_once(shop: Shop) -> None:
     """Like an operator that died before the answer came; later epochs are not in the backup."""
     wanted = NewBackup("twice", "2" * 32, "")
-    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
+    place = (f"{HOST}:{shop.port}", SERVER_NAME, shop.certificates("client-admin"))
     first = tend(*place, [wanted])
     shop.write(b"between")
     again = tend(*place, [wanted])
@@ -328,7 +329,7 @@ def test_a_failed_backup_is_reported_and_tried_again(shop: Shop) -> None:
     """A foreign backup has the name; the condition says so until the name is free."""
     body = shop.objects.apply(backup_of_shop("taken", suspend=True))
     name = backup_name(parse_backup(body), None)
-    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
+    place = (f"{HOST}:{shop.port}", SERVER_NAME, shop.certificates("client-admin"))
     assert tend(*place, [NewBackup(name, "4" * 32, "")]).problem == ""
     shop.objects.apply(backup_of_shop("taken"))
     found = shop.objects.await_reason("StateStoreBackup", "taken", "BackupFailed")
@@ -379,11 +380,11 @@ def test_the_plugin_makes_a_backup_and_shows_the_status(shop: Shop) -> None:
 
 def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
     """It has the certificate of an admin, waits for the compactors, and reports their absence."""
-    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
+    place = (f"{HOST}:{shop.port}", SERVER_NAME, shop.certificates("client-admin"))
     shop.write(b"compacted")
     shop.write(b"twice")
-    with pytest.raises(WaitTimeout, match="connected compactors: 0"):
-        compact(*place, "kv", 0.2, RealSystem())
+    with meta_node(*place) as leader, pytest.raises(WaitTimeout, match="connected compactors: 0"):
+        compact(leader, "kv", 0.2, RealSystem())
     folder = shop.folder / "compactor"
     folder.mkdir()
     for file, text in shop.files("compactor").items():
@@ -394,6 +395,7 @@ def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
     arguments = ("--meta", f"{HOST}:{shop.port}", "--name", "one")
     with ServiceProcess("compactor", *arguments, environment=environment) as compactor:
         compactor.wait_for(event="compacting")
-        compact(*place, "kv", 60, RealSystem())
-    with pytest.raises(TableNotFound):
-        compact(*place, "none", 5, RealSystem())
+        with meta_node(*place) as leader:
+            compact(leader, "kv", 60, RealSystem())
+    with meta_node(*place) as leader, pytest.raises(TableNotFound):
+        compact(leader, "none", 5, RealSystem())

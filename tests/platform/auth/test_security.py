@@ -254,7 +254,7 @@ def test_table_of_roles_is_the_intended_one() -> None:
     writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
     writer |= {"JoinCheckpoint", "CollectBarrier", "LeaveCheckpoint"}
     compactor = {"ReportTask", "ReturnTask"}
-    admin = {"ForgetWriters", "PauseCompaction", "Vacuum", "CreateBackup", "DeleteBackup"}
+    admin = {"ForgetWriters", "PauseCompaction", "Vacuum", "CreateBackup", "DeleteBackup", "HandOver"}
     expected = {"reader": reader, "writer": reader | writer, "compactor": reader | compactor}
     expected["admin"] = reader | writer | compactor | admin
     for role, allowed in expected.items():

@@ -1,5 +1,7 @@
 """StateStores for tests: a manifest on a real bucket, and one whose nodes serve."""
 
+from typing import Any
+
 from support.buckets.minio import BUCKET, MinioServer
 from support.operator.process import Body, Objects
 
@@ -30,3 +32,15 @@ def serving(objects: Objects, store: Body) -> str:
         objects.serve("Deployment", workload)
     objects.await_reason("StateStore", name, "Ready")
     return name
+
+
+def unprobed_store(name: str, **spec: Any) -> Body:
+    """A store whose bucket the operator does not look at, as only its pods have credentials."""
+    s3 = {"bucket": "states", "region": "eu-central-1", "prefix": name, "serviceAccount": "buckets"}
+    base = {"objectStore": {"s3": s3}, "tls": {"mode": "none"}, "meta": {"replicas": 2}, "compactor": {}}
+    return {
+        "apiVersion": "tussock.dev/v1alpha1",
+        "kind": "StateStore",
+        "metadata": {"name": name},
+        "spec": {**base, **spec},
+    }

@@ -11,14 +11,14 @@ from tussock.operator.manifests.transport_security import Identity, role_pattern
 from tussock.operator.resources.store import StoreResource
 from tussock.statestore import StateStore, connect
 
-__all__ = ["meta_with"]
+__all__ = ["encrypted_meta", "meta_with"]
 
 
 @contextmanager
-def meta_with(
+def encrypted_meta(
     secrets: Mapping[str, Mapping[str, str]], store: StoreResource, folder: Path
-) -> Iterator[Callable[..., StateStore]]:
-    """A node that serves; yields a function that connects as an identity. `secrets` are their `data`, by name."""
+) -> Iterator[MetaProcess]:
+    """A node that leads. `secrets` are their `data`, by name; each becomes a folder of files in `folder`."""
     for name, data in secrets.items():
         (folder / name).mkdir()
         for file, content in data.items():
@@ -27,7 +27,15 @@ def meta_with(
     files = ("--tls.certificate", own / "tls.crt", "--tls.key", own / "tls.key", "--tls.client-ca", own / "ca.crt")
     roles = [part for role, names in role_patterns(store).items() for part in (f"--tls.roles.{role}", ",".join(names))]
     with MetaProcess((folder / "bucket").as_uri(), *map(str, files), *roles) as meta:
-        meta.wait_until_it_leads()
+        yield meta.wait_until_it_leads()
+
+
+@contextmanager
+def meta_with(
+    secrets: Mapping[str, Mapping[str, str]], store: StoreResource, folder: Path
+) -> Iterator[Callable[..., StateStore]]:
+    """The same; yields a function that connects as an identity."""
+    with encrypted_meta(secrets, store, folder) as meta:
 
         def connect_as(identity: Identity, **options: Any) -> StateStore:
             shown = folder / tls_secret(store, identity)

@@ -123,6 +123,9 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Counted up each time, so that a renewal is a change."""
     resigned: bool = False
     """The holder has stopped leading already."""
+    successor: str = ""
+    """With `resigned`: the address of the replica that is to lead next; the others wait for a lease. Not written if it
+    is empty; releases that do not know it take over at once."""
 
 
 class _HeldPin(PinInfo, frozen=True, kw_only=True, omit_defaults=True):
@@ -309,7 +312,10 @@ def encode_record(magic: bytes, seq: int, record: msgspec.Struct) -> bytes:
 
 def encode_lease(lease: LeaseRecord) -> bytes:
     """The bytes of a lease; its sequence field is the term."""
-    return encode_record(LEASE_MAGIC, lease.term, lease)
+    fields = msgspec.structs.asdict(lease)
+    if not lease.successor:
+        del fields["successor"]
+    return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(fields))
 
 
 def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:

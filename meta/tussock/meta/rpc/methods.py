@@ -79,6 +79,7 @@ _ROLES = {
     "ListBackups": _EVERYONE,
     "DeleteBackup": Role.ADMIN,
     "GetStatus": _EVERYONE,
+    "HandOver": Role.ADMIN,
 }
 
 

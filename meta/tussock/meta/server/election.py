@@ -5,7 +5,7 @@ was replaced (`terms.py`). So a lease that goes wrong, by whatever clocks and pa
 
 Objects
     `leader/<term>`  created, create-only, by the replica that takes the term: the newest one plus one. Its holder alone
-                     overwrites it: to renew, and to resign. The largest term counts.
+                     overwrites it: to renew, to resign and to hand over. The largest term counts.
 
 Holding. The holder renews every third of the lease (a second, which is also the most that some stores allow on one
 name). It leads until a lease, less a margin, has passed since it *sent* its last successful renewal, by its own
@@ -14,8 +14,10 @@ monotonic clock. A holder that let this pass never comes back in that term: it t
 Taking. A replica that does not lead looks at the newest lease a few times per lease. If it has not changed for a whole
 lease since it was first *seen* like that, by the watcher's own monotonic clock, the holder has stopped: its last
 renewal took effect before it was seen, and was sent before it took effect. If it says that the holder resigned, nobody
-waits. Then the watcher creates the next term's object. Of several exactly one succeeds. No clock is compared with
-another machine's; the margin covers clocks that run faster or slower by a sixth.
+waits; if it names a successor besides, that one does not wait, and all others do, the former holder too, for a lease:
+a successor that has died meanwhile costs no more than a leader that has. Then the watcher creates the next term's
+object. Of several exactly one succeeds. No clock is compared with another machine's; the margin covers clocks that run
+faster or slower by a sixth.
 
 Leading. The winner appends `StartTerm` to the log, and leads from then on. That also holds off a replica which stood
 still between its look and its create, and created a term that is long over and deleted: the log knows a newer one.
@@ -101,6 +103,7 @@ def judge(
     tried: HeldLease | None,
     now: float,
     lease_seconds: float,
+    address: str = "",
 ) -> Action:
     """What to do. Pure.
 
@@ -111,6 +114,7 @@ def judge(
         tried: a lease that this replica tried to take, with an unknown outcome.
         now: the monotonic clock, from before the bucket was asked: what it said may have been true until then only.
         lease_seconds: how long to wait for a lease that cannot be read.
+        address: of this replica, which may be the successor that a holder has named.
     """
     if held is not None:
         if newest > held.lease.term:
@@ -122,6 +126,9 @@ def judge(
         return Action.RENEW if now >= due else Action.KEEP
     if seen is None:
         return Action.TAKE
+    if seen.lease is not None and seen.lease.resigned and seen.lease.successor not in ("", address):
+        # It is another's turn, for as long as a holder that has died goes unnoticed.
+        return Action.TAKE if now - seen.since >= _patience(seen, lease_seconds) else Action.FOLLOW
     if tried is not None and seen.lease is not None and seen.lease.holder == tried.lease.holder:
         # An own lease that this replica does not hold: nobody acts on it, so there is nobody to wait for.
         adoptable = seen.lease == tried.lease and now < tried.deadline
@@ -132,7 +139,7 @@ def judge(
 
 
 class LeaderLease:
-    """One replica's part in choosing a leader. `step` and `resign` belong to one thread, the rest to any."""
+    """One replica's part in choosing a leader. What changes something belongs to one thread, the rest to any."""
 
     def __init__(
         self, bucket: ObjectStore, system: System, log: VersionLog, *, address: str, lease_seconds: float = 3.0
@@ -217,7 +224,7 @@ class LeaderLease:
             return False
         # A term that the log knows has begun, even if its lease was deleted by hand or never copied to this place.
         newest = max(newest, self._log.version.term)
-        match judge(newest, self._seen, self._held, self._tried, asked, self._lease_seconds):
+        match judge(newest, self._seen, self._held, self._tried, asked, self._lease_seconds, self._address):
             case Action.TAKE if self._standing:
                 self._take(newest + 1)
             case Action.ADOPT if self._standing:
@@ -238,6 +245,10 @@ class LeaderLease:
         """Lead no more and never again; another replica takes over as soon as it looks."""
         self._standing = False
         self._give_up()
+
+    def hand_over(self, successor: str) -> None:
+        """Lead no more, for the replica at that address; this one takes part again when that one has had its time."""
+        self._give_up(successor)
 
     def _terms(self) -> list[int]:
         """The terms that have leases. A number larger than any term's is no lease's, though an object has it."""
@@ -305,12 +316,12 @@ class LeaderLease:
         with contextlib.suppress(ObjectStoreUnavailable):
             self._bucket.delete([lease_path(old) for old in terms if old <= term - LEASES_KEPT])
 
-    def _give_up(self) -> None:
-        """Give the lease up and say so, so that no replica has to wait for its end."""
+    def _give_up(self, successor: str = "") -> None:
+        """Give the lease up and say so, so that no replica has to wait for its end; or only the successor has not."""
         held, self._held = self._held, None
         self._tried = _expire(held)
         if held is not None:
-            lease = _next_lease(held.lease, resigned=True)
+            lease = _next_lease(held.lease, resigned=True, successor=successor)
             with contextlib.suppress(ObjectStoreUnavailable):
                 self._bucket.put(lease_path(lease.term), encode_lease(lease))
 
@@ -325,7 +336,7 @@ def _expire(held: HeldLease | None) -> HeldLease | None:
     return None if held is None else held._replace(sent=float("-inf"))
 
 
-def _next_lease(lease: LeaseRecord, *, resigned: bool) -> LeaseRecord:
+def _next_lease(lease: LeaseRecord, *, resigned: bool, successor: str = "") -> LeaseRecord:
     return LeaseRecord(
         term=lease.term,
         holder=lease.holder,
@@ -333,4 +344,5 @@ def _next_lease(lease: LeaseRecord, *, resigned: bool) -> LeaseRecord:
         lease_ms=lease.lease_ms,
         renewals=lease.renewals + 1,
         resigned=resigned,
+        successor=successor,
     )

@@ -26,7 +26,8 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.errors import CorruptLog, Fenced, NewerFormat, NotLeader, TussockError
+from tussock.statestore.errors import CorruptLog, Fenced, InvalidOption, NewerFormat, NotLeader, TussockError
+from tussock.statestore.shown import show_value
 
 __all__ = ["MetaNode"]
 
@@ -75,6 +76,8 @@ class MetaNode:
         self._changed = system.condition()
         self._nudged = False
         self._stopping = False
+        self._successor = ""
+        """The address of the replica that is to lead in this one's place, until that is done."""
         self._tasks: dict[str, Task] = {}
         self.status: Callable[[], object] = dict
         """Tells how this replica is, as JSON can say it; set by its observer (`report.py`)."""
@@ -117,6 +120,9 @@ class MetaNode:
             return self._get_version(request)
         if method == "GetStatus":
             return pb.GetStatusResponse(status=self._status_bytes())
+        if method == "HandOver":
+            assert isinstance(request, pb.HandOverRequest)
+            return self._begin_to_hand_over(request.address)
         leadership = self._leading()
         try:
             return leadership.call(method, request, caller)
@@ -204,6 +210,32 @@ class MetaNode:
         self.meta.refresh()
         return pb.GetVersionResponse(update=self._feed.after(request.after_seq))
 
+    def _begin_to_hand_over(self, successor: str) -> pb.HandOverResponse:
+        """Let another replica lead, or nothing if this one is meant; `InvalidOption` if no such one follows.
+
+        Only a replica that follows can take over at once; with another one there would be no leader for a lease.
+        """
+        term = self._leading().term
+        if successor != self.options.address:
+            following = [standby.address for standby in self.standbys.known]
+            if successor not in following:
+                known = f"those that do: {', '.join(following)}" if following else "none does"
+                raise InvalidOption(
+                    f"leadership was not handed to {show_value(successor)}, since no replica of that address has "
+                    f"followed the log within the last minute; {known}. One that has just started is known within "
+                    "20 seconds"
+                )
+            with self._changed:
+                self._successor = successor
+                self._changed.notify_all()
+        return pb.HandOverResponse(term=term)
+
+    def _hand_over(self) -> None:
+        successor, self._successor = self._successor, ""
+        if self.is_leader:
+            self._lose(f"leadership is handed to {successor}")
+            self._lease.hand_over(successor)
+
     def _learn(self, entry: bytes | None, version: Version) -> None:
         leadership = self.leadership
         if leadership is None:
@@ -214,6 +246,8 @@ class MetaNode:
     def _keep_lease(self) -> None:
         warnings = RepeatedWarnings(log, self._system)
         while not self._stopping:
+            if self._successor:
+                self._hand_over()
             try:
                 won = self._lease.step()
             except TussockError as error:
@@ -223,7 +257,8 @@ class MetaNode:
                 self._win(self._lease.term)
             elif not won and self.leadership is not None:
                 self._lose("the lease was lost")
-            self._pause(self._lease.pause_seconds)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._successor != "", self._lease.pause_seconds)
 
     def _win(self, term: int) -> None:
         log.info("leading", term=term, address=self.options.address)

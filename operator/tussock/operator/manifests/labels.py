@@ -19,6 +19,7 @@ __all__ = [
     "MANAGED_BY_LABEL",
     "OWNER_KIND_LABEL",
     "OWNER_LABEL",
+    "RESTARTED_AT",
     "SPEC_ANNOTATION",
     "STORE_GENERATION",
     "STORE_LABEL",
@@ -29,6 +30,7 @@ __all__ = [
     "labels",
     "metadata",
     "owner_reference",
+    "revision",
     "secret_data",
     "selector",
 ]
@@ -50,6 +52,9 @@ STORE_GENERATION = "tussock.dev/store-generation"
 """On a `Meta` or a `Compactor` that a store's spec asks for: the generation of the store that it was applied for."""
 CONFIG_HASH = "tussock.dev/config-hash"
 """Annotation of a pod template: another configuration makes other pods."""
+RESTARTED_AT = "tussock.dev/restarted-at"
+"""On a `Meta`, a `Compactor` or a `Compute`: another text makes other pods, which have it, too. `kubectl tussock
+restart` writes the time."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
@@ -107,7 +112,16 @@ def generations(store: Resource, component: Resource) -> str:
     gets what that says of itself; pods made from it in between would be made anew right afterwards.
     """
     of_store = component.metadata.annotations.get(STORE_GENERATION, str(store.metadata.generation))
-    return f"{of_store}.{component.metadata.generation}"
+    return f"{of_store}.{revision(component)}"
+
+
+def revision(resource: Resource) -> str:
+    """The generation of a resource, and a digest of the restart that its users have asked for, if they have.
+
+    An annotation makes no new generation, and yet a restart is a change of users: it waits for no upgrade's turn.
+    """
+    asked = resource.metadata.annotations.get(RESTARTED_AT)
+    return f"{resource.metadata.generation}" if asked is None else f"{resource.metadata.generation}r{digest(asked)}"
 
 
 def secret_data(texts: Mapping[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from tussock.operator.manifests.compute.pods import (
     executor_template,
     template_text,
 )
-from tussock.operator.manifests.labels import SPEC_ANNOTATION, Manifest, digest, metadata, selector
+from tussock.operator.manifests.labels import SPEC_ANNOTATION, Manifest, digest, metadata, revision, selector
 from tussock.operator.manifests.network import operator_peer, prometheus_peers
 from tussock.operator.manifests.settings import Defaults, spark_image
 from tussock.operator.resources.compute import Compute
@@ -142,7 +142,7 @@ def compute_manifests(
         }
     )
     told = (*(f"driver: {path}" for path in kept), *(f"executor: {path}" for path in kept_too))
-    specs = f"{store.metadata.generation}.{compute.metadata.generation}.{len(addresses)}"
+    specs = f"{store.metadata.generation}.{revision(compute)}.{len(addresses)}"
     return Job(tuple(manifests), driver, found, DriverInputs(specs, application, secret), image, executors, told)
 
 

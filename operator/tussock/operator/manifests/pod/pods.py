@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.bucket_access import BucketAccess
-from tussock.operator.manifests.labels import STORE_LABEL, Component, Manifest, labels, selector
+from tussock.operator.manifests.labels import (
+    RESTARTED_AT,
+    STORE_LABEL,
+    Component,
+    Manifest,
+    labels,
+    selector,
+)
 from tussock.operator.manifests.pod.node_loss import leave_lost_nodes
 from tussock.operator.manifests.pod.reservations import check_shape, without_reserved
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY, restrict
@@ -82,9 +89,8 @@ def node_template(
     }
     if main.service_account:
         spec["serviceAccountName"] = main.service_account
-    metadata: dict[str, Any] = {"labels": found}
-    if main.annotations:
-        metadata["annotations"] = dict(main.annotations)
+    annotations = {**(main.annotations or {}), **_restart(owner)}
+    metadata: dict[str, Any] = {"labels": found, **({"annotations": annotations} if annotations else {})}
     # A user may add to the security context what `restrict` allows, and cannot remove anything there.
     soft: dict[str, Any] = {
         "securityContext": POD_SECURITY,
@@ -157,6 +163,12 @@ def requirements(given: ResourceRequirements | None, default: Mapping[str, Any])
     # As text, which is how the API server keeps numbers that users write.
     found = {"requests": given.requests, "limits": given.limits}
     return {kind: {name: str(value) for name, value in asked.items()} for kind, asked in found.items() if asked}
+
+
+def _restart(owner: Resource) -> dict[str, str]:
+    """The restart that users of a component have asked for. Of a store's own pods one restores, and runs once."""
+    asked = owner.metadata.annotations.get(RESTARTED_AT)
+    return {RESTARTED_AT: asked} if asked is not None and owner.kind != StoreResource.kind else {}
 
 
 def _container(store: StoreResource, main: Main) -> Manifest:

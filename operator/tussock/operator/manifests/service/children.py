@@ -15,7 +15,15 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import client_access
 from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION
 from tussock.operator.manifests.compute.pods import ROLE_LABEL, template_text
-from tussock.operator.manifests.labels import SPEC_ANNOTATION, STORE_LABEL, Manifest, digest, metadata, selector
+from tussock.operator.manifests.labels import (
+    SPEC_ANNOTATION,
+    STORE_LABEL,
+    Manifest,
+    digest,
+    metadata,
+    revision,
+    selector,
+)
 from tussock.operator.manifests.network import CLIENT_LABEL, operator_peer, prometheus_peers
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
@@ -85,7 +93,7 @@ def service_manifests(
         workers = _workers(compute, store, image, worker)
     if store.spec.network_policy:
         around += _network_policies(compute, store, defaults)
-    made_from = f"{store.metadata.generation}.{compute.metadata.generation}.{len(addresses)}/{code}"
+    made_from = f"{store.metadata.generation}.{revision(compute)}.{len(addresses)}/{code}"
     node = _stateful_set(compute, store, image, pod, made_from)
     return ServiceChildren(tuple(around), node, workers, template, image, tuple(told))
 

@@ -1,0 +1,1 @@
+"""What the plugin asks of meta nodes themselves, over a forwarded port."""
