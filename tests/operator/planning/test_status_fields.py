@@ -109,7 +109,12 @@ def statuses_of_computes() -> Iterator[Status]:
     yield plan_compute(parse_compute(stream.job), Observed(facts, stream.children, stream.others), NOW).status
     stream.after(10).end(1, message="Boom\n\nTraceback")
     yield stream.settle().status
-    yield World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)})).settle().status
+    batch = World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)}))
+    yield batch.settle().status
+    batch.job["spec"]["restartPolicy"] = {"type": "Never"}
+    batch.run()
+    batch.after(10).end(1, message="Boom\n\nTraceback\ncommitted epoch=7 batch=3 ms=1763725000000")
+    yield batch.settle().status
     served = ServiceWorld(service(workers=1)).serve(1)
     served.say(trouble="no broker")
     yield served.settle().status

@@ -7,7 +7,7 @@
 | `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
-| `TUSSOCK_TERMINATION_FILE` | gets the reason for the application's failure in one line, and the end of its traceback |
+| `TUSSOCK_TERMINATION_FILE` | gets the failure's reason in one line, the end of its traceback, and the newest commit |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
 
 The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` after SIGTERM, even if
@@ -30,9 +30,10 @@ import msgspec
 from tussock.compute.driver.answers import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
 from tussock.compute.driver.drain import stop_queries
-from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termination_message
+from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
 from tussock.compute.driver.scale import Scaler, wanted_executors
 from tussock.compute.driver.watch import Watch
+from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
@@ -128,6 +129,7 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
         code = _run_application(arguments, settings, told)
         ended.set()
         _stop_spark()
+        _note_last_commit(settings, code)
     log.info("ended", code=DRAINED if told.is_set() else code)
     sys.exit(DRAINED if told.is_set() else code)
 
@@ -153,6 +155,19 @@ def _run_application(arguments: Sequence[str], settings: Settings, told: threadi
                 Path(settings.termination_file).write_text(termination_message(error), encoding="utf-8")
         return OUTAGE if is_outage(cause_of(error)) else 1
     return 0
+
+
+def _note_last_commit(settings: Settings, code: int) -> None:
+    """Add the newest commit to what the pod leaves in its status: the operator asks, and may miss it."""
+    commit = latest_commit()
+    if not settings.termination_file or commit is None:
+        return
+    path = Path(settings.termination_file)
+    # Without any message the kubelet takes the end of the log, which says more about a failure than this does.
+    if code and not (path.exists() and path.stat().st_size):
+        return
+    with path.open("a", encoding="utf-8") as file:
+        file.write(committed_line(commit))
 
 
 def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System) -> None:

@@ -114,6 +114,11 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     time_zone: str = "UTC"
     """Time zone of the schedule, by its name in the IANA database."""
+    successful_run_history_limit: int = 3
+    """Runs by the schedule of which the status has a record, and whose pods stay for their logs."""
+    failed_run_history_limit: int = 1
+    ttl_seconds_after_finished: int | None = None
+    """After this time the pod of a run that is over goes; None: with its record, or with the job."""
     pod_template: PodTemplate = field(default_factory=dict)
     """For driver and executors; their own override it."""
 
