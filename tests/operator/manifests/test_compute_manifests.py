@@ -249,3 +249,24 @@ def test_only_prometheus_reaches_only_the_metrics(namespace: str, selector: dict
     ]
     assert of_prometheus == ([] if selector is None else [(selector, [7372]), (selector, [7371])])
     assert 4040 not in [port["port"] for rule in rules for port in rule["ports"]]
+
+
+def test_an_event_log_is_asked_of_spark_and_of_the_driver() -> None:
+    """Spark writes small files, which the driver takes to the bucket; executors have no part in it."""
+    store, job = store_with({"managed": {}}), compute_with(eventLog={"count": 3, "size": "1Gi"})
+    settings = spark_conf(job, store, "image")
+    assert settings["spark.eventLog.enabled"] == settings["spark.eventLog.rolling.enabled"] == "true"
+    assert "spark.eventLog.dir" not in settings, "it is a folder of each pod"
+    made = compute_manifests(job, store, ADDRESSES, DEFAULTS)
+    [container] = made.template["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (env["TUSSOCK_EVENT_LOG"], env["TUSSOCK_EVENT_LOG_COUNT"]) == (job.name, "3")
+    assert env["TUSSOCK_EVENT_LOG_BYTES"] == str(1 << 30)
+    [files] = [manifest["data"] for manifest in made.manifests if manifest["kind"] == "ConfigMap"]
+    assert "TUSSOCK_EVENT_LOG" not in files["executor-pod.json"]
+
+
+def test_an_event_log_elsewhere_is_the_users() -> None:
+    asked = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3a://logs/jobs"}
+    settings = spark_conf(compute_with(sparkConf=asked), store_with({"managed": {}}), "image")
+    assert {key: settings[key] for key in settings if key.startswith("spark.eventLog")} == asked

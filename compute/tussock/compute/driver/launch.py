@@ -8,6 +8,8 @@
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
 | `TUSSOCK_TERMINATION_FILE` | gets the failure's reason in one line, the end of its traceback, and the newest commit |
+| `TUSSOCK_EVENT_LOG` | the job under whose name the store's bucket gets Spark's event log; absent: none is written |
+| `TUSSOCK_EVENT_LOG_COUNT`, `TUSSOCK_EVENT_LOG_BYTES` | how many logs of the job are kept, and of how many bytes |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
 
 The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` after SIGTERM, even if
@@ -30,14 +32,17 @@ import msgspec
 from tussock.compute.driver.answers import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
 from tussock.compute.driver.drain import stop_queries
+from tussock.compute.driver.event_log import EventLog
 from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
 from tussock.compute.driver.scale import Scaler, wanted_executors
 from tussock.compute.driver.watch import Watch
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
+from tussock.statestore import connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 
 __all__ = ["DRAINED", "Settings", "run", "settings_from", "submit_arguments"]
 
@@ -59,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True):
     status_port: int = 7372
     drain_seconds: float = 45.0
     termination_file: str = ""
+    event_log: str = ""
+    event_log_count: int = 10
+    event_log_bytes: int = 256 << 20
     host: str = ""
     pod: str = ""
 
@@ -73,13 +81,16 @@ def settings_from(environ: MutableMapping[str, str]) -> Settings:
         status_port=int(environ.get("TUSSOCK_STATUS_PORT", base.status_port)),
         drain_seconds=float(environ.get("TUSSOCK_DRAIN_SECONDS", base.drain_seconds)),
         termination_file=environ.get("TUSSOCK_TERMINATION_FILE", ""),
+        event_log=environ.get("TUSSOCK_EVENT_LOG", ""),
+        event_log_count=int(environ.get("TUSSOCK_EVENT_LOG_COUNT", base.event_log_count)),
+        event_log_bytes=int(environ.get("TUSSOCK_EVENT_LOG_BYTES", base.event_log_bytes)),
         host=environ.get("POD_IP", ""),
         pod=environ.get("POD_NAME", ""),
     )
 
 
-def submit_arguments(settings: Settings, executors: int | None) -> str:
-    """What PySpark passes to `spark-submit` when the application makes its session."""
+def submit_arguments(settings: Settings, executors: int | None, events: str = "") -> str:
+    """What PySpark passes to `spark-submit` when the application makes its session; `events` is for its event log."""
     words = ["--properties-file", settings.conf] if settings.conf else []
     # These are not in the file because they differ in each pod and at each start.
     if settings.host:
@@ -87,6 +98,8 @@ def submit_arguments(settings: Settings, executors: int | None) -> str:
         words += ["--conf", f"spark.driver.host={f'[{settings.host}]' if ':' in settings.host else settings.host}"]
     if settings.pod:
         words += ["--conf", f"spark.kubernetes.driver.pod.name={settings.pod}"]
+    if events:
+        words += ["--conf", f"spark.eventLog.dir={Path(events).as_uri()}"]
     if executors is not None:
         # spark-submit refuses 0; the first pass of the watch removes this one again.
         words += ["--conf", f"spark.executor.instances={max(1, executors)}"]
@@ -102,7 +115,6 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
     settings = settings_from(environ)
     executors = wanted_executors(settings.executors_file)
-    environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors)
     watch = Watch(
         Scaler(settings.executors_file, executors and max(1, executors)), system, is_stream=settings.is_stream
     )
@@ -124,14 +136,36 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
     # Each driver makes its own; the operator's status reports what the driver before has committed.
-    with tempfile.TemporaryDirectory(prefix="tussock-commits-", ignore_cleanup_errors=True) as notes:
+    with _scratch("commits") as notes, _scratch("events") as events:
         environ[NOTES_FOLDER] = notes
+        environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors, events if settings.event_log else "")
+        event_log = _event_log(settings, events, environ.get("TUSSOCK_STORE", ""), system)
+        if event_log is not None:
+            system.spawn("event-log", event_log.run)
         code = _run_application(arguments, settings, told)
         ended.set()
         _stop_spark()
         _note_last_commit(settings, code)
+        if event_log is not None:
+            event_log.finish()
     log.info("ended", code=DRAINED if told.is_set() else code)
     sys.exit(DRAINED if told.is_set() else code)
+
+
+def _scratch(what: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=f"tussock-{what}-", ignore_cleanup_errors=True)
+
+
+def _event_log(settings: Settings, folder: str, store: str, system: System) -> EventLog | None:
+    """What takes Spark's event log to the store's bucket, if the job has one."""
+    if not settings.event_log:
+        return None
+
+    def open_bucket() -> ObjectStore:
+        return connect(store).delta("tussock-event-log").bucket
+
+    bounds = {"logs_max": settings.event_log_count, "bytes_max": settings.event_log_bytes}
+    return EventLog(Path(folder), f"applications/{settings.event_log}/events/", open_bucket, system, **bounds)
 
 
 def _run_application(arguments: Sequence[str], settings: Settings, told: threading.Event) -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "ComputeSpec",
     "ConfigMapKey",
     "DriverSpec",
+    "EventLogSpec",
     "ExecutorSpec",
     "RestartPolicy",
     "parse_compute",
@@ -77,6 +78,15 @@ class CheckpointVolume(CamelStruct, frozen=True, kw_only=True):
     """Gone with the driver's pod: for trials."""
 
 
+class EventLogSpec(CamelStruct, frozen=True, kw_only=True):
+    """Spark's event log in the store's bucket."""
+
+    count: int = 10
+    """Logs of the job that are kept."""
+    size: str = "256Mi"
+    """Of each log."""
+
+
 class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
     """What happens when the driver ends."""
 
@@ -100,6 +110,8 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     """Empty: the store's for Spark, of a service that for nodes; or the operator's."""
     arguments: tuple[str, ...] = ()
     spark_conf: dict[str, str] = field(default_factory=dict)
+    event_log: EventLogSpec | None = None
+    """None: there is none, or one by `spark_conf`."""
     env: tuple[dict[str, Any], ...] = ()
     """As in a container; a secret only by reference."""
     writer_id: str = ""

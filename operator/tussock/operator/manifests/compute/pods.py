@@ -88,6 +88,7 @@ def driver_template(
         "TUSSOCK_SPARK_CONF": f"{COMPUTE_FOLDER}/{CONF_FILE}",
         "TUSSOCK_STATUS_PORT": str(STATUS_PORT),
         "TUSSOCK_TERMINATION_FILE": "/dev/termination-log",
+        **_event_log_values(compute),
     }
     fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()]
     volumes, mounts, application = _application(compute)
@@ -161,6 +162,18 @@ def users_template(compute: Compute, part: PodTemplate) -> Manifest:
 
 def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:
     return {"TUSSOCK_STORE": f"tussock://{','.join(addresses)}", "TUSSOCK_WRITER_ID": compute.writer_id}
+
+
+def _event_log_values(compute: Compute) -> dict[str, str]:
+    asked = compute.spec.event_log
+    if asked is None:
+        return {}
+    size = str(bytes_of(asked.size))
+    return {
+        "TUSSOCK_EVENT_LOG": compute.name,
+        "TUSSOCK_EVENT_LOG_BYTES": size,
+        "TUSSOCK_EVENT_LOG_COUNT": str(asked.count),
+    }
 
 
 def environment(
