@@ -8,6 +8,7 @@
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
 | `TUSSOCK_TERMINATION_FILE` | gets the failure's reason in one line, the end of its traceback, and the newest commit |
+| `TUSSOCK_PROGRAM`, `TUSSOCK_PROGRAM_SHA256` | the program in the store's bucket, in place of a file, and its digest |
 | `TUSSOCK_EVENT_LOG` | the job under whose name the store's bucket gets Spark's event log; absent: none is written |
 | `TUSSOCK_EVENT_LOG_COUNT`, `TUSSOCK_EVENT_LOG_BYTES` | how many logs of the job are kept, and of how many bytes |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
@@ -34,6 +35,7 @@ from tussock.compute.driver.context import SPARK_GONE, active_queries, running_c
 from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.event_log import EventLog
 from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
+from tussock.compute.driver.program import digest_of, fetch_program
 from tussock.compute.driver.scale import Scaler, wanted_executors
 from tussock.compute.driver.watch import Watch
 from tussock.compute.spark.batches.commits import latest_commit
@@ -64,6 +66,9 @@ class Settings(msgspec.Struct, frozen=True):
     status_port: int = 7372
     drain_seconds: float = 45.0
     termination_file: str = ""
+    store: str = ""
+    program: str = ""
+    program_sha256: str = ""
     event_log: str = ""
     event_log_count: int = 10
     event_log_bytes: int = 256 << 20
@@ -81,6 +86,9 @@ def settings_from(environ: MutableMapping[str, str]) -> Settings:
         status_port=int(environ.get("TUSSOCK_STATUS_PORT", base.status_port)),
         drain_seconds=float(environ.get("TUSSOCK_DRAIN_SECONDS", base.drain_seconds)),
         termination_file=environ.get("TUSSOCK_TERMINATION_FILE", ""),
+        store=environ.get("TUSSOCK_STORE", ""),
+        program=environ.get("TUSSOCK_PROGRAM", ""),
+        program_sha256=environ.get("TUSSOCK_PROGRAM_SHA256", ""),
         event_log=environ.get("TUSSOCK_EVENT_LOG", ""),
         event_log_count=int(environ.get("TUSSOCK_EVENT_LOG_COUNT", base.event_log_count)),
         event_log_bytes=int(environ.get("TUSSOCK_EVENT_LOG_BYTES", base.event_log_bytes)),
@@ -136,13 +144,13 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
     # Each driver makes its own; the operator's status reports what the driver before has committed.
-    with _scratch("commits") as notes, _scratch("events") as events:
+    with _scratch("commits") as notes, _scratch("events") as events, _scratch("program") as programs:
         environ[NOTES_FOLDER] = notes
         environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors, events if settings.event_log else "")
-        event_log = _event_log(settings, events, environ.get("TUSSOCK_STORE", ""), system)
+        event_log = _event_log(settings, events, system)
         if event_log is not None:
             system.spawn("event-log", event_log.run)
-        code = _run_application(arguments, settings, told)
+        code = _run_application(arguments, settings, told, watch, Path(programs))
         ended.set()
         _stop_spark()
         _note_last_commit(settings, code)
@@ -156,26 +164,34 @@ def _scratch(what: str) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=f"tussock-{what}-", ignore_cleanup_errors=True)
 
 
-def _event_log(settings: Settings, folder: str, store: str, system: System) -> EventLog | None:
+def _open_bucket(settings: Settings) -> ObjectStore:
+    """The store's bucket, as the job's session may use it."""
+    return connect(settings.store).delta("tussock-driver").bucket
+
+
+def _event_log(settings: Settings, folder: str, system: System) -> EventLog | None:
     """What takes Spark's event log to the store's bucket, if the job has one."""
     if not settings.event_log:
         return None
-
-    def open_bucket() -> ObjectStore:
-        return connect(store).delta("tussock-event-log").bucket
-
     bounds = {"logs_max": settings.event_log_count, "bytes_max": settings.event_log_bytes}
-    return EventLog(Path(folder), f"applications/{settings.event_log}/events/", open_bucket, system, **bounds)
+    return EventLog(
+        Path(folder), f"applications/{settings.event_log}/events/", lambda: _open_bucket(settings), system, **bounds
+    )
 
 
-def _run_application(arguments: Sequence[str], settings: Settings, told: threading.Event) -> int:
-    """Run the file as a program of this process, and return its exit code."""
-    application = str(Path(arguments[0]).absolute())
-    # As with `python FILE`: modules beside the file are importable.
-    sys.argv = [application, *arguments[1:]]
-    sys.path.insert(0, str(Path(application).parent))
+def _run_application(
+    arguments: Sequence[str], settings: Settings, told: threading.Event, watch: Watch, folder: Path
+) -> int:
+    """Run the program in this process, and return its exit code; one of the bucket is brought into `folder`."""
     try:
-        runpy.run_path(application, run_name="__main__")
+        file = Path(arguments[0]).absolute()
+        if settings.program:
+            file = fetch_program(lambda: _open_bucket(settings), settings.program, settings.program_sha256, folder)
+        watch.program_sha256 = digest_of(file)
+        # As with `python FILE`: modules beside the file are importable.
+        sys.argv = [str(file), *arguments[1:]]
+        sys.path.insert(0, str(file.parent))
+        runpy.run_path(str(file), run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")

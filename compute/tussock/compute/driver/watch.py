@@ -45,6 +45,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     committed_batch: int = 0
     committed_ms: int = 0
     """Unix time of that commit."""
+    program_sha256: str = ""
+    """Digest of the program's file, as it was when it began."""
 
 
 class Watch:
@@ -56,6 +58,8 @@ class Watch:
         self._is_stream = is_stream
         self._seen = system.monotonic()
         self._draining = threading.Event()
+        self.program_sha256 = ""
+        """Digest of the program that runs; empty before it begins."""
         self.has_seen_spark = False
         """Whether Spark has ever run; the application may have stopped it since then."""
         self.status = Status()
@@ -68,7 +72,7 @@ class Watch:
             except SPARK_GONE as error:
                 # The application may stop Spark at any time; if Spark stopped otherwise, the application fails, too.
                 log.info("Spark does not answer", error=str(error).splitlines()[0][:200] if str(error) else "")
-                self.status = Status(is_draining=self._draining.is_set())
+                self.status = Status(is_draining=self._draining.is_set(), program_sha256=self.program_sha256)
             except ValueError as error:
                 log.warning("executors stay as they are", error=str(error))
             self._seen = self._system.monotonic()
@@ -78,7 +82,7 @@ class Watch:
         """Look once."""
         context = running_context()
         if context is None:
-            self.status = Status(is_draining=self._draining.is_set())
+            self.status = Status(is_draining=self._draining.is_set(), program_sha256=self.program_sha256)
             return
         self.has_seen_spark = True
         executors = Executors(context)
@@ -96,6 +100,7 @@ class Watch:
             committed_epoch=commit.epoch if commit else 0,
             committed_batch=commit.batch_id if commit else 0,
             committed_ms=commit.noted_ms if commit else 0,
+            program_sha256=self.program_sha256,
         )
 
     def drain(self) -> None:

@@ -34,6 +34,7 @@ _OF_STORE = re.compile(
     r"leader/[0-9]{20}|leader/standby-[0-9a-f]{16}"
     r"|log/[0-9]{20}\.delta|log/boundary/[0-9]{20}"
     r"|applications/[A-Za-z_][A-Za-z0-9_-]{0,99}/input/[0-9]{20}"
+    r"|applications/[A-Za-z_][A-Za-z0-9_-]{0,99}/program/[A-Za-z_][A-Za-z0-9_]{0,99}\.py"
     r"|applications/[A-Za-z_][A-Za-z0-9_-]{0,99}/events/eventlog_v2_[A-Za-z0-9_-]{1,200}/"
     r"(?:appstatus_[A-Za-z0-9_-]{1,200}(?:\.inprogress)?"
     r"|events_[0-9]{1,9}_[A-Za-z0-9_-]{1,200}(?:\.[a-z0-9]{1,10}){0,2})"

@@ -25,6 +25,7 @@ __all__ = [
     "DriverSpec",
     "EventLogSpec",
     "ExecutorSpec",
+    "ProgramObject",
     "RestartPolicy",
     "parse_compute",
 ]
@@ -37,12 +38,21 @@ class ConfigMapKey(CamelStruct, frozen=True, kw_only=True):
     key: str
 
 
+class ProgramObject(CamelStruct, frozen=True, kw_only=True):
+    """One file of the store's bucket, below `applications/JOB/program/`."""
+
+    name: str
+    sha256: str
+    """The driver runs no other file."""
+
+
 class Application(CamelStruct, frozen=True, kw_only=True):
     """The program: exactly one of these."""
 
     file: str = ""
     """A path in the image."""
     config_map: ConfigMapKey | None = None
+    object: ProgramObject | None = None
 
 
 class DriverSpec(CamelStruct, frozen=True, kw_only=True):

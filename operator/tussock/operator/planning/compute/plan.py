@@ -258,6 +258,9 @@ def _plan(
         status["image"] = old["image"]
     remembered = ("startTime", "completionTime", "lastExitCode", "lastFailure", "lastScheduleTime")
     status.update({name: old[name] for name in remembered if name in old})
+    program = observed.facts.driver.program_sha256 if observed.facts.driver is not None else ""
+    if program or "programSha256" in old:
+        status["programSha256"] = program or old["programSha256"]
     if compute.spec.schedule and "runs" in old:
         status["runs"] = old["runs"]
     committed = ("committedEpoch", "committedBatch", "committedTime")

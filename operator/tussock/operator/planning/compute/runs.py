@@ -227,7 +227,10 @@ def _last_words(state: Mapping[str, Any]) -> tuple[str, str]:
 def _last_commit(state: Mapping[str, Any]) -> DriverFact | None:
     """The newest commit by a pod's termination message."""
     found = _COMMITTED.findall(str(state.get("message") or ""))
-    return DriverFact(*map(int, found[-1])) if found else None
+    if not found:
+        return None
+    epoch, batch, ms = found[-1]
+    return DriverFact(int(epoch), int(batch), int(ms))
 
 
 def _ready_until(status: Mapping[str, Any]) -> str | None:

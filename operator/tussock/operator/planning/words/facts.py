@@ -64,6 +64,8 @@ class DriverFact(NamedTuple):
     committed_batch: int
     committed_ms: int
     """When, as Unix time in milliseconds."""
+    program_sha256: str = ""
+    """Digest of the program that it runs; empty before it begins."""
 
 
 class NodeFact(NamedTuple):

@@ -1,5 +1,7 @@
 """The status that a job's driver reports, over HTTP from inside the cluster (`tussock.compute.driver.answers`)."""
 
+import re
+
 import aiohttp
 import msgspec
 
@@ -8,6 +10,7 @@ from tussock.operator.planning.words.facts import DriverFact
 __all__ = ["ask_driver"]
 
 ANSWER_SECONDS = 3.0
+_SHA256 = re.compile("[0-9a-f]{64}")
 ANSWER_BYTES_MAX = 64 << 10
 """A status has a few hundred bytes; a user's pod answers, so the limit is needed."""
 
@@ -16,6 +19,7 @@ class _DriverStatus(msgspec.Struct, rename="camel"):
     committed_epoch: int = 0
     committed_batch: int = 0
     committed_ms: int = 0
+    program_sha256: str = ""
 
 
 async def ask_driver(address: str) -> DriverFact | None:
@@ -35,4 +39,5 @@ async def ask_driver(address: str) -> DriverFact | None:
             status = msgspec.json.decode(body, type=_DriverStatus)
     except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
         return None
-    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)
+    program = status.program_sha256 if _SHA256.fullmatch(status.program_sha256) else ""
+    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms, program)
