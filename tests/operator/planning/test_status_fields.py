@@ -104,7 +104,10 @@ def statuses_of_computes() -> Iterator[Status]:
     yield stream.settle().status
     stream.run()
     facts = ComputeFacts(
-        DEFAULTS, driver=DriverFact(7, 3, 1763725000000, "a" * 64), settled=stream.settled, certificate_expires=at(9000)
+        DEFAULTS,
+        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12),
+        settled=stream.settled,
+        certificate_expires=at(9000),
     )
     yield plan_compute(parse_compute(stream.job), Observed(facts, stream.children, stream.others), NOW).status
     stream.after(10).end(1, message="Boom\n\nTraceback")

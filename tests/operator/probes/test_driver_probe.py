@@ -46,6 +46,9 @@ def test_the_newest_commit_of_a_driver_is_read(watch: Watch, address: str) -> No
     for text, known in (("a" * 64, "a" * 64), ("<script>", "")):
         watch.status = Status(program_sha256=text)
         assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, known), "a user's pod answers"
+    for said, used in ((87, 87), (-1, None), (101, None), (None, None)):
+        watch.status = Status(checkpoint_used_percent=said)
+        assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, "", used)
     watch.status = Status()
     assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0)
 

@@ -8,6 +8,7 @@
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
 | `TUSSOCK_TERMINATION_FILE` | gets the failure's reason in one line, the end of its traceback, and the newest commit |
+| `TUSSOCK_CHECKPOINT` | folder of the checkpoint's volume, whose room is watched |
 | `TUSSOCK_PROGRAM`, `TUSSOCK_PROGRAM_SHA256` | the program in the store's bucket, in place of a file, and its digest |
 | `TUSSOCK_EVENT_LOG` | the job under whose name the store's bucket gets Spark's event log; absent: none is written |
 | `TUSSOCK_EVENT_LOG_COUNT`, `TUSSOCK_EVENT_LOG_BYTES` | how many logs of the job are kept, and of how many bytes |
@@ -32,6 +33,7 @@ import msgspec
 
 from tussock.compute.driver.answers import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
+from tussock.compute.driver.disk import DiskWatch
 from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.event_log import EventLog
 from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
@@ -66,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
     status_port: int = 7372
     drain_seconds: float = 45.0
     termination_file: str = ""
+    checkpoint: str = ""
     store: str = ""
     program: str = ""
     program_sha256: str = ""
@@ -86,6 +89,7 @@ def settings_from(environ: MutableMapping[str, str]) -> Settings:
         status_port=int(environ.get("TUSSOCK_STATUS_PORT", base.status_port)),
         drain_seconds=float(environ.get("TUSSOCK_DRAIN_SECONDS", base.drain_seconds)),
         termination_file=environ.get("TUSSOCK_TERMINATION_FILE", ""),
+        checkpoint=environ.get("TUSSOCK_CHECKPOINT", ""),
         store=environ.get("TUSSOCK_STORE", ""),
         program=environ.get("TUSSOCK_PROGRAM", ""),
         program_sha256=environ.get("TUSSOCK_PROGRAM_SHA256", ""),
@@ -123,9 +127,11 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
     settings = settings_from(environ)
     executors = wanted_executors(settings.executors_file)
-    watch = Watch(
-        Scaler(settings.executors_file, executors and max(1, executors)), system, is_stream=settings.is_stream
-    )
+    disk = DiskWatch(Path(settings.checkpoint), system) if settings.checkpoint else None
+    scaler = Scaler(settings.executors_file, executors and max(1, executors))
+    watch = Watch(scaler, system, is_stream=settings.is_stream, disk=disk)
+    if disk is not None:
+        system.spawn("disk", disk.run)
     server = serve_status(watch, "", settings.status_port)
     system.spawn("status", server.serve_forever)
     system.spawn("watch", watch.run)

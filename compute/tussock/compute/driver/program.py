@@ -1,7 +1,7 @@
 """The file of a job's program: one of the image or of a ConfigMap, or an object of the store's bucket.
 
 Every writer of a store may put objects below `applications/`, so an object is run only if its SHA-256 is the one that
-the job's spec names: who may change what a job runs is Kubernetes' decision, as with the other two.
+the job's spec names. So only a change of the spec changes what a job runs, as with the other two.
 """
 
 import hashlib

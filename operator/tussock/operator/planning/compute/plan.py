@@ -31,6 +31,7 @@ from tussock.operator.planning.compute.image_trials import try_image
 from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
 from tussock.operator.planning.compute.scheduled.timetable import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
+from tussock.operator.planning.compute.volumes import checkpoint_used, volume_verdict
 from tussock.operator.planning.service.plan import plan_service
 from tussock.operator.planning.turns import turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
@@ -242,9 +243,11 @@ def _plan(
 ) -> Plan:
     old = compute.status
     executors = _executors(observed)
+    used = checkpoint_used(compute, observed.facts)
+    verdict = volume_verdict(compute, driving.verdict, used)
     status: dict[str, Any] = {
         "observedGeneration": compute.metadata.generation,
-        "conditions": status_conditions(compute, driving.verdict, now),
+        "conditions": status_conditions(compute, verdict, now),
         "replicas": len(executors),
         "readyReplicas": sum(is_ready_pod(pod) for pod in executors),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(executor_selector(compute).items())),
@@ -261,6 +264,8 @@ def _plan(
     program = observed.facts.driver.program_sha256 if observed.facts.driver is not None else ""
     if program or "programSha256" in old:
         status["programSha256"] = program or old["programSha256"]
+    if used is not None:
+        status["checkpointUsedPercent"] = used
     if compute.spec.schedule and "runs" in old:
         status["runs"] = old["runs"]
     committed = ("committedEpoch", "committedBatch", "committedTime")

@@ -66,6 +66,8 @@ class DriverFact(NamedTuple):
     """When, as Unix time in milliseconds."""
     program_sha256: str = ""
     """Digest of the program that it runs; empty before it begins."""
+    checkpoint_used_percent: int | None = None
+    """How full the checkpoint's volume is; `None`: not known."""
 
 
 class NodeFact(NamedTuple):

@@ -20,6 +20,7 @@ class _DriverStatus(msgspec.Struct, rename="camel"):
     committed_batch: int = 0
     committed_ms: int = 0
     program_sha256: str = ""
+    checkpoint_used_percent: int | None = None
 
 
 async def ask_driver(address: str) -> DriverFact | None:
@@ -40,4 +41,6 @@ async def ask_driver(address: str) -> DriverFact | None:
     except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
         return None
     program = status.program_sha256 if _SHA256.fullmatch(status.program_sha256) else ""
-    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms, program)
+    used = status.checkpoint_used_percent
+    used = used if used is not None and 0 <= used <= 100 else None
+    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms, program, used)
