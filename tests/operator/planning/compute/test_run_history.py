@@ -30,7 +30,8 @@ def run_once(world: World, code: int, seconds: float = 600, message: str = "") -
     world.run()
     world.after(seconds).end(code, message=message)
     world.settle()
-    world.after(HOUR - seconds)
+    world.after(1).settle()
+    world.after(HOUR - seconds - 1)
 
 
 def results(world: World) -> list[tuple[str, str]]:
@@ -140,8 +141,8 @@ def test_a_pod_goes_after_its_time_to_live_and_its_record_stays() -> None:
     world.settle()
     world.run()
     world.after(600).end(0)
-    plan = world.settle()
-    assert plan.again_seconds == 900
+    assert world.settle().again_seconds == 1, "the status has it then"
+    assert world.settle().again_seconds == 900
     world.after(899).settle()
     assert world.pods == [pod_of(12)]
     world.after(1).settle()
@@ -156,6 +157,7 @@ def test_the_pod_of_a_job_without_a_schedule_goes_after_its_time_too(code: int) 
     world.settle()
     world.run()
     world.after(10).end(code, message="boom")
+    world.settle()
     assert world.settle().again_seconds == 60
     reason, told = world.reason(), world.message()
     world.after(60).settle()
@@ -164,6 +166,28 @@ def test_the_pod_of_a_job_without_a_schedule_goes_after_its_time_too(code: int) 
     assert code or world.message() == told
     world.after(3600).settle()
     assert (world.pods, world.reason()) == ([], reason)
+
+
+@pytest.mark.parametrize("schedule", ["0 * * * *", ""])
+def test_no_pod_goes_before_the_status_says_that_its_run_is_over(schedule: str) -> None:
+    """Story: an operator that died between the two would have started a completed run again."""
+    spec: dict[str, Any] = {"schedule": schedule, "successfulRunHistoryLimit": 0} if schedule else {}
+    world = World(compute(mode="Batch", metadata={"creationTimestamp": at(-60)}, ttlSecondsAfterFinished=0, **spec))
+    world.settle()
+    world.run()
+    world.settle()
+    world.after(5).end(0)
+    plan = world.plan()
+    assert not [action for action in plan.actions if isinstance(action, Delete)]
+    assert plan.again_seconds == 1
+    world.job["status"] = plan.status
+    died = world.plan()
+    [gone] = [action.ref for action in died.actions if isinstance(action, Delete)]
+    del world.children[gone]
+    for _ in range(3):
+        world.after(5).settle()
+        assert world.pods == []
+    assert world.reason()[1] == ("Scheduled" if schedule else "Completed")
 
 
 def test_a_run_that_waits_for_its_restart_keeps_its_pod() -> None:

@@ -240,6 +240,9 @@ def _outlive(compute: Compute, run: JobRun, found: Driving, now: datetime) -> Dr
     if seconds is None or run.ended is None:
         return found
     left = seconds - (now - run.ended).total_seconds()
+    if compute.status.get("completionTime") != stamp(run.ended):
+        # First the status has to say that the job is over: without that and without the pod it would start again.
+        left = max(left, 1.0)
     if left > 0:
         return replace(found, again_seconds=left)
     return replace(found, actions=(*found.actions, stop(run)), status={**found.status, "driverPod": None})

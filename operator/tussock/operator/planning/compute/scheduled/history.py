@@ -12,9 +12,13 @@ it also shows which run has not come to its end although no pod is left.
 | has failed for good | `Failed` |
 | was stopped for another run, or by a suspension | `Stopped` |
 | is gone before its end | `Running`, since it starts again; `Stopped` once another run has begun |
+
+Nothing of a run goes before the status says that it is over: an operator that died between the two would start it
+again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -28,6 +32,8 @@ from tussock.operator.resources.compute import Compute
 
 __all__ = ["Result", "RunHistory", "RunRecord", "history_of"]
 
+_SETTLE_SECONDS = 1.0
+"""Until the next pass, when the status has what this one has found."""
 _MESSAGE_MAX = 300
 """Characters of a failure; the newest one is whole in `lastFailure`. A history of 200 runs stays below 100 KiB."""
 
@@ -67,7 +73,7 @@ class RunHistory(NamedTuple):
     surplus: tuple[JobRun, ...]
     """Runs that are over and whose pods have to go: beyond the limits, or after their time to live."""
     next_seconds: float | None
-    """Until the next pod has lived for its time; `None` if none has one."""
+    """Until the next of them has to go; `None` if none has to."""
 
     def status(self) -> list[dict[str, Any]]:
         """The records as a status has them."""
@@ -77,6 +83,7 @@ class RunHistory(NamedTuple):
 def history_of(compute: Compute, runs: Sequence[JobRun], driver: DriverFact | None, now: datetime) -> RunHistory:
     """The history by the status and by the pods that there are; `driver` is what the running one reports."""
     records = {record.scheduled_time: record for record in _recorded(compute.status)}
+    settled = {time for time, record in records.items() if record.result is not Result.RUNNING}
     by_time = _by_time(runs, records)
     newest = max([*records, *by_time], default="")
     for time, run in by_time.items():
@@ -89,15 +96,17 @@ def history_of(compute: Compute, runs: Sequence[JobRun], driver: DriverFact | No
                 record, result=Result.STOPPED, completion_time=stamp(now), message=told
             )
     ordered = sorted(records.values(), key=lambda record: record.scheduled_time, reverse=True)
-    kept = _within_limits(compute, ordered)
-    over = [run for run in runs if run.has_ended and not run.is_leaving]
+    kept = _within_limits(compute, ordered, settled)
+    fresh = {record.pod for record in ordered if record.scheduled_time not in settled}
+    over = [run for run in runs if run.has_ended and not run.is_leaving and run.name not in fresh]
     names = {record.pod for record in kept}
     # A pod from before the schedule has no record, and goes when there is one.
     surplus = [run for run in over if run.name not in names and records]
-    undecided = {record.pod for record in kept if record.result is Result.RUNNING}
-    ends = _ends_of_life(compute, [run for run in over if run.name not in undecided and run not in surplus])
+    ends = _ends_of_life(compute, [run for run in over if run not in surplus])
     surplus += [run for run, end in ends if end <= now]
     waits = [(end - now).total_seconds() for _, end in ends if end > now]
+    if any(record.scheduled_time not in settled and record.result is not Result.RUNNING for record in ordered):
+        waits.append(_SETTLE_SECONDS)
     return RunHistory(ordered[0] if ordered else None, tuple(kept), tuple(surplus), min(waits, default=None))
 
 
@@ -119,7 +128,8 @@ def _by_time(runs: Sequence[JobRun], records: Mapping[str, RunRecord]) -> dict[s
     found: dict[str, JobRun] = {}
     for run in sorted(runs, key=lambda run: not run.is_leaving):
         time = run.scheduled or times.get(run.name)
-        if time:
+        # The pod of a record that is gone takes a moment to go.
+        if time and (time in records or not (run.has_ended and run.is_leaving)):
             found[time] = run
     return found
 
@@ -163,7 +173,7 @@ def _result(compute: Compute, run: JobRun, *, is_newest: bool) -> tuple[Result, 
     return Result.FAILED, found.failures
 
 
-def _within_limits(compute: Compute, records: Sequence[RunRecord]) -> list[RunRecord]:
+def _within_limits(compute: Compute, records: Sequence[RunRecord], settled: AbstractSet[str]) -> list[RunRecord]:
     """The newest records that the limits leave; runs that were stopped count as failed: their work is not done."""
     room = {
         Result.SUCCEEDED: compute.spec.successful_run_history_limit,
@@ -172,9 +182,9 @@ def _within_limits(compute: Compute, records: Sequence[RunRecord]) -> list[RunRe
     kept = []
     for record in records:
         kind = Result.FAILED if record.result is Result.STOPPED else record.result
-        if kind in room:
-            if not room[kind]:
-                continue
+        if kind in room and not room[kind] and record.scheduled_time in settled:
+            continue
+        if room.get(kind):
             room[kind] -= 1
         kept.append(record)
     return kept
