@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tussock.compute.driver.failures import CAUSE_CHARACTERS_MAX, MESSAGE_BYTES_MAX, cause_of, termination_message
+from tussock.compute.driver.failures import (
+    CAUSE_CHARACTERS_MAX,
+    MESSAGE_BYTES_MAX,
+    cause_of,
+    committed_line,
+    termination_message,
+)
+from tussock.compute.spark.batches.commits import Commit
 
 STREAM_FAILED = """[STREAM_FAILED] Query [id = 9f6, runId = 77a] terminated with exception: \
 [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. \
@@ -81,6 +88,7 @@ def test_the_termination_message_is_bounded() -> None:
     except ValueError as error:
         told = termination_message(error)
     assert len(told.encode()) <= MESSAGE_BYTES_MAX
+    assert len(told.encode()) + len(committed_line(Commit("w", 2**63, 2**63, 10**13))) <= 4096, "a kubelet's limit"
     assert told.startswith("ValueError: üü")
 
 

@@ -17,6 +17,7 @@ from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.launch import DRAINED, Settings, submit_arguments
 from tussock.compute.driver.scale import Scaler
 from tussock.compute.driver.watch import Query, Status, Watch
+from tussock.operator.planning.compute.runs import run_of
 
 
 class Clock:
@@ -71,6 +72,36 @@ def test_the_exit_code_is_that_of_the_program(tmp_path: Path, program: str, code
     if "raise" in program:
         assert "program.py" in trace
         assert "Traceback" in log
+
+
+COMMITS = "from tussock.compute.spark.batches.commits import note_commit as note\nnote('w', 3, 70)\nnote('w', 4, 90)\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "left"),
+    [
+        ("", "\ncommitted epoch=90 batch=4 ms="),
+        ("raise ValueError('boom')", "ValueError: boom\n\nTraceback"),
+        ("import sys; sys.exit(3)", ""),
+    ],
+    ids=["ends well", "fails", "fails without words"],
+)
+def test_a_driver_leaves_its_newest_commit(tmp_path: Path, program: str, left: str) -> None:
+    """Story: a batch that took seconds had no epoch in its status, since the operator asks every twelve.
+
+    A failure comes first; without a word of it the kubelet takes the end of the log, so that nothing may be there.
+    """
+    process, _ = start(tmp_path, COMMITS + program)
+    log, _ = process.communicate(timeout=60)
+    found = tmp_path / "termination"
+    said = found.read_text() if found.exists() else ""
+    assert bool(said) == bool(left), log
+    assert said.startswith(left), log
+    container = {"name": "compute", "state": {"terminated": {"exitCode": process.returncode, "message": said}}}
+    pod = {"metadata": {"name": "x"}, "status": {"phase": "Failed", "containerStatuses": [container]}}
+    run = run_of(pod)
+    assert (run.committed is not None and run.committed[:2]) == ((90, 4) if left else False)
+    assert "committed" not in run.log + run.told
 
 
 def test_a_program_has_arguments_name_and_folder(tmp_path: Path) -> None:

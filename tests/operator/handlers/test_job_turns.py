@@ -9,6 +9,7 @@ from support.operator.cluster_in_memory import NAMESPACE, ClusterInMemory
 from support.operator.resources import DEFAULTS
 from tussock.operator.cluster.seen import Key
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
+from tussock.operator.planning.words.model import Manifest
 
 NEXT = DEFAULTS._replace(spark_image="registry.example/tussock-spark:next")
 TWENTY = [f"job{number:02}" for number in range(20)]
@@ -44,16 +45,22 @@ def cluster_of(names: list[str], parallel: int, **spec: Any) -> ClusterInMemory:
     return cluster
 
 
+def driver(cluster: ClusterInMemory, name: str) -> Manifest | None:
+    """The job's driver; by a schedule its name has the time of the run."""
+    pods = [pod for pod in cluster.seen.all_of("Pod") if pod["metadata"]["name"].startswith(f"{name}-driver")]
+    return pods[0] if pods else None
+
+
 def is_ready(cluster: ClusterInMemory, name: str) -> bool:
     """Whether a driver of the job runs, and is not being stopped."""
-    pod = cluster.find("Pod", f"{name}-driver")
+    pod = driver(cluster, name)
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return False
     return bool(pod["status"].get("conditions")) and pod["status"]["phase"] == "Running"
 
 
 def is_new(cluster: ClusterInMemory, name: str) -> bool:
-    pod = cluster.find("Pod", f"{name}-driver")
+    pod = driver(cluster, name)
     return pod is not None and pod["spec"]["containers"][0]["image"] == NEXT.spark_image
 
 

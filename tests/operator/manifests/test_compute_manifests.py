@@ -12,7 +12,7 @@ from golden.write_manifests import text_of
 from support.operator.compute_cases import ADDRESSES, CASES, compute_with, job_of, manifests_of
 from support.operator.resources import DEFAULTS, store_with
 from tussock.operator.manifests.compute.conf import executor_overhead_bytes, properties, spark_conf
-from tussock.operator.manifests.compute.job import compute_manifests
+from tussock.operator.manifests.compute.job import Job, compute_manifests
 from tussock.operator.manifests.network import network_policies
 from tussock.operator.resources import InvalidResource
 from tussock.operator.resources.compute import parse_compute
@@ -249,3 +249,43 @@ def test_only_prometheus_reaches_only_the_metrics(namespace: str, selector: dict
     ]
     assert of_prometheus == ([] if selector is None else [(selector, [7372]), (selector, [7371])])
     assert 4040 not in [port["port"] for rule in rules for port in rule["ports"]]
+
+
+def test_an_event_log_is_asked_of_spark_and_of_the_driver() -> None:
+    """Spark writes small files, which the driver takes to the bucket; executors have no part in it."""
+    store, job = store_with({"managed": {}}), compute_with(eventLog={"count": 3, "size": "1Gi"})
+    settings = spark_conf(job, store, "image")
+    assert settings["spark.eventLog.enabled"] == settings["spark.eventLog.rolling.enabled"] == "true"
+    assert "spark.eventLog.dir" not in settings, "it is a folder of each pod"
+    made = compute_manifests(job, store, ADDRESSES, DEFAULTS)
+    [container] = made.template["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (env["TUSSOCK_EVENT_LOG"], env["TUSSOCK_EVENT_LOG_COUNT"]) == (job.name, "3")
+    assert env["TUSSOCK_EVENT_LOG_BYTES"] == str(1 << 30)
+    [files] = [manifest["data"] for manifest in made.manifests if manifest["kind"] == "ConfigMap"]
+    assert "TUSSOCK_EVENT_LOG" not in files["executor-pod.json"]
+
+
+def test_an_event_log_elsewhere_is_the_users() -> None:
+    asked = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3a://logs/jobs"}
+    settings = spark_conf(compute_with(sparkConf=asked), store_with({"managed": {}}), "image")
+    assert {key: settings[key] for key in settings if key.startswith("spark.eventLog")} == asked
+
+
+def test_a_program_in_the_bucket_is_the_drivers_to_fetch() -> None:
+    """Another digest is another driver, and no executor knows of it."""
+    store = store_with({"managed": {}})
+
+    def made(digit: str) -> Job:
+        source = {"name": "totals.py", "sha256": digit * 64}
+        return compute_manifests(compute_with(application={"object": source}), store, ADDRESSES, DEFAULTS)
+
+    [container] = made("a").template["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    name = compute_with().name
+    assert env["TUSSOCK_PROGRAM"] == f"applications/{name}/program/totals.py"
+    assert env["TUSSOCK_PROGRAM_SHA256"] == "a" * 64
+    assert container["args"][3] == "totals.py"
+    assert made("a").template_hash != made("b").template_hash
+    [files] = [manifest["data"] for manifest in made("a").manifests if manifest["kind"] == "ConfigMap"]
+    assert "TUSSOCK_PROGRAM" not in files["executor-pod.json"]

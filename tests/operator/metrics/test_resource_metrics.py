@@ -111,6 +111,13 @@ def test_certificates_and_restarts_are_those_of_the_status_and_of_the_pods(place
     assert place.values("container_restarts") == {("Meta", "s"): 3}
 
 
+def test_a_job_shows_how_full_its_checkpoint_is(place: ShownResources) -> None:
+    """None before its driver has said it."""
+    place.put("Compute", "new", spec=STREAM)
+    place.put("Compute", "job", spec=STREAM, checkpointUsedPercent=87)
+    assert place.values("checkpoint_used_ratio") == {("Compute", "job"): 0.87}
+
+
 def test_the_series_of_a_deleted_resource_are_gone(place: ShownResources) -> None:
     """At the next scrape, whatever they were."""
     body = place.put(

@@ -105,12 +105,20 @@ def statuses_of_computes() -> Iterator[Status]:
     yield stream.settle().status
     stream.run()
     facts = ComputeFacts(
-        DEFAULTS, driver=DriverFact(7, 3, 1763725000000), settled=stream.settled, certificate_expires=at(9000)
+        DEFAULTS,
+        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12),
+        settled=stream.settled,
+        certificate_expires=at(9000),
     )
     yield plan_compute(parse_compute(stream.job), Observed(facts, stream.children, stream.others), NOW).status
     stream.after(10).end(1, message="Boom\n\nTraceback")
     yield stream.settle().status
-    yield World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)})).settle().status
+    batch = World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)}))
+    yield batch.settle().status
+    batch.job["spec"]["restartPolicy"] = {"type": "Never"}
+    batch.run()
+    batch.after(10).end(1, message="Boom\n\nTraceback\ncommitted epoch=7 batch=3 ms=1763725000000")
+    yield batch.settle().status
     served = ServiceWorld(service(workers=1)).serve(1)
     served.say(trouble="no broker")
     yield served.settle().status

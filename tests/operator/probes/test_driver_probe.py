@@ -43,6 +43,12 @@ def address(watch: Watch) -> Iterator[str]:
 def test_the_newest_commit_of_a_driver_is_read(watch: Watch, address: str) -> None:
     watch.status = Status(is_started=True, committed_epoch=12, committed_batch=3, committed_ms=1_700_000_000_123)
     assert asyncio.run(ask_driver(address)) == DriverFact(12, 3, 1_700_000_000_123)
+    for text, known in (("a" * 64, "a" * 64), ("<script>", "")):
+        watch.status = Status(program_sha256=text)
+        assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, known), "a user's pod answers"
+    for said, used in ((87, 87), (-1, None), (101, None), (None, None)):
+        watch.status = Status(checkpoint_used_percent=said)
+        assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, "", used)
     watch.status = Status()
     assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0)
 

@@ -37,11 +37,17 @@ SST = f"sst/{'a' * 32}"
 STORE = {
     *(f"leader/{1:020d}", ENTRY, f"log/boundary/{1:020d}", f"snapshot/{1:020d}", f"pins/{7:020d}-{'b' * 16}"),
     f"applications/bank-2/input/{1:020d}",
+    "applications/totals/program/totals.py",
+    "applications/totals/events/eventlog_v2_spark-1/appstatus_spark-1.inprogress",
+    "applications/totals/events/eventlog_v2_spark-1/events_1_spark-1.zstd",
+    "applications/totals/events/eventlog_v2_spark-1/events_2_spark-1.zstd.compact",
     *(f"leader/standby-{'e' * 16}", f"tmp/clock-{'c' * 16}", f"{SST}.data", f"{SST}.meta"),
 }
 """One object of each kind that a store has."""
 BACKUP = f"backup/nightly.{'d' * 32}"
 FOREIGN = {"mine/x", "log/1.delta", "log/app.log", "tmp/report.csv", "backup/dump.sql", "sst/readme", f"sub/{ENTRY}"}
+FOREIGN |= {"applications/totals/program/notes.txt", "applications/totals/program/a/b.py"}
+FOREIGN |= {"applications/totals/events/notes", "applications/totals/events/eventlog_v2_a/core"}
 FOREIGN |= {"applications/notes", f"applications/bank/output/{1:020d}", f"applications/a/b/input/{1:020d}"}
 """Foreign objects, some in folders that a store has, too."""
 

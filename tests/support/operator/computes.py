@@ -11,6 +11,7 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.compute.facts import ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.compute.runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
+from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.resources.compute import parse_compute
 from tussock.operator.resources.store import parse_store
@@ -81,6 +82,7 @@ class World:
         self.children: dict[Ref, Manifest] = {}
         self.settled = {Ref("Meta", "s"): True, Ref("Compactor", "s"): True}
         self.application: str | None = ""
+        self.reported: DriverFact | None = None
         self.missing = ""
         self.has_cert_manager = False
 
@@ -103,7 +105,12 @@ class World:
     def plan(self) -> Plan:
         """The plan of this moment."""
         facts = ComputeFacts(
-            DEFAULTS, self.application, self.missing, None, self.settled, has_cert_manager=self.has_cert_manager
+            DEFAULTS,
+            self.application,
+            self.missing,
+            self.reported,
+            self.settled,
+            has_cert_manager=self.has_cert_manager,
         )
         return plan_compute(parse_compute(self.job), Observed(facts, self.children, self.others), self.now)
 
@@ -137,11 +144,12 @@ class World:
         """The names of the pods there are."""
         return sorted(ref.name for ref in self.children if ref.kind == "Pod")
 
-    def driver(self, name: str = "x-driver") -> Manifest:
-        """The driver's pod."""
-        return self.children[Ref("Pod", name)]
+    def driver(self, name: str = "") -> Manifest:
+        """The driver's pod; without a name `x-driver`, or by a schedule that of the newest run."""
+        names = [name] if name else [one for one in self.pods if one == "x-driver"] or self.pods[-1:]
+        return self.children[Ref("Pod", names[0])]
 
-    def run(self, name: str = "x-driver", *, ready: bool = True) -> None:
+    def run(self, name: str = "", *, ready: bool = True) -> None:
         """Start the driver, as the kubelet does."""
         stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         pod = self.driver(name)
@@ -153,7 +161,7 @@ class World:
             "containerStatuses": [{"name": "compute", "ready": ready, "state": {"running": {"startedAt": stamp}}}],
         }
 
-    def end(self, code: int, name: str = "x-driver", message: str = "", reason: str = "") -> None:
+    def end(self, code: int, name: str = "", message: str = "", reason: str = "") -> None:
         """The driver's container ends with a code."""
         stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         status = self.driver(name).setdefault("status", {})

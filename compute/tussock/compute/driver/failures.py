@@ -1,4 +1,6 @@
-"""Why an application failed, in words that fit a status: the user's own error first, whatever is wrapped around it.
+"""What a driver's pod leaves in its status: why its application failed, and the newest epoch that it committed.
+
+The user's own error comes first, whatever is wrapped around it.
 
 Between a function of `foreachBatch` that raises and the driver's end lie the bridge to the JVM and Spark's own errors.
 Their text begins with ids and ends with a stack trace, and the error that helps stands somewhere in the middle.
@@ -7,14 +9,16 @@ Their text begins with ids and ends with a stack trace, and the error that helps
 import re
 import traceback
 
-__all__ = ["OUTAGE", "cause_of", "is_outage", "termination_message"]
+from tussock.compute.spark.batches.commits import Commit
+
+__all__ = ["OUTAGE", "cause_of", "committed_line", "is_outage", "termination_message"]
 
 OUTAGE = 75
 """Exit code of a program that failed because the store was away, not through its own fault; 75 is `EX_TEMPFAIL`."""
 
 CAUSE_CHARACTERS_MAX = 1000
-MESSAGE_BYTES_MAX = 4000
-"""A kubelet accepts 4096."""
+MESSAGE_BYTES_MAX = 3900
+"""A kubelet accepts 4096, and the line of the newest commit has at most 90."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _OF_JVM = re.compile(r"^: (?P<own>\S.*)$", re.MULTILINE)
@@ -63,3 +67,8 @@ def termination_message(error: BaseException) -> str:
     trace = "".join(traceback.format_exception(error)).encode()
     room = MESSAGE_BYTES_MAX - len(cause.encode()) - 2
     return f"{cause}\n\n{trace[-room:].decode(errors='ignore')}"
+
+
+def committed_line(commit: Commit) -> str:
+    """The last line of what a pod leaves in its status: its newest commit. The operator reads it."""
+    return f"\ncommitted epoch={commit.epoch} batch={commit.batch_id} ms={commit.noted_ms}\n"

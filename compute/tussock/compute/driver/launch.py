@@ -7,7 +7,11 @@
 | `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
-| `TUSSOCK_TERMINATION_FILE` | gets the reason for the application's failure in one line, and the end of its traceback |
+| `TUSSOCK_TERMINATION_FILE` | gets the failure's reason in one line, the end of its traceback, and the newest commit |
+| `TUSSOCK_CHECKPOINT` | folder of the checkpoint's volume, whose room is watched |
+| `TUSSOCK_PROGRAM`, `TUSSOCK_PROGRAM_SHA256` | the program in the store's bucket, in place of a file, and its digest |
+| `TUSSOCK_EVENT_LOG` | the job under whose name the store's bucket gets Spark's event log; absent: none is written |
+| `TUSSOCK_EVENT_LOG_COUNT`, `TUSSOCK_EVENT_LOG_BYTES` | how many logs of the job are kept, and of how many bytes |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
 
 The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` after SIGTERM, even if
@@ -29,14 +33,20 @@ import msgspec
 
 from tussock.compute.driver.answers import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
+from tussock.compute.driver.disk import DiskWatch
 from tussock.compute.driver.drain import stop_queries
-from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termination_message
+from tussock.compute.driver.event_log import EventLog
+from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
+from tussock.compute.driver.program import digest_of, fetch_program
 from tussock.compute.driver.scale import Scaler, wanted_executors
 from tussock.compute.driver.watch import Watch
+from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
+from tussock.statestore import connect
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 
 __all__ = ["DRAINED", "Settings", "run", "settings_from", "submit_arguments"]
 
@@ -58,6 +68,13 @@ class Settings(msgspec.Struct, frozen=True):
     status_port: int = 7372
     drain_seconds: float = 45.0
     termination_file: str = ""
+    checkpoint: str = ""
+    store: str = ""
+    program: str = ""
+    program_sha256: str = ""
+    event_log: str = ""
+    event_log_count: int = 10
+    event_log_bytes: int = 256 << 20
     host: str = ""
     pod: str = ""
 
@@ -72,13 +89,20 @@ def settings_from(environ: MutableMapping[str, str]) -> Settings:
         status_port=int(environ.get("TUSSOCK_STATUS_PORT", base.status_port)),
         drain_seconds=float(environ.get("TUSSOCK_DRAIN_SECONDS", base.drain_seconds)),
         termination_file=environ.get("TUSSOCK_TERMINATION_FILE", ""),
+        checkpoint=environ.get("TUSSOCK_CHECKPOINT", ""),
+        store=environ.get("TUSSOCK_STORE", ""),
+        program=environ.get("TUSSOCK_PROGRAM", ""),
+        program_sha256=environ.get("TUSSOCK_PROGRAM_SHA256", ""),
+        event_log=environ.get("TUSSOCK_EVENT_LOG", ""),
+        event_log_count=int(environ.get("TUSSOCK_EVENT_LOG_COUNT", base.event_log_count)),
+        event_log_bytes=int(environ.get("TUSSOCK_EVENT_LOG_BYTES", base.event_log_bytes)),
         host=environ.get("POD_IP", ""),
         pod=environ.get("POD_NAME", ""),
     )
 
 
-def submit_arguments(settings: Settings, executors: int | None) -> str:
-    """What PySpark passes to `spark-submit` when the application makes its session."""
+def submit_arguments(settings: Settings, executors: int | None, events: str = "") -> str:
+    """What PySpark passes to `spark-submit` when the application makes its session; `events` is for its event log."""
     words = ["--properties-file", settings.conf] if settings.conf else []
     # These are not in the file because they differ in each pod and at each start.
     if settings.host:
@@ -86,6 +110,8 @@ def submit_arguments(settings: Settings, executors: int | None) -> str:
         words += ["--conf", f"spark.driver.host={f'[{settings.host}]' if ':' in settings.host else settings.host}"]
     if settings.pod:
         words += ["--conf", f"spark.kubernetes.driver.pod.name={settings.pod}"]
+    if events:
+        words += ["--conf", f"spark.eventLog.dir={Path(events).as_uri()}"]
     if executors is not None:
         # spark-submit refuses 0; the first pass of the watch removes this one again.
         words += ["--conf", f"spark.executor.instances={max(1, executors)}"]
@@ -101,10 +127,11 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
     settings = settings_from(environ)
     executors = wanted_executors(settings.executors_file)
-    environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors)
-    watch = Watch(
-        Scaler(settings.executors_file, executors and max(1, executors)), system, is_stream=settings.is_stream
-    )
+    disk = DiskWatch(Path(settings.checkpoint), system) if settings.checkpoint else None
+    scaler = Scaler(settings.executors_file, executors and max(1, executors))
+    watch = Watch(scaler, system, is_stream=settings.is_stream, disk=disk)
+    if disk is not None:
+        system.spawn("disk", disk.run)
     server = serve_status(watch, "", settings.status_port)
     system.spawn("status", server.serve_forever)
     system.spawn("watch", watch.run)
@@ -123,23 +150,54 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
     # Each driver makes its own; the operator's status reports what the driver before has committed.
-    with tempfile.TemporaryDirectory(prefix="tussock-commits-", ignore_cleanup_errors=True) as notes:
+    with _scratch("commits") as notes, _scratch("events") as events, _scratch("program") as programs:
         environ[NOTES_FOLDER] = notes
-        code = _run_application(arguments, settings, told)
+        environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors, events if settings.event_log else "")
+        event_log = _event_log(settings, events, system)
+        if event_log is not None:
+            system.spawn("event-log", event_log.run)
+        code = _run_application(arguments, settings, told, watch, Path(programs))
         ended.set()
         _stop_spark()
+        _note_last_commit(settings, code)
+        if event_log is not None:
+            event_log.finish()
     log.info("ended", code=DRAINED if told.is_set() else code)
     sys.exit(DRAINED if told.is_set() else code)
 
 
-def _run_application(arguments: Sequence[str], settings: Settings, told: threading.Event) -> int:
-    """Run the file as a program of this process, and return its exit code."""
-    application = str(Path(arguments[0]).absolute())
-    # As with `python FILE`: modules beside the file are importable.
-    sys.argv = [application, *arguments[1:]]
-    sys.path.insert(0, str(Path(application).parent))
+def _scratch(what: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=f"tussock-{what}-", ignore_cleanup_errors=True)
+
+
+def _open_bucket(settings: Settings) -> ObjectStore:
+    """The store's bucket, as the job's session may use it."""
+    return connect(settings.store).delta("tussock-driver").bucket
+
+
+def _event_log(settings: Settings, folder: str, system: System) -> EventLog | None:
+    """What takes Spark's event log to the store's bucket, if the job has one."""
+    if not settings.event_log:
+        return None
+    bounds = {"logs_max": settings.event_log_count, "bytes_max": settings.event_log_bytes}
+    return EventLog(
+        Path(folder), f"applications/{settings.event_log}/events/", lambda: _open_bucket(settings), system, **bounds
+    )
+
+
+def _run_application(
+    arguments: Sequence[str], settings: Settings, told: threading.Event, watch: Watch, folder: Path
+) -> int:
+    """Run the program in this process, and return its exit code; one of the bucket is brought into `folder`."""
     try:
-        runpy.run_path(application, run_name="__main__")
+        file = Path(arguments[0]).absolute()
+        if settings.program:
+            file = fetch_program(lambda: _open_bucket(settings), settings.program, settings.program_sha256, folder)
+        watch.program_sha256 = digest_of(file)
+        # As with `python FILE`: modules beside the file are importable.
+        sys.argv = [str(file), *arguments[1:]]
+        sys.path.insert(0, str(file.parent))
+        runpy.run_path(str(file), run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
@@ -153,6 +211,19 @@ def _run_application(arguments: Sequence[str], settings: Settings, told: threadi
                 Path(settings.termination_file).write_text(termination_message(error), encoding="utf-8")
         return OUTAGE if is_outage(cause_of(error)) else 1
     return 0
+
+
+def _note_last_commit(settings: Settings, code: int) -> None:
+    """Add the newest commit to what the pod leaves in its status: the operator asks, and may miss it."""
+    commit = latest_commit()
+    if not settings.termination_file or commit is None:
+        return
+    path = Path(settings.termination_file)
+    # Without any message the kubelet takes the end of the log, which says more about a failure than this does.
+    if code and not (path.exists() and path.stat().st_size):
+        return
+    with path.open("a", encoding="utf-8") as file:
+        file.write(committed_line(commit))
 
 
 def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System) -> None:

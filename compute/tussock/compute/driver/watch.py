@@ -5,6 +5,7 @@ import threading
 import msgspec
 
 from tussock.compute.driver.context import SPARK_GONE, Executors, active_queries, running_context
+from tussock.compute.driver.disk import DiskWatch
 from tussock.compute.driver.scale import Scaler
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.statestore.base.logs import get_logger
@@ -45,17 +46,24 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     committed_batch: int = 0
     committed_ms: int = 0
     """Unix time of that commit."""
+    program_sha256: str = ""
+    """Digest of the program's file, as it was when it began."""
+    checkpoint_used_percent: int | None = None
+    """How full the checkpoint's volume is; `None`: not known."""
 
 
 class Watch:
     """The latest `Status`, updated by its own thread."""
 
-    def __init__(self, scaler: Scaler, system: System, *, is_stream: bool) -> None:
+    def __init__(self, scaler: Scaler, system: System, *, is_stream: bool, disk: DiskWatch | None = None) -> None:
+        self._disk = disk
         self._scaler = scaler
         self._system = system
         self._is_stream = is_stream
         self._seen = system.monotonic()
         self._draining = threading.Event()
+        self.program_sha256 = ""
+        """Digest of the program that runs; empty before it begins."""
         self.has_seen_spark = False
         """Whether Spark has ever run; the application may have stopped it since then."""
         self.status = Status()
@@ -68,7 +76,7 @@ class Watch:
             except SPARK_GONE as error:
                 # The application may stop Spark at any time; if Spark stopped otherwise, the application fails, too.
                 log.info("Spark does not answer", error=str(error).splitlines()[0][:200] if str(error) else "")
-                self.status = Status(is_draining=self._draining.is_set())
+                self.status = self._without_spark()
             except ValueError as error:
                 log.warning("executors stay as they are", error=str(error))
             self._seen = self._system.monotonic()
@@ -78,7 +86,7 @@ class Watch:
         """Look once."""
         context = running_context()
         if context is None:
-            self.status = Status(is_draining=self._draining.is_set())
+            self.status = self._without_spark()
             return
         self.has_seen_spark = True
         executors = Executors(context)
@@ -96,6 +104,15 @@ class Watch:
             committed_epoch=commit.epoch if commit else 0,
             committed_batch=commit.batch_id if commit else 0,
             committed_ms=commit.noted_ms if commit else 0,
+            program_sha256=self.program_sha256,
+            checkpoint_used_percent=self._disk.used_percent if self._disk else None,
+        )
+
+    def _without_spark(self) -> Status:
+        return Status(
+            is_draining=self._draining.is_set(),
+            program_sha256=self.program_sha256,
+            checkpoint_used_percent=self._disk.used_percent if self._disk else None,
         )
 
     def drain(self) -> None:

@@ -23,7 +23,9 @@ __all__ = [
     "ComputeSpec",
     "ConfigMapKey",
     "DriverSpec",
+    "EventLogSpec",
     "ExecutorSpec",
+    "ProgramObject",
     "RestartPolicy",
     "parse_compute",
 ]
@@ -36,12 +38,21 @@ class ConfigMapKey(CamelStruct, frozen=True, kw_only=True):
     key: str
 
 
+class ProgramObject(CamelStruct, frozen=True, kw_only=True):
+    """One file of the store's bucket, below `applications/JOB/program/`."""
+
+    name: str
+    sha256: str
+    """The driver runs no other file."""
+
+
 class Application(CamelStruct, frozen=True, kw_only=True):
     """The program: exactly one of these."""
 
     file: str = ""
     """A path in the image."""
     config_map: ConfigMapKey | None = None
+    object: ProgramObject | None = None
 
 
 class DriverSpec(CamelStruct, frozen=True, kw_only=True):
@@ -77,6 +88,15 @@ class CheckpointVolume(CamelStruct, frozen=True, kw_only=True):
     """Gone with the driver's pod: for trials."""
 
 
+class EventLogSpec(CamelStruct, frozen=True, kw_only=True):
+    """Spark's event log in the store's bucket."""
+
+    count: int = 10
+    """Logs of the job that are kept."""
+    size: str = "256Mi"
+    """Of each log."""
+
+
 class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
     """What happens when the driver ends."""
 
@@ -100,6 +120,8 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     """Empty: the store's for Spark, of a service that for nodes; or the operator's."""
     arguments: tuple[str, ...] = ()
     spark_conf: dict[str, str] = field(default_factory=dict)
+    event_log: EventLogSpec | None = None
+    """None: there is none, or one by `spark_conf`."""
     env: tuple[dict[str, Any], ...] = ()
     """As in a container; a secret only by reference."""
     writer_id: str = ""
@@ -114,6 +136,11 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     time_zone: str = "UTC"
     """Time zone of the schedule, by its name in the IANA database."""
+    successful_run_history_limit: int = 3
+    """Runs by the schedule of which the status has a record, and whose pods stay for their logs."""
+    failed_run_history_limit: int = 1
+    ttl_seconds_after_finished: int | None = None
+    """After this time the pod of a run that is over goes; None: with its record, or with the job."""
     pod_template: PodTemplate = field(default_factory=dict)
     """For driver and executors; their own override it."""
 

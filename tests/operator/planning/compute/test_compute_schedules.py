@@ -36,9 +36,10 @@ def test_nothing_runs_before_its_time() -> None:
 
 
 def test_a_run_begins_at_its_time_and_the_next_one_after_it() -> None:
+    """Each has its own pod, and that of the last one stays for its log."""
     world = hourly()
     world.settle()
-    assert world.pods == ["x-driver"]
+    assert world.pods == ["x-driver-20261121-1200"]
     assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(0)
     assert world.job["status"]["lastScheduleTime"] == at(0)
     world.run()
@@ -47,8 +48,9 @@ def test_a_run_begins_at_its_time_and_the_next_one_after_it() -> None:
     world.after(600).end(0)
     world.settle()
     assert world.reason() == ("False", "Scheduled")
-    assert (world.job["status"]["lastExitCode"], world.pods) == (0, ["x-driver"])
+    assert (world.job["status"]["lastExitCode"], world.pods) == (0, ["x-driver-20261121-1200"])
     world.after(3000).settle()
+    assert world.pods == ["x-driver-20261121-1200", "x-driver-20261121-1300"]
     assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(3600)
     assert "status" not in world.driver()
 
@@ -74,7 +76,7 @@ def test_a_run_that_is_still_running_at_the_next_time_follows_the_policy(policy:
     world.run(first)
     world.after(3600).settle()
     second = {"Forbid": at(0), "Replace": at(3600)}[policy]
-    assert world.driver(first)["metadata"]["annotations"][SCHEDULED_ANNOTATION] == second
+    assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == second
     assert len(world.pods) == 1
     if policy == "Forbid":
         world.after(60).end(0)

@@ -119,8 +119,11 @@ def test_another_fence_is_an_ordinary_failure() -> None:
     assert "has failed once and starts again" in world.message()
 
 
-@pytest.mark.parametrize("schedule", ["", "*/5 * * * *"])
-def test_a_driver_on_a_lost_node_is_replaced(schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "first", "second"),
+    [("", "x-driver", "x-driver-2"), ("*/5 * * * *", "x-driver-20261121-1200", "x-driver-20261121-1205")],
+)
+def test_a_driver_on_a_lost_node_is_replaced(schedule: str, first: str, second: str) -> None:
     """Under another name, after a bounded time, once; the old pod may come and go meanwhile.
 
     Story: Kubernetes leaves the pod there for ever, and the stream stood until a person removed it.
@@ -129,21 +132,21 @@ def test_a_driver_on_a_lost_node_is_replaced(schedule: str) -> None:
     world = running(**spec)
     world.driver()["metadata"]["deletionTimestamp"] = at(0)
     world.after(100).settle()
-    assert (world.pods, world.reason()) == (["x-driver"], ("False", "Draining"))
+    assert (world.pods, world.reason()) == ([first], ("False", "Draining"))
     world.after(300)
     [event] = [action for action in world.plan().actions if isinstance(action, Emit)] or [None]
     assert schedule or (event is not None and event.reason == "NodeLost")
     world.settle()
-    assert world.pods == ["x-driver", "x-driver-2"]
-    assert world.job["status"]["driverPod"] == "x-driver-2"
-    world.run("x-driver-2")
+    assert world.pods == [first, second]
+    assert world.job["status"]["driverPod"] == second
+    world.run(second)
     world.settle()
     world.after(5).settle()
-    assert world.pods == ["x-driver", "x-driver-2"]
-    del world.children[Ref("Pod", "x-driver")]
+    assert world.pods == [first, second]
+    del world.children[Ref("Pod", first)]
     world.settle()
     assert not [action for action in world.plan().actions if isinstance(action, Apply)]
-    assert world.pods == ["x-driver-2"], "the node came back, and its pod went"
+    assert world.pods == [second], "the node came back, and its pod went"
 
 
 def test_an_ended_container_is_not_reported_as_starting() -> None:
@@ -217,13 +220,18 @@ def test_a_driver_on_a_silent_node_is_replaced_at_once() -> None:
     assert world.reason() == ("True", "Ready")
 
 
-def test_a_run_that_is_due_does_not_wait_for_one_on_a_silent_node() -> None:
+def test_a_run_on_a_silent_node_starts_again_at_once_and_holds_up_no_other() -> None:
+    """It has not come to its end, so its time is not lost with the node."""
     world = running(schedule="* * * * *", mode="Batch", metadata={"creationTimestamp": at(-600)})
+    first = "x-driver-20261121-1200"
     evict(world, ready=False, containers_ready=True)
     world.settle()
-    assert world.pods == ["x-driver"]
-    world.after(60).settle()
-    assert world.pods == ["x-driver", "x-driver-2"]
+    assert world.pods == [first, f"{first}-2"]
+    assert [(entry["pod"], entry["result"]) for entry in world.job["status"]["runs"]] == [(f"{first}-2", "Running")]
+    world.run(f"{first}-2")
+    world.after(60).end(0, f"{first}-2")
+    world.settle()
+    assert world.pods == [first, f"{first}-2", "x-driver-20261121-1201"]
 
 
 def test_a_driver_that_had_not_started_on_a_silent_node_is_replaced_at_once() -> None:

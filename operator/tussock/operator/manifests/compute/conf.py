@@ -43,6 +43,16 @@ _OVERHEAD_FACTOR = 0.4
 _OVERHEAD_BYTES_MIN = 512 << 20
 """Spark's own defaults for Python are 0.4 and 384 MiB; a worker that writes SSTs needs about 300 MiB, plus Arrow."""
 
+_EVENT_LOG = {
+    # The driver adds the folder, and takes closed files to the bucket (`tussock.compute.driver.event_log`).
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.rolling.enabled": "true",
+    # The smallest that Spark accepts: the pod's disk holds two of them.
+    "spark.eventLog.rolling.maxFileSize": "10m",
+    "spark.eventLog.compress": "true",
+    "spark.eventLog.compression.codec": "zstd",
+}
+
 
 def executor_count(spec: ExecutorSpec) -> int | None:
     """The wanted number of executors; `None` if Spark decides, between `minReplicas` and `maxReplicas`."""
@@ -84,7 +94,8 @@ def spark_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
     }
     asked = {key: value for key, value in compute.spec.spark_conf.items() if not key.startswith(OVERRULED)}
-    return {**suggested, **asked, **_fixed_conf(compute, store, image), **security_conf()}
+    events = {} if compute.spec.event_log is None else _EVENT_LOG
+    return {**suggested, **asked, **_fixed_conf(compute, store, image), **events, **security_conf()}
 
 
 def _fixed_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:

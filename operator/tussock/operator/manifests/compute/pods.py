@@ -88,6 +88,8 @@ def driver_template(
         "TUSSOCK_SPARK_CONF": f"{COMPUTE_FOLDER}/{CONF_FILE}",
         "TUSSOCK_STATUS_PORT": str(STATUS_PORT),
         "TUSSOCK_TERMINATION_FILE": "/dev/termination-log",
+        **_program_values(compute),
+        **_event_log_values(compute),
     }
     fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()]
     volumes, mounts, application = _application(compute)
@@ -163,6 +165,27 @@ def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:
     return {"TUSSOCK_STORE": f"tussock://{','.join(addresses)}", "TUSSOCK_WRITER_ID": compute.writer_id}
 
 
+def _program_values(compute: Compute) -> dict[str, str]:
+    """Where a program in the store's bucket is. It is fetched as the job, whose session has the right to."""
+    asked = None if compute.is_service else compute.program.object
+    if asked is None:
+        return {}
+    path = f"applications/{compute.name}/program/{asked.name}"
+    return {"TUSSOCK_PROGRAM": path, "TUSSOCK_PROGRAM_SHA256": asked.sha256}
+
+
+def _event_log_values(compute: Compute) -> dict[str, str]:
+    asked = compute.spec.event_log
+    if asked is None:
+        return {}
+    size = str(bytes_of(asked.size))
+    return {
+        "TUSSOCK_EVENT_LOG": compute.name,
+        "TUSSOCK_EVENT_LOG_BYTES": size,
+        "TUSSOCK_EVENT_LOG_COUNT": str(asked.count),
+    }
+
+
 def environment(
     compute: Compute, values: Mapping[str, str], fields: Sequence[dict[str, Any]] = ()
 ) -> tuple[dict[str, Any], ...]:
@@ -176,8 +199,10 @@ def environment(
 
 
 def _application(compute: Compute) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...], str]:
-    """Volumes, mounts and the path of the program."""
+    """Volumes, mounts and the path of the program; of one in the store's bucket its name."""
     source = compute.program.config_map
+    if compute.program.object is not None:
+        return (), (), compute.program.object.name
     if source is None:
         return (), (), compute.program.file
     volume = {"name": "application", "configMap": {"name": source.name}}

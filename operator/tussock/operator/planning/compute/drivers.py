@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.compute.job import Job
+from tussock.operator.manifests.compute.pods import driver_name
 from tussock.operator.planning.compute.failures import backoff_verdict, failure_verdict, last_failure
 from tussock.operator.planning.compute.gates import Gates
 from tussock.operator.planning.compute.health import health_of, is_ready_pod
@@ -31,6 +32,7 @@ from tussock.operator.planning.compute.runs import (
     free_name,
     is_lost,
     living_status,
+    present_run,
 )
 from tussock.operator.planning.turns import TURN_SECONDS
 from tussock.operator.planning.words.comparison import mark
@@ -41,7 +43,7 @@ from tussock.operator.resources.compute import Compute
 _LOOK_SECONDS = 15.0
 """The interval of looks at a driver: no event reports what it has committed, or that it does not come up."""
 
-__all__ = ["Driving", "completion", "drive", "ended_status", "start", "stop"]
+__all__ = ["Driving", "completion", "drive", "ended_status", "start", "stop", "suspension"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,19 @@ def drive(
 ) -> Driving:
     """What to do now; `executors` are the pods of running executors."""
     lost = [run for run in runs if is_lost(run, now)]
-    run = next((run for run in runs if run not in lost), None)
+    run = present_run([run for run in runs if run not in lost])
     if run is None:
-        return _add_node_lost_event(lost, _drive_without_pod(compute, store, job, free_name(compute, lost), gates, now))
+        name = free_name(driver_name(compute.name), lost)
+        return _add_node_lost_event(lost, _drive_without_pod(compute, store, job, name, gates, now))
+    # Those of a schedule that the job has no more.
+    earlier = tuple(stop(one) for one in runs if one.has_ended and not one.is_leaving and one is not run)
+    found = _drive_with_pod(compute, job, run, gates, now, executors)
+    return replace(found, actions=(*found.actions, *earlier)) if earlier else found
+
+
+def _drive_with_pod(
+    compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime, executors: Sequence[Manifest]
+) -> Driving:
     if run.is_leaving:
         status = {"driverPod": run.name}
         return Driving(_drain_verdict(compute, job, run), status=status, again_seconds=_LOOK_SECONDS)
@@ -106,13 +118,14 @@ def _drive_without_pod(compute: Compute, store: str, job: Job, name: str, gates:
     if code == 0 and kind != "Always":
         return completion(compute, {"driverPod": None})
     if compute.spec.suspend:
-        return Driving(_suspension(), status={"driverPod": None, "nextRestartTime": None})
+        return Driving(suspension(), status={"driverPod": None, "nextRestartTime": None})
     failures = int(old.get("failures", 0))
     if code not in (None, 0) and not is_same_spec:
         # The spec has changed since: earlier failures do not count.
         failures = 0
     elif code not in (None, 0) and _is_over(compute, failures):
-        return Driving(failure_verdict(compute, failures, ""), status={"driverPod": None})
+        told = str((old.get("lastFailure") or {}).get("message", ""))
+        return Driving(failure_verdict(compute, failures, told), status={"driverPod": None})
     status: dict[str, Any] = {"driverPod": None, "failures": failures}
     if failures == 0:
         status.update(completionTime=None, lastExitCode=None, nextRestartTime=None)
@@ -201,9 +214,9 @@ def _drive_ended_pod(compute: Compute, job: Job, run: JobRun, gates: Gates, now:
     found = fate_of(compute, run)
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:
-        return completion(compute, status)
+        return _outlive(compute, run, completion(compute, status), now)
     if compute.spec.suspend:
-        return Driving(_suspension(), (stop(run),), {**status, "nextRestartTime": None})
+        return Driving(suspension(), (stop(run),), {**status, "nextRestartTime": None})
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first, status=status)
@@ -211,7 +224,7 @@ def _drive_ended_pod(compute: Compute, job: Job, run: JobRun, gates: Gates, now:
         fresh = {**status, "failures": 0, "nextRestartTime": None, "completionTime": None, "lastExitCode": None}
         return Driving(verdict, (stop(run),), fresh)
     if found.fate is Fate.FAILED:
-        return Driving(failure_verdict(compute, found.failures, run.told), status=status)
+        return _outlive(compute, run, Driving(failure_verdict(compute, found.failures, run.told), status=status), now)
     assert found.at is not None
     wait = (found.at - now).total_seconds()
     if wait > 0:
@@ -219,6 +232,20 @@ def _drive_ended_pod(compute: Compute, job: Job, run: JobRun, gates: Gates, now:
     if gates.again is not None:
         return Driving(gates.again, status=status)
     return Driving(progress_verdict(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
+
+
+def _outlive(compute: Compute, run: JobRun, found: Driving, now: datetime) -> Driving:
+    """Removes the pod of a job that is over when it has been there for its time; the status keeps what became of it."""
+    seconds = compute.spec.ttl_seconds_after_finished
+    if seconds is None or run.ended is None:
+        return found
+    left = seconds - (now - run.ended).total_seconds()
+    if compute.status.get("completionTime") != stamp(run.ended):
+        # First the status has to say that the job is over: without that and without the pod it would start again.
+        left = max(left, 1.0)
+    if left > 0:
+        return replace(found, again_seconds=left)
+    return replace(found, actions=(*found.actions, stop(run)), status={**found.status, "driverPod": None})
 
 
 def completion(compute: Compute, status: Mapping[str, Any]) -> Driving:
@@ -230,7 +257,8 @@ def completion(compute: Compute, status: Mapping[str, Any]) -> Driving:
     return Driving(verdict, status={**status, "nextRestartTime": None})
 
 
-def _suspension() -> Verdict:
+def suspension() -> Verdict:
+    """The verdict on a job that is suspended and has no driver."""
     return idle_verdict(
         Reason.SUSPENDED, "The job is suspended and keeps its checkpoint. It continues when spec.suspend is false."
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, JobRun, Next
+from tussock.operator.planning.compute.volumes import advice_on_full_disk
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import stamp
 from tussock.operator.resources.compute import Compute
@@ -67,7 +68,7 @@ def _reason(told: str, otherwise: Reason) -> Reason:
 def _advice(compute: Compute, told: str) -> str:
     """Advice if a job can never continue under its writer id without a change."""
     if not _is_another_query(told):
-        return ""
+        return advice_on_full_disk(compute, told)
     return (
         f" Its checkpoint is not the one with which writer {compute.writer_id!r} began: restore that one, or delete "
         "this Compute and create one with another writerId."

@@ -29,13 +29,15 @@ from tussock.operator.planning.compute.gates import Gates, gates_of, stores_meta
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
 from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
-from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
+from tussock.operator.planning.compute.scheduled.timetable import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
+from tussock.operator.planning.compute.volumes import checkpoint_used, volume_verdict
 from tussock.operator.planning.service.plan import plan_service
 from tussock.operator.planning.turns import turn_message
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import stamps, status_conditions
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
+from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import (
     Action,
     Annotate,
@@ -67,7 +69,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     """The plan for a job, or for a service. Raises `InvalidResource` if its spec is invalid."""
     if compute.is_service:
         return plan_service(compute, observed, now)
-    runs = runs_of(observed.pods(), holder_of(compute))
+    runs = sorted(runs_of(observed.pods(), holder_of(compute)), key=lambda run: run.has_ended)
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
     if compute.is_being_deleted:
@@ -136,7 +138,7 @@ def _plan_driver(
     foreign = foreign_secret_verdict(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
     conflict = writer_conflict(compute, observed.others) or foreign
     if conflict is not None:
-        return Driving(conflict, _stops(runs))
+        return Driving(conflict, _stops([run for run in runs if not run.has_ended]))
     if certificate.missing is not None:
         gates = Gates(gates.first or certificate.missing, gates.again or certificate.missing)
     if observed.facts.missing:
@@ -145,8 +147,9 @@ def _plan_driver(
     if observed.facts.before:
         gates = gates._replace(turn=turn_message("its driver after that", "Compute", observed.facts.before))
     executors = _executors(observed)
-    if compute.spec.schedule and not compute.spec.suspend:
-        return drive_by_schedule(compute, store.name, job, runs, gates, now, executors)
+    if compute.spec.schedule:
+        driver = observed.facts.driver
+        return drive_by_schedule(compute, store.name, job, runs, gates, now, executors, driver)
     trial = own_child(observed.children, Ref("Pod", trial_name(compute.name)), holder_of(compute))
     trying = None
     if gates.first is None and not gates.turn and not compute.spec.suspend:
@@ -240,9 +243,11 @@ def _plan(
 ) -> Plan:
     old = compute.status
     executors = _executors(observed)
+    used = checkpoint_used(compute, observed.facts)
+    verdict = volume_verdict(compute, driving.verdict, used)
     status: dict[str, Any] = {
         "observedGeneration": compute.metadata.generation,
-        "conditions": status_conditions(compute, driving.verdict, now),
+        "conditions": status_conditions(compute, verdict, now),
         "replicas": len(executors),
         "readyReplicas": sum(is_ready_pod(pod) for pod in executors),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(executor_selector(compute).items())),
@@ -256,11 +261,18 @@ def _plan(
         status["image"] = old["image"]
     remembered = ("startTime", "completionTime", "lastExitCode", "lastFailure", "lastScheduleTime")
     status.update({name: old[name] for name in remembered if name in old})
+    program = observed.facts.driver.program_sha256 if observed.facts.driver is not None else ""
+    if program or "programSha256" in old:
+        status["programSha256"] = program or old["programSha256"]
+    if used is not None:
+        status["checkpointUsedPercent"] = used
+    if compute.spec.schedule and "runs" in old:
+        status["runs"] = old["runs"]
     committed = ("committedEpoch", "committedBatch", "committedTime")
     status.update({name: old[name] for name in committed if name in old})
     if observed.facts.certificate_expires:
         status["certificatesExpireTime"] = observed.facts.certificate_expires
-    if (found := observed.facts.driver) is not None and found.committed_epoch:
+    if (found := _newest_commit(compute, observed)) is not None:
         when = datetime.fromtimestamp(found.committed_ms // 1000, UTC)
         status.update(zip(committed, (found.committed_epoch, found.committed_batch, stamp(when)), strict=True))
     for name, value in driving.status.items():
@@ -272,6 +284,18 @@ def _plan(
     if compute.program.config_map is not None and not compute.is_being_deleted:
         again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
     return Plan(actions, status, again)
+
+
+def _newest_commit(compute: Compute, observed: Observed[ComputeFacts]) -> DriverFact | None:
+    """What the running driver reports; or else what one has said at its end, if the status does not have it yet."""
+    found = observed.facts.driver
+    if found is not None and found.committed_epoch:
+        return found
+    said = [run.committed for run in runs_of(observed.pods(), holder_of(compute)) if run.committed is not None]
+    newest = max(said, key=lambda fact: fact.committed_epoch, default=None)
+    if newest is None or newest.committed_epoch <= compute.status.get("committedEpoch", 0):
+        return None
+    return newest
 
 
 def _executors(observed: Observed[ComputeFacts]) -> list[Manifest]:

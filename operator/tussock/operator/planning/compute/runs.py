@@ -6,13 +6,14 @@ that dies between two steps finds everything as it was.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import count
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION
-from tussock.operator.manifests.compute.pods import ROLE_LABEL, driver_name
+from tussock.operator.manifests.compute.pods import ROLE_LABEL
+from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Manifest, moment_of, seconds_since, stamp
 from tussock.operator.planning.words.ownership import Holder, owns
 from tussock.operator.resources.compute import Compute, RestartPolicy
@@ -33,6 +34,7 @@ __all__ = [
     "has_ended",
     "is_lost",
     "living_status",
+    "present_run",
     "run_of",
     "runs_of",
 ]
@@ -56,9 +58,12 @@ EVICTED_SECONDS = 10.0
 _EVICTED = "DeletionByTaintManager"
 """The reason of the condition `DisruptionTarget`: the node has a taint `NoExecute` that the pod does not tolerate."""
 _NUMBER = re.compile("[0-9]{1,9}")
+_COMMITTED = re.compile(r"^committed epoch=([0-9]{1,18}) batch=([0-9]{1,18}) ms=([0-9]{1,14})$", re.MULTILINE)
+"""The last line of a termination message (`tussock.compute.driver.failures`)."""
 _TOLD_MAX = 1000
 _LOG_MAX = 4000
 """Characters of a pod's termination message, of which a kubelet accepts 4096 bytes."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _HEALTHY_SECONDS_MIN = 60.0
 """A run that lasted this long, and the longest back-off, has failed for a new reason: the count starts again."""
 
@@ -76,6 +81,8 @@ class JobRun(NamedTuple):
     """The cause of its failure in one line, from the program or the kubelet; may be empty."""
     log: str
     """The end of its traceback or of its log, as far as its pod keeps it."""
+    committed: DriverFact | None
+    """What it said at its end to have committed; `None` if it did not end by itself, or committed nothing."""
     started: datetime | None
     ended: datetime | None
     failures: int
@@ -136,6 +143,7 @@ def run_of(pod: Manifest) -> JobRun:
         exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
         told=_failure_cause(state, status),
         log=_last_words(state)[1],
+        committed=_last_commit(state),
         started=moment_of(started),
         ended=moment_of(ended) if is_over else None,
         failures=_count(annotations.get(FAILURES_ANNOTATION, "")),
@@ -183,9 +191,15 @@ def _condition(pod: Manifest, type_: str) -> Mapping[str, Any]:
     return next((condition for condition in found if condition.get("type") == type_), {})
 
 
-def free_name(compute: Compute, lost: Sequence[JobRun]) -> str:
-    """The name of the next driver's pod: the usual one, unless a lost pod has it."""
-    name, taken = driver_name(compute.name), {run.name for run in lost}
+def present_run(runs: Sequence[JobRun]) -> JobRun | None:
+    """The run of a job without a schedule: one that goes on, or else the newest; `None` if there is none."""
+    # Pods without a start, which a kubelet has not seen, are the newest.
+    return max(runs, key=lambda run: (not run.has_ended, run.started is None, run.started or _LONG_AGO), default=None)
+
+
+def free_name(name: str, lost: Sequence[JobRun]) -> str:
+    """The name of the next driver's pod: `name`, unless a lost pod has it."""
+    taken = {run.name for run in lost}
     return name if name not in taken else next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in taken)
 
 
@@ -203,11 +217,20 @@ def _last_words(state: Mapping[str, Any]) -> tuple[str, str]:
 
     Without that line it is the end of the log, which the kubelet uses if the driver could not write a message.
     """
-    said = str(state.get("message") or "").strip()
+    said = _COMMITTED.sub("", str(state.get("message") or "")).strip()
     cause, parted, rest = said.partition("\n\n")
     if "\n" in cause:
         return said.splitlines()[-1], said[-_LOG_MAX:]
     return cause, rest[-_LOG_MAX:] if parted else ""
+
+
+def _last_commit(state: Mapping[str, Any]) -> DriverFact | None:
+    """The newest commit by a pod's termination message."""
+    found = _COMMITTED.findall(str(state.get("message") or ""))
+    if not found:
+        return None
+    epoch, batch, ms = found[-1]
+    return DriverFact(int(epoch), int(batch), int(ms))
 
 
 def _ready_until(status: Mapping[str, Any]) -> str | None:

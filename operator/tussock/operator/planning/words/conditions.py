@@ -95,6 +95,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     DRIVER_FAILED = "DriverFailed"
     CHECKPOINT_LOST = "CheckpointLost"
+    VOLUME_FILLING = "VolumeFilling"
     FAILED = "Failed"
     BACKUP_FAILED = "BackupFailed"
     RESTORE_FAILED = "RestoreFailed"

@@ -64,6 +64,10 @@ class DriverFact(NamedTuple):
     committed_batch: int
     committed_ms: int
     """When, as Unix time in milliseconds."""
+    program_sha256: str = ""
+    """Digest of the program that it runs; empty before it begins."""
+    checkpoint_used_percent: int | None = None
+    """How full the checkpoint's volume is; `None`: not known."""
 
 
 class NodeFact(NamedTuple):

@@ -1,5 +1,7 @@
 """The status that a job's driver reports, over HTTP from inside the cluster (`tussock.compute.driver.answers`)."""
 
+import re
+
 import aiohttp
 import msgspec
 
@@ -9,6 +11,7 @@ from tussock.statestore.base.damage import UNREADABLE
 __all__ = ["ask_driver"]
 
 ANSWER_SECONDS = 3.0
+_SHA256 = re.compile("[0-9a-f]{64}")
 ANSWER_BYTES_MAX = 64 << 10
 """A status has a few hundred bytes; a user's pod answers, so the limit is needed."""
 
@@ -17,6 +20,8 @@ class _DriverStatus(msgspec.Struct, rename="camel"):
     committed_epoch: int = 0
     committed_batch: int = 0
     committed_ms: int = 0
+    program_sha256: str = ""
+    checkpoint_used_percent: int | None = None
 
 
 async def ask_driver(address: str) -> DriverFact | None:
@@ -36,4 +41,7 @@ async def ask_driver(address: str) -> DriverFact | None:
             status = msgspec.json.decode(body, type=_DriverStatus)
     except (TimeoutError, aiohttp.ClientError, *UNREADABLE):
         return None
-    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)
+    program = status.program_sha256 if _SHA256.fullmatch(status.program_sha256) else ""
+    used = status.checkpoint_used_percent
+    used = used if used is not None and 0 <= used <= 100 else None
+    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms, program, used)

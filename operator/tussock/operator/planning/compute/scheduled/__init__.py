@@ -1,0 +1,1 @@
+"""The runs of a batch job by its schedule, and their history."""
