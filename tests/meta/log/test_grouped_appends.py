@@ -269,7 +269,7 @@ def test_the_snapshot_is_written_after_other_callers_have_their_answers(bucket: 
 
     def look() -> None:
         queue = inside.append_queue(store.log)
-        waiting.append(len(queue) + queue.is_appending)
+        waiting.append(len(queue) + queue.is_working)
 
     store.bucket.stall(lambda call: call.path == base_path(3), look)
     store.together(lambda: store.commit(request(5)), lambda: store.commit(request(6)))
@@ -451,20 +451,21 @@ def test_an_entry_waits_for_the_number_of_calls_of_the_last_one() -> None:
     calls = [Call(lambda version: ([], None), None, True, 0) for _ in range(4)]
 
     def join(call: AnyCall) -> threading.Thread:
-        thread = threading.Thread(target=queue.enter, args=(call,))
+        thread = threading.Thread(target=queue.enter, args=([call],))
         thread.start()
         return thread
 
-    assert queue.enter(calls[0])
+    assert queue.enter([calls[0]])
     second = join(calls[1])
     while len(queue) < 2:
         pass
     assert queue.take() == calls[:2]
     for call in calls[:2]:
         call.succeed(None)
+    queue.wake(calls[:2])
     queue.leave()
     second.join()
-    assert queue.enter(calls[2])
+    assert queue.enter([calls[2]])
     started = system.monotonic()
     taken: list[AnyCall] = []
     taking = threading.Thread(target=lambda: taken.extend(queue.take()))
@@ -475,6 +476,7 @@ def test_an_entry_waits_for_the_number_of_calls_of_the_last_one() -> None:
     assert system.monotonic() - started < 30
     for call in calls[2:]:
         call.succeed(None)
+    queue.wake(calls[2:])
     queue.leave()
     fourth.join()
 
@@ -486,8 +488,9 @@ def test_a_single_caller_never_waits_for_others() -> None:
     started = system.monotonic()
     for _ in range(3):
         call: AnyCall = Call(lambda version: ([], None), None, True, 0)
-        assert queue.enter(call)
+        assert queue.enter([call])
         assert queue.take() == [call]
         call.succeed(None)
+        queue.wake([call])
         queue.leave()
     assert system.monotonic() - started < 30

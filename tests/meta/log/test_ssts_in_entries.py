@@ -305,8 +305,8 @@ def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket) -> None:
     """The other calls go into the next entry; a single large call goes alone."""
     queue = CallQueue(bucket.system, 0.0, LogLimits(entry_payload_bytes=100))
     calls = [Call(lambda _: ([], None), None, True, 0, {"a": b"x" * size}) for size in (40, 70, 10, 500, 1)]
-    assert queue.enter(calls[0])
-    threads = [threading.Thread(target=queue.enter, args=(call,)) for call in calls[1:]]
+    assert queue.enter(calls[:1])
+    threads = [threading.Thread(target=queue.enter, args=([call],)) for call in calls[1:]]
     for before, thread in enumerate(threads, 1):
         thread.start()
         while len(queue) == before:
@@ -314,6 +314,7 @@ def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket) -> None:
     assert [len(queue.take()) for _ in range(3)] == [2, 2, 1]
     for call in calls:
         call.succeed(None)
+    queue.wake(calls)
     queue.leave()
     for thread in threads:
         thread.join()

@@ -147,6 +147,8 @@ class GrpcServer:
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())
                 call.set_session(getattr(request, "session_id", ""))
+                if isinstance(request, pb.CommitEachRequest):
+                    call.count_commits(len(request.commits))
                 if node.answer_bytes(request) > LARGE_BYTES:
                     leave = await self._large.enter()
                     context.add_done_callback(lambda _: leave())
@@ -165,6 +167,8 @@ class GrpcServer:
             finally:
                 if body is not None:
                     body.release()
+            if isinstance(found, pb.CommitEachResponse):
+                call.count_refused(one.refused for one in found.commits if one.refused)
             call.finish()
             return found
 
