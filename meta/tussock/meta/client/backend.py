@@ -74,8 +74,10 @@ class PlatformBackend:
 
     def start(self) -> pb.OpenSessionResponse:
         """Open the session and load the version."""
-        opened = self._connection.start(self)
+        opened = self._connection.start(self, subscribe=False)
+        # The version first, and then what follows it: a subscription from nothing would bring a base version once more.
         self.refresh()
+        self._connection.subscribe()
         return opened
 
     # --- Versions -----------------------------------------------------------------------------------------------

@@ -167,8 +167,12 @@ class MetaConnection:
         opened = self._open()
         self._tasks.append(self._system.spawn("tussock-heartbeat", self._beat))
         if subscribe:
-            self._tasks.append(self._system.spawn("tussock-subscription", self._listen))
+            self.subscribe()
         return opened
+
+    def subscribe(self) -> None:
+        """Subscribe to what follows the owner's version, once."""
+        self._tasks.append(self._system.spawn("tussock-subscription", self._listen))
 
     @property
     def opened(self) -> pb.OpenSessionResponse:

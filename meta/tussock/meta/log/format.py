@@ -315,8 +315,9 @@ def _check_bytes(what: str, size: int) -> None:
 
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
     _check_bytes("an object of the log", len(payload))
-    body = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload)) + payload
-    return body + CHECKSUM.pack(crc32c.crc32c(body))
+    header = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload))
+    # Joined at once: the payload of a large version is many megabytes, and each step would copy it.
+    return b"".join((header, payload, CHECKSUM.pack(crc32c.crc32c(payload, crc32c.crc32c(header)))))
 
 
 def _decode(
