@@ -44,8 +44,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def commits(folder: Path, slots: int = 0) -> dict[str, Any]:
     """Epochs a second of 16 writers in four processes; latency from `new_epoch` until `commit_epoch` returns."""
-    settings = () if slots else NO_STALL
-    with minio(folder) as server, platform(folder, server.fresh_url(), settings=settings, slots=slots) as service:
+    with minio(folder) as server:
+        return _commits(folder, server.fresh_url(), slots, server.cpu_seconds)
+
+
+def commits_in_folder(folder: Path) -> dict[str, Any]:
+    """The same with a folder as the bucket: what the service and its clients cost without a bucket's server."""
+    return _commits(folder, (folder / "bucket").as_uri(), 0, lambda: 0.0)
+
+
+def _commits(folder: Path, url: str, slots: int, bucket_seconds: Callable[[], float]) -> dict[str, Any]:
+    with platform(folder, url, settings=() if slots else NO_STALL, slots=slots) as service:
         tables = [f"writer-{number:02d}" for number in range(WRITERS)]
         with connect(f"tussock://{service.addresses}") as store:
             for name in tables:
@@ -56,11 +65,11 @@ def commits(folder: Path, slots: int = 0) -> dict[str, Any]:
         ]
         for worker in workers:
             worker.ready()
-        before, used = service.status(), (server.cpu_seconds(), service.cpu_seconds())
+        before, used = service.status(), (bucket_seconds(), service.cpu_seconds())
         for worker in workers:
             worker.go()
         answers = [worker.answer() for worker in workers]
-        after, used_after = service.status(), (server.cpu_seconds(), service.cpu_seconds())
+        after, used_after = service.status(), (bucket_seconds(), service.cpu_seconds())
     assert before is not None
     assert after is not None
     took = [tuple(one) for answer in answers for one in answer["commits"]]
@@ -251,6 +260,7 @@ def _compaction_seconds(folder: Path, source: Path, slots: int) -> float:
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "commits": commits,
     "commits_compacted": commits_compacted,
+    "commits_in_folder": commits_in_folder,
     "latency": latency,
     "push": push,
     "failover": failover,

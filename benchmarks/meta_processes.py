@@ -71,9 +71,14 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    @property
+    def pid(self) -> int:
+        """As the kernel knows it."""
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """What it has used so far."""
-        return cpu_seconds_of(self._process.pid)
+        return cpu_seconds_of(self.pid)
 
     def check(self) -> None:
         """Raise if it has ended."""

@@ -15,15 +15,14 @@ from msgspec.structs import replace
 from tussock.meta.log.format import (
     SSTS_START,
     BackupContent,
-    LeaseRecord,
     LogEntry,
     encode_backup,
     encode_base,
     encode_entry,
-    encode_lease,
     encode_pin,
     with_ssts,
 )
+from tussock.meta.log.leases import LeaseRecord, encode_lease
 from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
 from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter, with_payloads
 from tussock.meta.version.deltas.delta import Delta, advance

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from tussock.compactor import executor, kept_rows
 from tussock.meta.client import backend, follower
+from tussock.meta.client.commits import commits as client_commits
+from tussock.meta.client.commits import messages
 from tussock.meta.compaction import claims, watermark
 from tussock.meta.log import bucket_clock as clock
 from tussock.meta.log import log, recovery, truncation
@@ -408,9 +410,17 @@ BUGS = [
     Bug(
         "unknown outcome forgotten between two calls",
         "a client uploads rows again that were committed",
-        backend.PlatformBackend.commit,
+        client_commits.PlatformCommits.commit,
         "self._unknown_commits.add(request)",
         "pass",
+    ),
+    Bug(
+        "a shared message without an outcome counts as committed",
+        "a commit is acknowledged that is in no log",
+        messages.CommitMessages.commit,
+        "if mine.answer.epoch or mine.answer.retry_after_ms else None",
+        "if mine.answer.epoch or mine.answer.retry_after_ms else pb.CommitResponse(epoch=request.epoch)",
+        seed=6,
     ),
     Bug(
         "pins not shown to a new leader",

@@ -15,6 +15,7 @@ import pytest
 from support.store.stores import InlineExecutor
 from tussock.meta.log.appends.group_commit import CallQueue
 from tussock.statestore import Checkpoint, StateStore
+from tussock.statestore.base.together import Together
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.read import key_reader
 from tussock.statestore.sst.lookups import lookup_many, wanted_keys
@@ -281,6 +282,12 @@ def waiting_event(embedded: Any) -> threading.Event:
 
 
 # --- A platform and its clients ---------------------------------------------------------------------------------------
+
+
+def commit_messages(backend: Any) -> Together[Any]:
+    """The commits that wait for their message: a test lets them share one, and nothing else shows that they wait."""
+    queue: Together[Any] = backend._commits._messages._together
+    return queue
 
 
 def connection(owner: Any) -> Any:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from tussock.meta.log.bucket_clock import bucket_now_ms
-from tussock.meta.log.format import decode_lease, sequence_of
+from tussock.meta.log.format import sequence_of
+from tussock.meta.log.leases import decode_lease
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.objects import read_object
 from tussock.meta.retention.backups import BACKUP_LEASE_MS

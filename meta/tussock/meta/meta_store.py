@@ -18,6 +18,7 @@ from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.compaction.watermark import low_watermark
+from tussock.meta.log.appends.group_commit import Call
 from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.log.bucket_clock import bucket_now_ms
 from tussock.meta.log.format import as_known
@@ -40,7 +41,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableChange, TableSpec, TableState
-from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
+from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound, TussockError
 
 __all__ = ["MetaStore"]
 
@@ -214,7 +215,23 @@ class MetaStore:
         request right, any other process one with the same writer and batch. Where that cannot be told any more, since
         log and garbage horizon have passed an attempt without a writer, the repetition is refused with the same error.
         """
+        call = self._commit_call(request, by)
+        self.log.carry_out([call])
+        return self._committed(request, call)
 
+    def commit_each(self, requests: Sequence[CommitRequest], by: str = "") -> list[int | TussockError]:
+        """Commit several epochs, each as by `commit` and in this order; for each its epoch, or why it was refused."""
+        calls = [self._commit_call(request, by) for request in requests]
+        self.log.carry_out(calls)
+        outcomes: list[int | TussockError] = []
+        for request, call in zip(requests, calls, strict=True):
+            try:
+                outcomes.append(self._committed(request, call))
+            except TussockError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _commit_call(self, request: CommitRequest, by: str) -> Call[int]:
         def decide(version: Version) -> tuple[list[Delta], int]:
             stamped = stamp(version, request, self._system.now_ms())
             if isinstance(stamped, AlreadyCommitted):
@@ -225,8 +242,11 @@ class MetaStore:
             return [*self._periods.deltas(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={}), enc_hook=as_known))
+        return self.log.call(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
+
+    def _committed(self, request: CommitRequest, call: Call[int]) -> int:
         try:
-            epoch = self.log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
+            epoch = call.answer()
         except ObjectStoreUnavailable as error:
             if not error.nothing_written:
                 self.unknown_commits.add(request)

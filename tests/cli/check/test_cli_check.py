@@ -10,18 +10,17 @@ from msgspec.structs import replace
 
 from support.store.command import ORDERS, Tussock, order
 from tussock.meta.log.format import (
-    LeaseRecord,
     base_path,
     decode_base,
     decode_entry,
     encode_base,
     encode_entry,
-    encode_lease,
     encode_pin,
     entry_path,
     lease_path,
     marker_path,
 )
+from tussock.meta.log.leases import LeaseRecord, encode_lease
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.base.limits import Limits

@@ -19,6 +19,7 @@ class Leader:
 
     def __init__(self, system: FakeSystem, *answers: object) -> None:
         self.session_id = "0" * 32
+        self.opened = pb.OpenSessionResponse()
         self.sent: list[pb.CommitRequest] = []
         self._system = system
         self._answers = list(answers)

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from support import inside
 from support.service.platforms import Platform
+from support.waiting import eventually
 from tussock.meta.client.versions import Freshness
+from tussock.meta.node.auth.caller import Caller
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.mailbox import Mailbox
 
 SESSION_ENDS = 20.0
 
@@ -75,6 +80,25 @@ def test_reads_ask_the_service_as_often_as_the_bound_says(tmp_path: Path, second
             assert reader.table("kv").get(b"k") == b"4"
         assert reader.requests() == before
         assert (_questions(platform) > in_all) == asks
+
+
+def test_a_client_is_sent_the_version_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for the version and then for what follows it; of a large one a second copy would be megabytes."""
+    with Platform("memory://sent-once") as platform:
+        platform.connect().create_table("kv")
+        node, came = platform.leader.node, list[int]()
+        subscribe = node.subscribe
+
+        def noted(request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
+            came.append(request.after_seq)
+            return subscribe(request, caller)
+
+        monkeypatch.setattr(node, "subscribe", noted)
+        asked_before = _questions(platform)
+        known = inside.version(platform.connect()).seq
+        eventually(lambda: came)
+        assert came == [known]
+        assert _questions(platform) == asked_before + 1
 
 
 def _questions(platform: Platform) -> float:

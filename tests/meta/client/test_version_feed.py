@@ -10,6 +10,7 @@ from tussock.meta.client.versions import PushedVersion
 from tussock.meta.log.format import encode_base
 from tussock.meta.log.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.base_messages import base_message
 from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
 from tussock.meta.server.wire.grpc_server import events_of
@@ -37,6 +38,11 @@ class Source:
         return [CreateTable(spec=spec(f"t{version.next_table_id}{pad}", version.next_table_id))], None
 
 
+def sent(feed: Feed, seq: int) -> pb.VersionUpdate:
+    """The answer to `GetVersion`."""
+    return pb.GetVersionResponse.FromString(feed.answer(seq).SerializeToString()).update
+
+
 def follow_update(version: Version, update: pb.VersionUpdate) -> Version:
     return follow(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
 
@@ -47,7 +53,7 @@ def test_a_client_not_far_behind_gets_the_entries_that_it_lacks(behind: int) -> 
     source = Source()
     old = source.create_tables(10)
     newest = source.create_tables(behind)
-    update = source.feed.after(old.seq)
+    update = sent(source.feed, old.seq)
     assert (len(update.entries), update.snapshot, update.seq) == (behind, b"", newest.seq)
     assert follow_update(old, update) == newest
 
@@ -58,11 +64,11 @@ def test_a_client_far_behind_gets_a_snapshot() -> None:
     first = source.create_tables(1)
     newest = source.create_tables(ENTRIES_MAX + 5)
     for version in (Version(), first):
-        update = source.feed.after(version.seq)
+        update = sent(source.feed, version.seq)
         assert update.snapshot
         assert follow_update(version, update) == newest
     later = source.create_tables(3)
-    update = source.feed.after(0)
+    update = sent(source.feed, 0)
     assert (update.snapshot_seq, len(update.entries)) == (newest.seq, 3)  # the snapshot is made once
     assert follow_update(Version(), update) == later
 
@@ -74,8 +80,8 @@ def test_a_jump_of_the_log_leaves_no_hole() -> None:
     feed = Feed(old)
     newest = source.create_tables(5)
     feed.learn(None, newest)
-    assert follow_update(old, feed.after(old.seq)) == newest
-    assert follow_update(newest, feed.after(newest.seq)) == newest
+    assert follow_update(old, sent(feed, old.seq)) == newest
+    assert follow_update(newest, sent(feed, newest.seq)) == newest
 
 
 def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
@@ -84,9 +90,9 @@ def test_a_client_never_goes_back_and_never_skips_an_entry() -> None:
     old = source.create_tables(3)
     middle = source.create_tables(3)
     newest = source.create_tables(3)
-    assert follow_update(newest, source.feed.after(old.seq)) == newest
-    assert follow_update(old, source.feed.after(middle.seq)) == old
-    overlapping = source.feed.after(old.seq)
+    assert follow_update(newest, sent(source.feed, old.seq)) == newest
+    assert follow_update(old, sent(source.feed, middle.seq)) == old
+    overlapping = sent(source.feed, old.seq)
     assert follow_update(middle, overlapping) == newest
     stale = pb.VersionUpdate(snapshot=encode_base(old), snapshot_seq=old.seq, seq=old.seq)
     assert follow_update(middle, stale) == middle
@@ -97,7 +103,7 @@ def test_damaged_bytes_change_nothing() -> None:
     source = Source()
     old = source.create_tables(1)
     source.create_tables(1)
-    update = source.feed.after(old.seq)
+    update = sent(source.feed, old.seq)
     spoilt = bytearray(update.entries[0])
     spoilt[len(spoilt) // 2] ^= 1
     pushed = PushedVersion(FakeSystem())
@@ -116,8 +122,8 @@ def test_a_pushed_version_with_a_gap_is_reported() -> None:
     newest = source.create_tables(2)
     pushed = PushedVersion(FakeSystem())
     pushed.version = old
-    assert not pushed.learn(source.feed.after(middle.seq))
-    assert pushed.learn(source.feed.after(old.seq))
+    assert not pushed.learn(sent(source.feed, middle.seq))
+    assert pushed.learn(sent(source.feed, old.seq))
     assert pushed.await_seq(newest.seq, 0) == newest
 
 
@@ -178,6 +184,8 @@ def test_clients_far_behind_share_the_bytes_of_a_snapshot() -> None:
     mailboxes = [Mailbox(source.feed.news, 0) for _ in range(50)]
     events_taken = [mailbox.take()[0] for mailbox in mailboxes]
     assert len({id(event) for event in events_taken}) == 1
+    asked = [source.feed.answer(0).SerializeToString() for _ in range(50)]
+    assert all(answer is events_taken[0] for answer in asked)
     source.create_tables(3)
     late = Mailbox(source.feed.news, 0)
     assert late.take()[0] is events_taken[0], "what came since follows as entries"
@@ -186,6 +194,32 @@ def test_clients_far_behind_share_the_bytes_of_a_snapshot() -> None:
     (rest,) = late.take()
     assert pushed.learn(pb.Event.FromString(rest).version)
     assert pushed.version == source.log.version
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 1 << 14, (1 << 21) + 1])
+def test_a_base_version_is_encoded_as_protobuf_does(size: int) -> None:
+    """As an event and as an answer, whose fields have the same numbers; entries may follow it."""
+    snapshot = b"x" * size
+    update = pb.VersionUpdate(snapshot=snapshot, snapshot_seq=300, first_seq=301, seq=300)
+    data = base_message(300, snapshot)
+    assert (
+        data == pb.Event(version=update).SerializeToString() == pb.GetVersionResponse(update=update).SerializeToString()
+    )
+    later = pb.GetVersionResponse(update=pb.VersionUpdate(first_seq=301, entries=[b"a", b"b"], seq=302))
+    both = pb.GetVersionResponse.FromString(data + later.SerializeToString()).update
+    update.MergeFrom(later.update)
+    assert both == update
+
+
+def test_an_answer_is_reckoned_by_what_it_holds_in_memory() -> None:
+    """A base version with entries after it is copied once more than one alone."""
+    source = Source()
+    source.create_tables(ENTRIES_MAX + 5)
+    (base,) = Mailbox(source.feed.news, 0).take()
+    assert source.feed.bytes_after(0) == len(base)
+    source.create_tables(1)
+    assert source.feed.bytes_after(0) > 2 * len(base)
+    assert source.feed.bytes_after(source.log.version.seq) == 0
 
 
 def test_many_entries_come_in_several_events() -> None:
@@ -204,5 +238,5 @@ def test_many_entries_come_in_several_events() -> None:
     assert len([some for some in kinds if "version" in some]) > 1
     assert len(woken) > 1
     pushed = PushedVersion(FakeSystem())
-    pushed.learn(source.feed.after(0))
+    pushed.learn(sent(source.feed, 0))
     assert pushed.version == source.log.version

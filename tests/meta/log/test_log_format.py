@@ -15,7 +15,6 @@ from tussock.meta.log.format import (
     decode_base,
     decode_entry,
     decode_holder,
-    decode_lease,
     decode_pin,
     encode_base,
     encode_entry,
@@ -29,6 +28,7 @@ from tussock.meta.log.format import (
     standby_path,
     with_ssts,
 )
+from tussock.meta.log.leases import decode_lease
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.meta.version.deltas.delta import Delta, advance
 from tussock.meta.version.deltas.repair import RepairClock

@@ -315,7 +315,7 @@ def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket) -> None:
         for call in taken:
             call.succeed(None)
 
-    threads = [threading.Thread(target=queue.serve, args=(call, append)) for call in calls]
+    threads = [threading.Thread(target=queue.carry_out, args=([call], append)) for call in calls]
     for before, thread in enumerate(threads):
         thread.start()
         eventually(lambda before=before: bool(entries) and len(queue) == before)

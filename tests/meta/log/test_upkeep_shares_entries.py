@@ -10,7 +10,6 @@ from support import inside
 from support.buckets.faulty_bucket import FaultyBucket
 from support.store.stores import TickingSystem
 from support.store.versions import ModelBucket, spec
-from tussock.meta.log.appends.group_commit import LOST_SECONDS, UPKEEP_SECONDS
 from tussock.meta.log.format import decode_entry, entry_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
@@ -18,6 +17,7 @@ from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.deltas.tasks import PauseCompaction
 from tussock.meta.version.version import Version
 from tussock.statestore import Conflict, TableExists
+from tussock.statestore.base.together import LOST_SECONDS, PAUSE_SECONDS
 
 
 class Waits(threading.Condition):
@@ -109,7 +109,7 @@ def test_upkeep_gets_into_the_entry_of_the_next_call(store: Store) -> None:
     thread.join(60)
     assert outcome == [7]
     assert store.entries() == [["PauseCompaction", "CreateTable"]]
-    assert store.system.waits == [UPKEEP_SECONDS]
+    assert store.system.waits == [PAUSE_SECONDS]
     assert store.log.version.pause == "7"
 
 
@@ -117,13 +117,13 @@ def test_upkeep_goes_alone_if_no_call_comes(store: Store) -> None:
     """After a moment."""
     store.system.is_impatient = True
     assert store.upkeep() == 7
-    assert store.system.waits == [UPKEEP_SECONDS]
+    assert store.system.waits == [PAUSE_SECONDS]
     assert store.entries() == [["PauseCompaction"]]
 
 
 def test_upkeep_does_not_wait_where_no_call_came_lately(store: Store) -> None:
     """Other upkeep is no such call."""
-    store.system.forward(2 * UPKEEP_SECONDS)
+    store.system.forward(2 * PAUSE_SECONDS)
     assert [store.upkeep(6), store.upkeep(7)] == [6, 7]
     assert store.system.waits == []
     assert store.entries() == [["PauseCompaction"]] * 2

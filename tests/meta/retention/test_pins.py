@@ -18,7 +18,7 @@ from tussock.meta.log.format import encode_pin
 from tussock.meta.log.log import VersionLog
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.pin_objects import live_pins, smallest_live_pin
-from tussock.meta.retention.pins import PinKeeper
+from tussock.meta.retention.pins import RENEWED_AT_ONCE, PinKeeper
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.readable import check_exact
@@ -366,14 +366,15 @@ def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem
     with_others.release()
 
 
-def test_many_pins_are_renewed_concurrently(system: FakeSystem) -> None:
-    """Several at once: one after the other, renewing a thousand would outlast the lease of the last."""
+@pytest.mark.parametrize(("pins", "at_once"), [(20, 4), (2 * RENEWED_AT_ONCE, RENEWED_AT_ONCE)])
+def test_many_pins_are_renewed_concurrently(system: FakeSystem, pins: int, at_once: int) -> None:
+    """One after the other, renewing a thousand would outlast the lease of the last; so it takes less than 5 s."""
     bucket = ModelBucket(system)
     store = meta(bucket, system, retention=1000)
     store.create_table(spec())
     store.commit(request(1))
-    pins = [store.pins.pin(None) for _ in range(20)]
-    together = threading.Barrier(4, timeout=30)
+    held = [store.pins.pin(None) for _ in range(pins)]
+    together = threading.Barrier(at_once, timeout=30)
     keeper = store.pins
     put = bucket.put
 
@@ -387,6 +388,8 @@ def test_many_pins_are_renewed_concurrently(system: FakeSystem) -> None:
     keeper.renew()
     bucket.put = put  # type: ignore[method-assign]
     assert {pin.expires_ms for pin in store.live_pins()} == {system.now_ms() + 60_000}
-    for pin in pins:
+    for pin in held:
         pin.release()
     assert store.live_pins() == []
+    seconds_a_request = 0.1  # of a bucket that is far away
+    assert 1000 / RENEWED_AT_ONCE * seconds_a_request < 5

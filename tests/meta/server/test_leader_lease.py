@@ -7,7 +7,8 @@ import pytest
 from support.buckets.faulty_bucket import Call, Fate, where
 from support.service.replicas import LEASE, Node, leader_of, run
 from support.store.versions import FakeSystem, ModelBucket
-from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path
+from tussock.meta.log.format import lease_path
+from tussock.meta.log.leases import LeaseRecord, decode_lease, encode_lease
 from tussock.meta.server.election import Action, HeldLease, SeenLease, judge
 from tussock.statestore.errors import Fenced, InvalidOption
 

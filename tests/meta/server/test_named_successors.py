@@ -6,7 +6,8 @@ import pytest
 
 from support.service.replicas import LEASE, Node, leader_of, run
 from support.store.versions import FakeSystem, ModelBucket
-from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path
+from tussock.meta.log.format import lease_path
+from tussock.meta.log.leases import LeaseRecord, decode_lease, encode_lease
 from tussock.meta.server.election import Action, SeenLease, judge
 
 

@@ -251,8 +251,8 @@ def test_table_of_roles_is_the_intended_one() -> None:
     """It is written out once more, so that a slip in the table of methods does not test itself."""
     reader = {"OpenSession", "Heartbeat", "CloseSession", "Subscribe", "GetCredentials", "GetVersion", "Pin", "Unpin"}
     reader |= {"ListPins", "ListBackups", "GetStatus"}
-    writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
-    writer |= {"JoinCheckpoint", "CollectBarrier", "LeaveCheckpoint"}
+    writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "CommitEach"}
+    writer |= {"Compact", "JoinCheckpoint", "CollectBarrier", "LeaveCheckpoint"}
     compactor = {"ReportTask", "ReturnTask"}
     admin = {"ForgetWriters", "PauseCompaction", "Vacuum", "CreateBackup", "DeleteBackup", "HandOver"}
     expected = {"reader": reader, "writer": reader | writer, "compactor": reader | compactor}
@@ -474,6 +474,7 @@ def test_a_session_belongs_to_the_caller_that_opened_it(service: GuardedService)
             "Pin",
             "Unpin",
             "Commit",
+            "CommitEach",
             "Subscribe",
             "GetCredentials",
         ):

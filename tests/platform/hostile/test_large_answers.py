@@ -11,7 +11,13 @@ from support.service.guarded_meta import GuardedMeta
 from support.virtual_time import run_in_virtual_time
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.wire.large_answers import LARGE_AT_ONCE, LARGE_BYTES, LARGE_SECONDS_MAX, LargeAnswers
+from tussock.meta.server.wire.large_answers import (
+    BYTES_AT_ONCE,
+    LARGE_AT_ONCE,
+    LARGE_BYTES,
+    LARGE_SECONDS_MAX,
+    LargeAnswers,
+)
 
 
 def test_a_place_is_free_after_its_answer_or_its_time() -> None:
@@ -19,18 +25,67 @@ def test_a_place_is_free_after_its_answer_or_its_time() -> None:
 
     async def body() -> None:
         loop, places = asyncio.get_running_loop(), LargeAnswers()
-        held = [await places.enter() for _ in range(LARGE_AT_ONCE)]
+        held = [await places.enter(LARGE_BYTES) for _ in range(LARGE_AT_ONCE)]
         assert loop.time() == 0
         held[0]()
-        await places.enter()
+        await places.enter(LARGE_BYTES)
         assert loop.time() == 0
         for _ in range(LARGE_AT_ONCE):
-            await places.enter()
+            await places.enter(LARGE_BYTES)
         assert loop.time() == LARGE_SECONDS_MAX
         for leave in held:
             leave()
-        await places.enter()
+        await places.enter(LARGE_BYTES)
         assert loop.time() == 2 * LARGE_SECONDS_MAX
+
+    run_in_virtual_time(body())
+
+
+def test_very_large_answers_go_one_by_one() -> None:
+    """What gRPC holds of all of them is bounded, too; one that is larger than that goes alone, and all in turn."""
+
+    async def body() -> None:
+        loop, places, gone = asyncio.get_running_loop(), LargeAnswers(), list[str]()
+
+        async def go(name: str, size: int) -> None:
+            leave = await places.enter(size)
+            gone.append(name)
+            await asyncio.sleep(1)
+            leave()
+
+        names = {
+            "half": BYTES_AT_ONCE // 2,
+            "other": BYTES_AT_ONCE // 2,
+            "huge": 2 * BYTES_AT_ONCE,
+            "small": LARGE_BYTES,
+        }
+        tasks = [asyncio.create_task(go(name, size)) for name, size in names.items()]
+        seen = []
+        for _ in range(3):
+            await asyncio.sleep(0.5)
+            seen.append(list(gone))
+            await asyncio.sleep(0.5)
+        await asyncio.gather(*tasks)
+        assert seen == [["half", "other"], ["half", "other", "huge"], ["half", "other", "huge", "small"]]
+        assert loop.time() == 3
+
+    run_in_virtual_time(body())
+
+
+def test_a_client_that_leaves_while_it_waits_keeps_no_place() -> None:
+    """Before its turn, and in the moment of its turn."""
+
+    async def body() -> None:
+        loop, places = asyncio.get_running_loop(), LargeAnswers()
+        leave = await places.enter(2 * BYTES_AT_ONCE)
+        waiting = [asyncio.create_task(places.enter(LARGE_BYTES)) for _ in range(LARGE_AT_ONCE + 2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        leave()
+        waiting[1].cancel()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(one, asyncio.CancelledError) for one in done] == [True, True] + [False] * LARGE_AT_ONCE
+        assert loop.time() == 0
 
     run_in_virtual_time(body())
 

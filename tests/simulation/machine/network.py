@@ -69,7 +69,7 @@ class SimTransport:
         network, scheduler, node = self._network, self._scheduler, self._node
         me = scheduler.current()
         data = request.SerializeToString()
-        ambush = node.ambush if method.name == "Commit" else None
+        ambush = node.ambush if method.name in ("Commit", "CommitEach") else None
         if ambush is not None:
             node.ambush = None
             if ambush.kind == "halt before":

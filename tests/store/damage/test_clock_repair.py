@@ -13,7 +13,8 @@ from support.buckets.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.store.stores import TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.compactor.clock_repair import repair_clock as carry_out
-from tussock.meta.log.format import LeaseRecord, encode_lease, lease_path
+from tussock.meta.log.format import lease_path
+from tussock.meta.log.leases import LeaseRecord, encode_lease
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version

@@ -4,7 +4,8 @@ import time
 
 from support.buckets.minio import free_port
 from support.chaos.processes import COMMAND, Actor, Stage
-from tussock.meta.log.format import decode_lease, sequence_of
+from tussock.meta.log.format import sequence_of
+from tussock.meta.log.leases import decode_lease
 from tussock.statestore.buckets import open_bucket
 
 __all__ = ["KilledPlatform"]

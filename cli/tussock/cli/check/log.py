@@ -20,13 +20,13 @@ from tussock.meta.log.format import (
     base_path,
     decode_base,
     decode_entry,
-    decode_lease,
     decode_pin,
     entry_path,
     is_standby_path,
     marker_path,
     sequence_of,
 )
+from tussock.meta.log.leases import decode_lease
 from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version

@@ -3,7 +3,6 @@
 `tussock.statestore.connect` loads this module by name for `tussock://` URLs, as it loads the embedded one for others.
 """
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
@@ -12,16 +11,15 @@ from tussock.meta.client.access import dial_with
 from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.buckets import open_session_bucket
 from tussock.meta.client.checkpoints import PlatformChannel, PlatformChannels
+from tussock.meta.client.commits.commits import PlatformCommits
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import Freshness, PushedVersion
-from tussock.meta.log.appends.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
     change_to_message,
-    commit_to_message,
     pin_from_message,
     report_from_message,
     spec_from_message,
@@ -38,18 +36,10 @@ from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import TableChange, TableSpec, TableState
 from tussock.statestore.errors import (
     BackupNotFound,
-    Conflict,
-    EpochTooOld,
-    Fenced,
-    InvalidBatch,
     MetaUnavailable,
-    ObjectStoreUnavailable,
-    StaleUpload,
     TableExists,
     TableNotFound,
-    TussockError,
     WaitTimeout,
-    WriteStalled,
 )
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.settings import StoreSettings
@@ -79,14 +69,15 @@ class PlatformBackend:
         self._pins = PlatformPins(connection, self._pushed, system)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._freshness = Freshness(settings.max_staleness)
-        self._stalled: set[int] = set()
-        self._unknown_commits = UnknownCommits()
+        self._commits = PlatformCommits(connection, self._pushed, system, settings.deadline, self.refresh)
         self._channels = PlatformChannels(connection, system)
 
     def start(self) -> pb.OpenSessionResponse:
         """Open the session and load the version."""
-        opened = self._connection.start(self)
+        opened = self._connection.start(self, subscribe=False)
+        # The version first, and then what follows it: a subscription from nothing would bring a base version once more.
         self.refresh()
+        self._connection.subscribe()
         return opened
 
     # --- Versions -----------------------------------------------------------------------------------------------
@@ -182,41 +173,9 @@ class PlatformBackend:
 
         When it returns, the version here has the epoch.
         """
-        message = commit_to_message(self._connection.session_id, request)
-        message.known_seq = self._pushed.version.seq
-        deadline = self._system.monotonic() + self._deadline
-        attempts = Attempts(unknown=request in self._unknown_commits)
-        while True:
-            try:
-                answer = self._connection.call("Commit", message, attempts=attempts)
-            except (MetaUnavailable, ObjectStoreUnavailable):
-                if attempts.unknown:
-                    self._unknown_commits.add(request)
-                raise
-            except StaleUpload as error:
-                if attempts.unknown and request.writer is None:
-                    raise cannot_tell(request, error) from error
-                self._learn_why()
-                raise
-            except (Conflict, EpochTooOld, Fenced, InvalidBatch, TableNotFound):
-                self._learn_why()
-                raise
-            assert isinstance(answer, pb.CommitResponse)
-            if not answer.retry_after_ms:
-                break
-            message.waited_ms += self._stall(request, answer, deadline)
-        self._unknown_commits.discard(request)
-        if not message.waited_ms and not self._stalled.isdisjoint(request.tables):
-            log.info("writes are no longer held back", tables=self._pushed.table_names(request.tables))
-            self._stalled.difference_update(request.tables)
-        if not self._pushed.learn(answer.update):
-            self._catch_up(answer.seq)
+        answer = self._commits.commit(request)
+        self._catch_up(answer.seq)
         return answer.epoch
-
-    def _learn_why(self) -> None:
-        """See what the leader saw when it refused: a read before the retry must not meet the old version."""
-        with contextlib.suppress(TussockError):
-            self.refresh()
 
     def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
@@ -346,22 +305,6 @@ class PlatformBackend:
         """Make sure that the version here is at `seq`: as a rule it is pushed before the answer is back."""
         if self._pushed.await_seq(seq, PUSH_SECONDS_MAX).seq < seq:
             self.refresh()
-
-    def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
-        """Wait as the leader asks, returns the milliseconds; a table's time of stalls is one line in the log."""
-        if not self._stalled.issuperset(request.tables):
-            names = self._pushed.table_names(request.tables)
-            log.warning("writes are held back", reason=answer.stall_reason, tables=names)
-        self._stalled.update(request.tables)
-        left = deadline - self._system.monotonic()
-        if left <= 0:
-            raise WriteStalled(
-                f"epoch {request.epoch} waited {self._deadline:.0f} s for compaction: {answer.stall_reason}; nothing "
-                "was committed, the same call can be repeated: add compactors, or write less often",
-                request.epoch,
-            )
-        self._system.sleep(min(answer.retry_after_ms / 1000, left))
-        return answer.retry_after_ms
 
 
 def open_store(settings: StoreSettings, system: System, dial: Dial | None = None) -> StateStore:

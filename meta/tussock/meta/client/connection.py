@@ -12,13 +12,12 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from tussock.meta.client.tls_mistakes import TlsMistakes
-from tussock.meta.client.transport import Dial, EventStream, Transport
+from tussock.meta.client.transport import Dial, EventStream, Transport, check_size
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, Method
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import (
-    MessageTooLarge,
     MetaUnavailable,
     NotLeader,
     ObjectStoreUnavailable,
@@ -168,8 +167,12 @@ class MetaConnection:
         opened = self._open()
         self._tasks.append(self._system.spawn("tussock-heartbeat", self._beat))
         if subscribe:
-            self._tasks.append(self._system.spawn("tussock-subscription", self._listen))
+            self.subscribe()
         return opened
+
+    def subscribe(self) -> None:
+        """Subscribe to what follows the owner's version, once."""
+        self._tasks.append(self._system.spawn("tussock-subscription", self._listen))
 
     @property
     def opened(self) -> pb.OpenSessionResponse:
@@ -199,7 +202,7 @@ class MetaConnection:
         Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said: sooner if TLS
         is used so that none of them can ever answer.
         """
-        _check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
+        check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
         deadline = self._system.monotonic() + (self._deadline_seconds if timeout is None else timeout)
         said: dict[str, str] = {}
         while True:
@@ -249,6 +252,15 @@ class MetaConnection:
                 )
             if pause:
                 self._system.sleep(pause)
+
+    def call_once(self, name: str, request: Message) -> Message:
+        """Call the leader once, within half of the deadline; raises what it answers with, and moves on as `call`."""
+        address = self._leader
+        try:
+            return self._ask(address, METHODS[name], request, min(self._deadline_seconds / 2, ATTEMPT_SECONDS_MAX))
+        except (NotLeader, MetaUnavailable) as error:
+            self._follow(address, error)
+            raise
 
     def reconnect(self) -> None:
         """Subscribe anew: what the stream has brought does not fit the version at hand."""
@@ -386,15 +398,3 @@ class MetaConnection:
                 log.warning("the subscription failed, trying again", session=self.session_id[:8], error=str(error))
             if not self._closed:
                 self._system.sleep(pause)
-
-
-def _check_size(name: str, request: Message, bytes_max: int) -> None:
-    """Raise `MessageTooLarge` for what the leader would refuse; 0 if it has not said what that is."""
-    size = request.ByteSize()
-    if bytes_max and size > bytes_max:
-        raise MessageTooLarge(
-            f"{name} would send {size} bytes and the meta service takes {bytes_max}; commit less at once, or raise its "
-            "limits.message_bytes",
-            size,
-            bytes_max,
-        )

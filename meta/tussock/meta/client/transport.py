@@ -25,7 +25,7 @@ from tussock.meta.rpc.methods import (
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, ProtocolMismatch, TussockError
 
-__all__ = ["CALLS_AT_ONCE", "Dial", "EventStream", "GrpcTransport", "Transport"]
+__all__ = ["CALLS_AT_ONCE", "Dial", "EventStream", "GrpcTransport", "Transport", "check_size"]
 
 
 class EventStream(Protocol):
@@ -212,6 +212,18 @@ class GrpcTransport:
 
     def _all_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("tussock-protocol", str(self._protocol)), *self._metadata())
+
+
+def check_size(name: str, request: Message, bytes_max: int) -> None:
+    """Raise `MessageTooLarge` for what the leader would refuse; 0 if it has not said what that is."""
+    size = request.ByteSize()
+    if bytes_max and size > bytes_max:
+        raise MessageTooLarge(
+            f"{name} would send {size} bytes and the meta service takes {bytes_max}; commit less at once, or raise its "
+            "limits.message_bytes",
+            size,
+            bytes_max,
+        )
 
 
 class _GrpcStream:

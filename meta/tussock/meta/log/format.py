@@ -32,7 +32,6 @@ __all__ = [
     "OBJECT_BYTES_MAX",
     "SSTS_START",
     "BackupContent",
-    "LeaseRecord",
     "LogEntry",
     "as_known",
     "backup_path",
@@ -41,14 +40,12 @@ __all__ = [
     "decode_base",
     "decode_entry",
     "decode_holder",
-    "decode_lease",
     "decode_pin",
     "decode_record",
     "deltas_bytes",
     "encode_backup",
     "encode_base",
     "encode_entry",
-    "encode_lease",
     "encode_pin",
     "encode_record",
     "entry_frame",
@@ -108,26 +105,6 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The term in which a leader of the meta service appended it; 0: a store without one."""
 
 
-class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What `leader/<term>` says, or `leader/standby-<16 hex>` of a follower; only its holder overwrites it."""
-
-    term: int
-    """0 of a follower."""
-    holder: str
-    """Host and process, with a random end: no two processes ever have the same."""
-    address: str
-    """Where clients find the holder."""
-    lease_ms: int
-    """If the object does not change for this long, its holder has stopped leading, or following."""
-    renewals: int = 0
-    """Counted up each time, so that a renewal is a change."""
-    resigned: bool = False
-    """The holder has stopped leading already."""
-    successor: str = ""
-    """With `resigned`: the address of the replica that is to lead next; the others wait for a lease. Not written if it
-    is empty; releases that do not know it take over at once."""
-
-
 class _HeldPin(PinInfo, frozen=True, kw_only=True, omit_defaults=True):
     """A pin of a session as its object says it."""
 
@@ -156,7 +133,6 @@ def as_known(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=as_known)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
-_LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
 _HELD_PIN_DECODER = msgspec.msgpack.Decoder(_HeldPin)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
@@ -305,22 +281,9 @@ def decode_backup(path: str, data: bytes) -> BackupContent:
     return content
 
 
-def encode_record(magic: bytes, seq: int, record: msgspec.Struct) -> bytes:
+def encode_record(magic: bytes, seq: int, record: object) -> bytes:
     """The bytes of a record in the frame of this module."""
     return _frame(magic, seq, _ENCODER.encode(record))
-
-
-def encode_lease(lease: LeaseRecord) -> bytes:
-    """The bytes of a lease; its sequence field is the term."""
-    fields = msgspec.structs.asdict(lease)
-    if not lease.successor:
-        del fields["successor"]
-    return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(fields))
-
-
-def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:
-    """The lease in `data`; `CorruptLog` if it is not the intact one of `term`."""
-    return decode_record(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 
 
 def _check_bytes(what: str, size: int) -> None:
@@ -334,8 +297,9 @@ def _check_bytes(what: str, size: int) -> None:
 
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
     _check_bytes("an object of the log", len(payload))
-    body = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload)) + payload
-    return body + CHECKSUM.pack(crc32c.crc32c(body))
+    header = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload))
+    # Joined at once: the payload of a large version is many megabytes, and each step would copy it.
+    return b"".join((header, payload, CHECKSUM.pack(crc32c.crc32c(payload, crc32c.crc32c(header)))))
 
 
 def decode_record(

@@ -45,13 +45,13 @@ manifests, and markers in place of an overwritten boundary object, are ours.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from tussock.meta.log.appends.append_errors import failed_creation, interruption, lost_race, standstill, unknown_outcome
 from tussock.meta.log.appends.drafts import Draft, plan_entry
-from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue, Progress, fail_all, succeed_all
+from tussock.meta.log.appends.group_commit import AnyCall, Call, CallQueue, Decide, Progress, fail_all, succeed_all
 from tussock.meta.log.appends.limits import DEFAULT_LOG_LIMITS, LogLimits
 from tussock.meta.log.appends.outcomes import Outcomes
 from tussock.meta.log.appends.turns import Turns
@@ -60,7 +60,6 @@ from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, base_path, encode_base, encode_entry, entry_path, with_ssts
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_base, read_entry, truncation_boundary
-from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -182,7 +181,7 @@ class VersionLog:
 
     def append(
         self,
-        decide: Callable[[Version], tuple[Sequence[Delta], Result]],
+        decide: Decide[Result],
         *,
         key: Hashable = None,
         repeatable: bool = True,
@@ -209,11 +208,18 @@ class VersionLog:
             Fenced: the log's term is over; nothing was appended.
             ClockAhead, CorruptLog: this clock is too far ahead of the bucket's; the log cannot be read to its tail.
         """
-        call = Call(decide, key, repeatable, self._term, payloads, is_upkeep=is_upkeep)
-        if self._queue.serve(call, self._append_group):
-            # After the others were let go: of many callers only one waits for it.
-            self._write_due_snapshot()
+        call = self.call(decide, key=key, repeatable=repeatable, payloads=payloads, is_upkeep=is_upkeep)
+        self.carry_out([call])
         return call.answer()
+
+    def call(self, decide: Decide[Result], **options: Any) -> Call[Result]:
+        """A call that `carry_out` is to do; see `append`."""
+        return Call(decide, term=self._term, **options)
+
+    def carry_out(self, calls: Sequence[AnyCall]) -> None:
+        """Append what several calls want, each as by `append`; then each of them has its answer, or its error."""
+        if self._queue.carry_out(calls, self._append_group):
+            self._write_due_snapshot()  # after the others were let go: of many callers only one waits for it
 
     def _append_group(self, calls: Sequence[AnyCall]) -> None:
         """Do all of `calls`, or tell each why not."""

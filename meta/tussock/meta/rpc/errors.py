@@ -19,6 +19,7 @@ __all__ = [
     "decode_error",
     "encode_error",
     "status_of",
+    "status_of_kind",
 ]
 
 ERROR_METADATA = "tussock-error-bin"
@@ -80,6 +81,11 @@ def status_of(error: TussockError) -> str:
         if kind in _STATUS:
             return _STATUS[kind]
     return "UNKNOWN"
+
+
+def status_of_kind(name: str) -> str:
+    """The name of the gRPC status that goes with errors of a class, by its name."""
+    return status_of(getattr(errors, name)("")) if name in errors.__all__ else "UNKNOWN"
 
 
 def encode_error(error: TussockError) -> bytes:

@@ -70,7 +70,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., name: _Optional[str] = ..., software: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[PinInfo, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., oldest_upload: _Optional[str] = ..., slots: _Optional[int] = ..., retention_ms: _Optional[int] = ..., gc_grace_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("lease_ms", "heartbeat_ms", "store_url", "store_options", "hands_out_credentials", "term", "lost_pins", "lost_tasks", "message_bytes_max", "withholds_credentials", "reads_only")
+    __slots__ = ("lease_ms", "heartbeat_ms", "store_url", "store_options", "hands_out_credentials", "term", "lost_pins", "lost_tasks", "message_bytes_max", "withholds_credentials", "reads_only", "commits_max")
     class StoreOptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class OpenSessionResponse(_message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WITHHOLDS_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     READS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_MAX_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     heartbeat_ms: int
     store_url: str
@@ -100,7 +101,8 @@ class OpenSessionResponse(_message.Message):
     message_bytes_max: int
     withholds_credentials: bool
     reads_only: bool
-    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., store_url: _Optional[str] = ..., store_options: _Optional[_Mapping[str, str]] = ..., hands_out_credentials: _Optional[bool] = ..., term: _Optional[int] = ..., lost_pins: _Optional[_Iterable[str]] = ..., lost_tasks: _Optional[_Iterable[str]] = ..., message_bytes_max: _Optional[int] = ..., withholds_credentials: _Optional[bool] = ..., reads_only: _Optional[bool] = ...) -> None: ...
+    commits_max: int
+    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., store_url: _Optional[str] = ..., store_options: _Optional[_Mapping[str, str]] = ..., hands_out_credentials: _Optional[bool] = ..., term: _Optional[int] = ..., lost_pins: _Optional[_Iterable[str]] = ..., lost_tasks: _Optional[_Iterable[str]] = ..., message_bytes_max: _Optional[int] = ..., withholds_credentials: _Optional[bool] = ..., reads_only: _Optional[bool] = ..., commits_max: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session_id", "oldest_upload", "tasks", "slots")
@@ -411,18 +413,38 @@ class CommitRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., source: _Optional[str] = ..., payloads: _Optional[_Mapping[str, bytes]] = ..., known_seq: _Optional[int] = ..., waited_ms: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
-    __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason", "update")
+    __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason", "update", "refused")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     STALL_REASON_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     seq: int
     retry_after_ms: int
     stall_reason: str
     update: VersionUpdate
-    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
+    refused: str
+    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class CommitEachRequest(_message.Message):
+    __slots__ = ("session_id", "known_seq", "commits")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    known_seq: int
+    commits: _containers.RepeatedCompositeFieldContainer[CommitRequest]
+    def __init__(self, session_id: _Optional[str] = ..., known_seq: _Optional[int] = ..., commits: _Optional[_Iterable[_Union[CommitRequest, _Mapping]]] = ...) -> None: ...
+
+class CommitEachResponse(_message.Message):
+    __slots__ = ("commits", "update")
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitResponse]
+    update: VersionUpdate
+    def __init__(self, commits: _Optional[_Iterable[_Union[CommitResponse, _Mapping]]] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class PinInfo(_message.Message):
     __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq", "unkept")

@@ -48,7 +48,7 @@ _EVERYONE = Role.READER | Role.WRITER | Role.COMPACTOR | Role.ADMIN
 _SMALL = 64 << 10
 _BYTES_MAX = {"OpenSession": 512 << 10, "CreateTable": 1 << 20, "AlterTable": 1 << 20, "ForgetWriters": 1 << 20}
 """Of requests. Those that are not here are small, and those that name SSTs may have what the settings allow."""
-_NAMING_SSTS = frozenset({"Commit", "CollectBarrier", "ReportTask"})
+_NAMING_SSTS = frozenset({"Commit", "CommitEach", "CollectBarrier", "ReportTask"})
 
 _ROLES = {
     "OpenSession": _EVERYONE,
@@ -64,6 +64,7 @@ _ROLES = {
     "OpenWriter": _WRITERS,
     "ForgetWriters": Role.ADMIN,
     "Commit": _WRITERS,
+    "CommitEach": _WRITERS,
     "Pin": _EVERYONE,
     "Unpin": _EVERYONE,
     "ListPins": _EVERYONE,

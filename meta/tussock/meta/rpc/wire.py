@@ -16,6 +16,7 @@ _TABLES: Shape = {2: {1: {}}}
 """Runs, and SSTs in them."""
 RECORDS: Mapping[str, Shape] = {
     "Commit": {3: _TABLES},
+    "CommitEach": {3: {3: _TABLES}},
     "CollectBarrier": {6: _TABLES},
     "ReportTask": {3: {}},
 }

@@ -30,7 +30,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path, sequence_of
+from tussock.meta.log.format import lease_path, sequence_of
+from tussock.meta.log.leases import LeaseRecord, decode_lease, encode_lease
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.objects import read_object
 from tussock.meta.version.deltas.delta import Delta

@@ -1,8 +1,9 @@
 """The feed of versions: recent log entries in memory, to bring subscribers and callers up to date without the bucket.
 
 A client at a sequence that the feed still covers gets the entries after it; one that is further behind gets a
-base version, all of them the same bytes: a large version is many megabytes, and many clients may come at once. Both are
-bytes as they lie in the bucket, so a client checks and applies them as if it had read them itself.
+base version, all of them the same bytes: a large version is many megabytes, and many clients may come at once, so it
+is kept once, as the message that they are sent. Both are bytes as they lie in the bucket, so a client checks and
+applies them as if it had read them itself.
 """
 
 import threading
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import encode_base
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.base_messages import Encoded, base_message
 from tussock.meta.version.version import Version
 
 __all__ = ["Feed"]
@@ -43,9 +45,9 @@ class Feed:
         self._entries: deque[bytes] = deque()
         self._bytes = 0
         self._base: tuple[int, bytes] = (-1, b"")
+        """A base version as it is sent, and its sequence."""
         self._making = threading.Lock()
         """Held by the thread that makes a base version: the others wait for it, and make none."""
-        self._base_event: tuple[int, bytes] = (-1, b"")
 
     def learn(self, entry: bytes | None, version: Version) -> None:
         """The log has learnt an entry, or has jumped to `version` by a base version."""
@@ -60,41 +62,41 @@ class Feed:
                     self._bytes -= len(self._entries.popleft())
             self._version = version
 
-    def after(self, seq: int, *, bytes_max: int | None = None) -> pb.VersionUpdate:
-        """What leads from the version of `seq` to the newest one; empty if that is it, or is older.
-
-        With `bytes_max` also empty if it has more bytes than that.
-        """
+    def answer(self, seq: int) -> Encoded:
+        """A `GetVersionResponse` with what leads from the version of `seq` to the newest one."""
         with self._lock:
             newest, entries = self._version, list(self._entries)
-        missing = newest.seq - seq
-        if missing <= 0:
-            return pb.VersionUpdate(seq=newest.seq)
-        if missing <= len(entries):
-            entries = entries[-missing:]
-            if bytes_max is not None and sum(map(len, entries)) > bytes_max:
-                return pb.VersionUpdate(seq=newest.seq)
-            return pb.VersionUpdate(first_seq=seq + 1, entries=entries, seq=newest.seq)
-        if bytes_max is not None:
-            return pb.VersionUpdate(seq=newest.seq)
-        cached_seq, base = self._base_before(newest, len(entries))
-        later = newest.seq - cached_seq
-        return pb.VersionUpdate(
-            snapshot=base,
-            snapshot_seq=cached_seq,
-            first_seq=cached_seq + 1,
-            entries=entries[len(entries) - later :] if later else [],
-            seq=newest.seq,
-        )
+        if newest.seq - seq <= len(entries):
+            return Encoded(_response(_update(seq, newest.seq, entries)))
+        base_seq, base = self._base_before(newest, len(entries))
+        if base_seq == newest.seq:
+            return Encoded(base)
+        # Messages one after the other are one, which has the later one's numbers and the entries of both.
+        return Encoded(base + _response(_update(base_seq, newest.seq, entries)))
+
+    def after(self, seq: int, bytes_max: int) -> pb.VersionUpdate:
+        """The entries that lead from the version of `seq` to the newest one.
+
+        Empty if that is it, or is older, or if they have more bytes than `bytes_max`.
+        """
+        with self._lock:
+            newest, entries = self._version.seq, list(self._entries)
+        update = _update(seq, newest, entries if newest - seq <= len(entries) else [])
+        return update if sum(map(len, update.entries)) <= bytes_max else pb.VersionUpdate(seq=newest)
 
     def bytes_after(self, seq: int) -> int:
-        """About how many bytes `after` returns."""
+        """About how many bytes a client's `answer` holds in memory while it is sent."""
         with self._lock:
-            missing, known, entries = self._version.seq - seq, len(self._entries), self._bytes
-            base = len(self._base[1]) or SST_BYTES * _ssts(self._version)
-        if missing <= 0:
+            newest, known, entries = self._version, len(self._entries), self._bytes
+            base_seq, base = self._base[0], len(self._base[1])
+        if newest.seq <= seq:
             return 0
-        return entries if missing <= known else entries + base
+        if newest.seq - seq <= known:
+            return entries
+        if base_seq == newest.seq:
+            return base
+        # With entries after it, it is copied.
+        return 2 * base + entries if newest.seq - known <= base_seq else SST_BYTES * _ssts(newest)
 
     def news(self, seq: int) -> News:
         """What to send next to a client that has the version of `seq`: some entries, or a base version alone."""
@@ -104,16 +106,8 @@ class Feed:
         if missing <= 0:
             return News(b"", newest.seq, more=False)
         if missing > len(entries):
-            cached_seq, base = self._base_before(newest, len(entries))
-            with self._making:
-                event_seq, event = self._base_event
-                if event_seq != cached_seq:
-                    update = pb.VersionUpdate(
-                        snapshot=base, snapshot_seq=cached_seq, first_seq=cached_seq + 1, seq=cached_seq
-                    )
-                    event = pb.Event(version=update).SerializeToString()
-                    self._base_event = (cached_seq, event)
-            return News(event, cached_seq, more=cached_seq < newest.seq)
+            base_seq, base = self._base_before(newest, len(entries))
+            return News(base, base_seq, more=base_seq < newest.seq)
         size = 0
         some: list[bytes] = []
         for entry in entries[-missing:]:
@@ -126,15 +120,31 @@ class Feed:
         return News(pb.Event(version=update).SerializeToString(), last, more=last < newest.seq)
 
     def _base_before(self, newest: Version, known: int) -> tuple[int, bytes]:
-        """A base version from which the `known` newest entries lead on, and its sequence; made if there is none."""
+        """A base version from which the `known` newest entries lead on, as it is sent, and its sequence."""
         with self._making:
             with self._lock:
-                cached_seq, base = self._base
-            if not newest.seq - known <= cached_seq <= newest.seq:
-                cached_seq, base = newest.seq, encode_base(newest)
+                seq, base = self._base
+            if not newest.seq - known <= seq <= newest.seq:
+                # The old one first: nobody is to be sent it any more.
                 with self._lock:
-                    self._base = (cached_seq, base)
-            return cached_seq, base
+                    self._base = (-1, b"")
+                del base
+                seq, base = newest.seq, base_message(newest.seq, encode_base(newest))
+                with self._lock:
+                    self._base = (seq, base)
+            return seq, base
+
+
+def _update(seq: int, newest: int, entries: list[bytes]) -> pb.VersionUpdate:
+    """From the version of `seq` to the newest; `entries` are the last ones, enough of them or none."""
+    missing = newest - seq
+    if missing <= 0 or not entries:
+        return pb.VersionUpdate(seq=newest)
+    return pb.VersionUpdate(first_seq=seq + 1, entries=entries[-missing:], seq=newest)
+
+
+def _response(update: pb.VersionUpdate) -> bytes:
+    return pb.GetVersionResponse(update=update).SerializeToString()
 
 
 def _ssts(version: Version) -> int:

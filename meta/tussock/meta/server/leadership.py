@@ -13,7 +13,7 @@ from tussock.meta.rpc.methods import Role
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.handlers.checkpoints import Checkpoints
-from tussock.meta.server.handlers.commits import Commits
+from tussock.meta.server.handlers.commits import COMMITS_MAX, Commits
 from tussock.meta.server.handlers.compaction import Scheduler
 from tussock.meta.server.handlers.pins import SESSION_PINS_MAX, Pinning
 from tussock.meta.server.handlers.upkeep import Upkeep
@@ -142,6 +142,7 @@ class Leadership:
             lost_pins=lost_pins,
             lost_tasks=lost_tasks,
             message_bytes_max=options.message_bytes_max,
+            commits_max=COMMITS_MAX,
         )
 
     def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:

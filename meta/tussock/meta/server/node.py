@@ -14,6 +14,7 @@ from tussock.meta.meta_store import MetaStore
 from tussock.meta.node.auth.caller import Caller
 from tussock.meta.node.repeated_warnings import RepeatedWarnings
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.base_messages import Encoded
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.context import Context
 from tussock.meta.server.election import LeaderLease
@@ -110,7 +111,7 @@ class MetaNode:
         ):
             self._tasks[name] = self._system.spawn(f"tussock-{name}", work)
 
-    def call(self, method: str, request: Message, caller: Caller) -> Message:
+    def call(self, method: str, request: Message, caller: Caller) -> Message | Encoded:
         """Answer one unary call. The adapter has checked the caller's role.
 
         Raises `NotLeader` with the leader's address in a replica that follows, or whatever the call itself raises.
@@ -203,12 +204,12 @@ class MetaNode:
                 self._told = msgspec.json.encode(self.status())
             return self._told
 
-    def _get_version(self, request: pb.GetVersionRequest) -> pb.GetVersionResponse:
+    def _get_version(self, request: pb.GetVersionRequest) -> Encoded:
         # The log's tail is read, not the memory: an embedded process may have committed, and a replica that was
         # deposed without noticing may not answer from what it knew.
         self._leading()
         self.meta.refresh()
-        return pb.GetVersionResponse(update=self._feed.after(request.after_seq))
+        return self._feed.answer(request.after_seq)
 
     def _begin_to_hand_over(self, successor: str) -> pb.HandOverResponse:
         """Let another replica lead, or nothing if this one is meant; `InvalidOption` if no such one follows.

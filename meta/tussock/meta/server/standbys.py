@@ -9,7 +9,8 @@ overwritten each second. A mark that is a minute old is of a replica that has en
 import contextlib
 from typing import NamedTuple
 
-from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, is_standby_path, standby_path
+from tussock.meta.log.format import is_standby_path, standby_path
+from tussock.meta.log.leases import LeaseRecord, decode_lease, encode_lease
 from tussock.meta.log.objects import read_object
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

@@ -32,21 +32,25 @@ class TokenBucket:
     """What it holds at most since a call was refused, until as much time has gone by as an empty one takes to fill."""
     flood_ends_at: float = float("-inf")
 
-    def wait(self, now: float) -> float:
-        """In how many seconds there will be a call to take, 0 if there is one; a caller that has to wait is refused."""
+    def wait(self, now: float, calls: int = 1) -> float:
+        """In how many seconds there will be `calls` to take, 0 if there are; a caller that has to wait is refused.
+
+        Of more than it ever holds all that it holds will do: what is taken beyond is owed.
+        """
         most = self.burst if now >= self.flood_ends_at else min(self.burst, self.burst_in_flood)
         self.calls = min(most, self.calls + (now - self.at) * self.rate)
         self.at = now
-        if self.calls >= 1:
+        wanted = min(calls, most)
+        if self.calls >= wanted:
             return 0.0
         self.flood_ends_at = now + self.burst / self.rate
-        return (1 - self.calls) / self.rate
+        return (wanted - self.calls) / self.rate
 
-    def take(self, now: float) -> float:
-        """Take one call out; returns 0, or in how many seconds there will be one to take."""
-        wait = self.wait(now)
+    def take(self, now: float, calls: int = 1) -> float:
+        """Take calls out; returns 0, or in how many seconds there will be as many to take."""
+        wait = self.wait(now, calls)
         if not wait:
-            self.calls -= 1
+            self.calls -= calls
         return wait
 
     def is_full(self, now: float) -> bool:
@@ -77,8 +81,8 @@ class RateLimits:
         """Whether there is a limit."""
         return self._rate > 0
 
-    def check(self, who: Who | str, method: str) -> None:
-        """Count a call; `RateLimited` says how many milliseconds to wait."""
+    def check(self, who: Who | str, method: str, calls: int = 1) -> None:
+        """Count a call, or what stands for several; `RateLimited` says how many milliseconds to wait."""
         if not self._rate:
             return
         now = self._system.monotonic()
@@ -89,7 +93,7 @@ class RateLimits:
                 self._make_room(now)
                 full = TokenBucket(self._rate, self._burst, self._burst, now, self._burst_in_flood)
                 bucket = self._buckets[key] = full
-            wait = bucket.take(now)
+            wait = bucket.take(now, calls)
         if wait:
             wait_ms = max(1, round(wait * 1000))
             name = who if isinstance(who, str) else " at ".join(part for part in who if part)

@@ -28,11 +28,19 @@ from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
-from tussock.statestore.errors import AccessDenied, CorruptSst, InvalidBatch, ObjectNotFound
+from tussock.statestore.errors import (
+    AccessDenied,
+    CorruptSst,
+    InvalidBatch,
+    InvalidOption,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+    TussockError,
+)
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
 from tussock.statestore.tables.table_options import TablePeriods, table_spec
 
-__all__ = ["Commits"]
+__all__ = ["COMMITS_MAX", "Commits"]
 
 log = get_logger("tussock.meta")
 
@@ -40,6 +48,8 @@ WRITER_CHARACTERS_MAX = 1024
 IDENTITY_CHARACTERS_MAX = 255
 """Of the identity that is noted with a new name of a writer."""
 UPDATE_BYTES_MAX = 256 << 10
+COMMITS_MAX = 64
+"""In one message."""
 SST_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -64,6 +74,7 @@ class Commits(Part):
             "OpenWriter": self._open_writer,
             "ForgetWriters": self._forget_writers,
             "Commit": self._commit,
+            "CommitEach": self._commit_each,
         }
 
     def new_epoch(self) -> int:
@@ -78,6 +89,11 @@ class Commits(Part):
 
         `by` is who asks for it.
         """
+        known = self._check(request)
+        return self._context.meta.commit(request, by[:IDENTITY_CHARACTERS_MAX]) if known is None else known
+
+    def _check(self, request: CommitRequest) -> int | None:
+        """Check the SSTs of a commit; returns its epoch if it turns out to have happened."""
         version = self._context.meta.version()
         for table_id, runs in request.tables.items():
             state = version.tables.get(table_id)
@@ -95,7 +111,7 @@ class Commits(Part):
                         f"committed: {error}; nothing was committed, upload it again",
                         sst.id,
                     ) from error
-        return self._context.meta.commit(request, by[:IDENTITY_CHARACTERS_MAX])
+        return None
 
     def _prove(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
         """Make sure that the SST is what it is said to be, in the bucket or as it came along."""
@@ -164,8 +180,46 @@ class Commits(Part):
         update = self._feed.after(message.known_seq, bytes_max=UPDATE_BYTES_MAX)
         return pb.CommitResponse(epoch=epoch, seq=update.seq, update=update)
 
+    def _commit_each(self, message: pb.CommitEachRequest, caller: Caller) -> pb.CommitEachResponse:
+        if len(message.commits) > COMMITS_MAX:
+            raise InvalidOption(f"{len(message.commits)} commits in one message: {COMMITS_MAX} are allowed")
+        outcomes = [pb.CommitResponse() for _ in message.commits]
+        ready: list[tuple[pb.CommitResponse, CommitRequest]] = []
+        for one, outcome in zip(message.commits, outcomes, strict=True):
+            try:
+                request = commit_from_message(one)
+                check_writer(request.writer, request.batch_id, request.generation, request.source)
+                delay_ms, reason = self._context.meta.write_delay(request.tables, one.waited_ms)
+                if delay_ms:
+                    outcome.retry_after_ms, outcome.stall_reason = delay_ms, reason
+                elif (known := self._check(request)) is not None:
+                    outcome.epoch = known
+                else:
+                    ready.append((outcome, request))
+            except TussockError as error:
+                outcome.refused = _refusal(error)
+        by = caller.identity[:IDENTITY_CHARACTERS_MAX]
+        found = self._context.meta.commit_each([request for _, request in ready], by) if ready else []
+        for (outcome, _), epoch in zip(ready, found, strict=True):
+            if isinstance(epoch, int):
+                outcome.epoch = epoch
+            else:
+                outcome.refused = _refusal(epoch)
+        self._context.nudge()
+        update = self._feed.after(message.known_seq, bytes_max=UPDATE_BYTES_MAX)
+        for outcome in outcomes:
+            outcome.seq = update.seq if outcome.epoch else 0
+        return pb.CommitEachResponse(commits=outcomes, update=update)
+
     def _seq(self) -> int:
         return self._context.meta.version().seq
+
+
+def _refusal(error: TussockError) -> str:
+    """The kind of an error by which one of several commits is refused; raises what may come of one that happened."""
+    if isinstance(error, ObjectStoreUnavailable):
+        raise error
+    return type(error).__name__
 
 
 def _check_spec(spec: TableSpec) -> TableSpec:

@@ -18,7 +18,7 @@ from tussock.meta.node.auth.authentication import Authenticator, Presented, auth
 from tussock.meta.node.auth.caller import ANYONE, Caller
 from tussock.meta.node.auth.certificates import certificate_names
 from tussock.meta.node.wire.rate_limits import RateLimits, Who
-from tussock.meta.rpc.errors import clip, status_of
+from tussock.meta.rpc.errors import clip, status_of, status_of_kind
 from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
 from tussock.meta.server.status.counters import CallMetrics
 from tussock.statestore.base.logs import get_logger
@@ -152,6 +152,18 @@ class WireCall:
                 self._gate.faults.check(self.host, "")
         self._end(code, f"{type(error).__name__}: {error}")
         return code
+
+    def count_commits(self, commits: int) -> None:
+        """Count each of the commits in a call as one; `RateLimited` if that is too many."""
+        if commits > 1:
+            self._gate.limits.check(self.host, self.method.name, commits - 1)
+
+    def count_refused(self, kinds: Iterable[str]) -> None:
+        """Count refusals, by the kinds of their errors, within a call that ends well."""
+        for kind in kinds:
+            if status_of_kind(kind) in _FAULTS:
+                with contextlib.suppress(RateLimited):
+                    self._gate.faults.check(self.host, "")
 
     def fail(self) -> None:
         """Log and count that the call ended with an unforeseen error; call this while it is handled."""

@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from tussock.meta.node.wire.addresses import bind_grpc
 from tussock.meta.node.wire.health import HealthService
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.base_messages import Encoded
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clip, encode_error
 from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
 from tussock.meta.server.mailbox import Mailbox
@@ -130,14 +131,12 @@ class GrpcServer:
         # Requests come as bytes: nothing is decoded for a caller who may not call, and what cannot be is refused here.
         if method.streams:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
-        return grpc.stream_unary_rpc_method_handler(
-            self._unary(method), response_serializer=method.response.SerializeToString
-        )
+        return grpc.stream_unary_rpc_method_handler(self._unary(method), response_serializer=_serialize)
 
-    def _unary(self, method: Method) -> Callable[[Pieces, Context], Awaitable[Message]]:
+    def _unary(self, method: Method) -> Callable[[Pieces, Context], Awaitable[Message | Encoded]]:
         lane = self._lane(method)
 
-        async def answer(pieces: Pieces, context: Context) -> Message:
+        async def answer(pieces: Pieces, context: Context) -> Message | Encoded:
             node = self._node
             assert node is not None
             call = self._arrive(method, context)
@@ -147,8 +146,10 @@ class GrpcServer:
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())
                 call.set_session(getattr(request, "session_id", ""))
-                if node.answer_bytes(request) > LARGE_BYTES:
-                    leave = await self._large.enter()
+                if isinstance(request, pb.CommitEachRequest):
+                    call.count_commits(len(request.commits))
+                if (answer_bytes := node.answer_bytes(request)) > LARGE_BYTES:
+                    leave = await self._large.enter(answer_bytes)
                     context.add_done_callback(lambda _: leave())
                 async with lane.turns.turn(call.source):
                     found = await asyncio.get_running_loop().run_in_executor(
@@ -165,6 +166,8 @@ class GrpcServer:
             finally:
                 if body is not None:
                     body.release()
+            if isinstance(found, pb.CommitEachResponse):
+                call.count_refused(one.refused for one in found.commits if one.refused)
             call.finish()
             return found
 
@@ -205,7 +208,7 @@ class GrpcServer:
                 async with contextlib.aclosing(events_of(mailbox)) as events:
                     async for event in events:
                         if len(event) > LARGE_BYTES:
-                            leave = await self._large.enter()
+                            leave = await self._large.enter(len(event))
                             try:
                                 yield event
                             finally:
@@ -258,6 +261,10 @@ class GrpcServer:
             self._health.set(SERVICE, serving=True)
             self._health.set(LEADER_SERVICE, serving=self._node.is_leader)
             await asyncio.sleep(HEALTH_SECONDS)
+
+
+def _serialize(answer: Message | Encoded) -> bytes:
+    return answer.SerializeToString()
 
 
 async def events_of(mailbox: Mailbox) -> AsyncGenerator[bytes, None]:

@@ -1,0 +1,1 @@
+"""Commits of a client: alone, or those of several threads in one message."""
