@@ -64,7 +64,7 @@ def call_of(name: str, function: Callable[..., Any], *, is_method: bool) -> str:
 def members(kind: type) -> list[str]:
     """The public members of a class, as the page writes them."""
     found = []
-    for name, value in vars(kind).items():
+    for name, value in {name: value for base in kind.__mro__[-2::-1] for name, value in vars(base).items()}.items():
         if name.startswith("_"):
             continue
         found.append(f"{name} (property)" if isinstance(value, property) else call_of(name, value, is_method=True))

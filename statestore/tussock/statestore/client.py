@@ -9,17 +9,16 @@ from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import (
     check_expected,
-    check_flag,
     check_name,
     check_table,
     check_timeout,
     check_writer,
 )
+from tussock.statestore.base.process.shield import uninterrupted
 from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
-from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.contract.backend import CommitRequest, PinInfo
 from tussock.statestore.contract.barriers import OnMissing, job_options
-from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.records import Run, pack
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
@@ -31,6 +30,7 @@ from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.delta import Delta
 from tussock.statestore.transactions.shared_commits import SharedCommits
 from tussock.statestore.transactions.transaction import Isolation, Transaction
+from tussock.statestore.upkeep import StoreUpkeep
 from tussock.statestore.write.epoch_issuer import EpochIssuer
 
 __all__ = ["StateStore"]
@@ -38,16 +38,17 @@ __all__ = ["StateStore"]
 T = TypeVar("T")
 
 
-class StateStore:
+class StateStore(StoreUpkeep):
     """An open store: tables, epochs, snapshots, upkeep. Made by `connect`; safe to use from several threads."""
 
     def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._epochs = EpochIssuer(parts.settings.url, parts.system, parts.backend, parts.writes.buffer)
         self._shared_commits = SharedCommits(parts)
 
     # --- Tables --------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def create_table(
         self,
         name: str,
@@ -88,6 +89,7 @@ class StateStore:
         """Names of the tables, sorted."""
         return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
+    @uninterrupted
     def alter_table(
         self, name: str, *, add: Columns | None = None, widen: Columns | None = None, retention: Retention | None = None
     ) -> Any:
@@ -102,6 +104,7 @@ class StateStore:
         state = self._parts.backend.alter_table(name, table_change(add, widen, retention))
         return open_table(self._parts, state.spec)
 
+    @uninterrupted
     def drop_table(self, name: str) -> None:
         """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none.
 
@@ -118,6 +121,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         return self._epochs.issue()
 
+    @uninterrupted
     def commit_epoch(
         self,
         epoch: int,
@@ -154,6 +158,7 @@ class StateStore:
         )
         return self._commit_and_note(lambda: commit_epoch(self._parts, request), expect)
 
+    @uninterrupted
     def commit_uploaded(
         self,
         uploads: Mapping[str, Sequence[Run]],
@@ -186,6 +191,7 @@ class StateStore:
         )
         return self._commit_and_note(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
 
+    @uninterrupted
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: returns its new generation.
 
@@ -196,6 +202,7 @@ class StateStore:
         check_writer(name, 0)
         return self._parts.backend.open_writer(name)
 
+    @uninterrupted
     def abort_epoch(self, epoch: int) -> None:
         """Give up what this client wrote at `epoch`; the epoch cannot be used again."""
         self._parts.lifetime.check_usable()
@@ -222,6 +229,7 @@ class StateStore:
             check_epoch(epoch)
         self._parts.views.wait_epoch(epoch, check_timeout(timeout))
 
+    @uninterrupted
     def join_checkpoint(
         self,
         job: str,
@@ -289,6 +297,7 @@ class StateStore:
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
         """Pin the newest committed epoch, or `epoch`; `SnapshotExpired` if that is no longer kept."""
         self._parts.lifetime.check_usable()
@@ -304,65 +313,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         return self._parts.backend.pins()
 
-    # --- Upkeep --------------------------------------------------------------------------------------------------
-
-    def version(self) -> VersionView:
-        """The newest version: tables with their levels and SSTs, committed epoch, ledger; an immutable value."""
-        return self._parts.views.refresh()
-
-    def recent_version(self) -> VersionView:
-        """The version as known here, at most about a quarter of a second old: few requests however often one asks."""
-        self._parts.lifetime.check_usable()
-        return self._parts.backend.recent()
-
-    def compact(self, table: str) -> None:
-        """Merge the table into one sorted run at its bottom, dropping what no reader may ask for; waits for it."""
-        self._parts.lifetime.check_usable()
-        check_table(table)
-        if self._parts.views.refresh().find_table(table) is None:
-            raise no_table(self.url, table, self.tables())
-        self._parts.backend.compact(table)
-
-    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
-        """Delete what no version, pin or upload of this client's has, once it is older than the grace period."""
-        self._parts.lifetime.check_usable()
-        check_flag(dry_run, "dry_run")
-        report = self._parts.backend.vacuum(dry_run=dry_run)
-        if not dry_run:
-            self._parts.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
-        return report
-
-    def backup(self, name: str, comment: str = "") -> BackupInfo:
-        """Keep the newest version under a name, for as long as you like; copies no SST. `BackupExists` if it is taken.
-
-        After `ObjectStoreUnavailable` the same call can be repeated.
-        """
-        self._parts.lifetime.check_usable()
-        check_name(name, "backup name", 1 << 16)
-        if type(comment) is not str or comment:
-            check_name(comment, "comment of a backup", 1 << 16)
-        return self._parts.backend.create_backup(name, comment)
-
-    def backups(self) -> list[BackupInfo]:
-        """All backups, and holds of clones of this store, by name, with the bytes that only each one keeps."""
-        self._parts.lifetime.check_usable()
-        return self._parts.backend.list_backups()
-
-    def delete_backup(self, name: str) -> None:
-        """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
-        self._parts.lifetime.check_usable()
-        check_name(name, "backup name", 1 << 16)
-        self._parts.backend.delete_backup(name)
-
-    def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """Requests and bytes so far, per purpose and operation: what this client costs."""
-        return self._parts.requests.counts()
-
-    @property
-    def url(self) -> str:
-        """Where the store is, without credentials."""
-        return self._parts.settings.url
-
+    @uninterrupted
     def close(self) -> None:
         """Stop background work and let go of pins; uncommitted rows are gone. A second call is no error."""
         self._parts.close()

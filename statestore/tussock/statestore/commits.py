@@ -17,7 +17,7 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.shared_buffer import EpochBuffer
+from tussock.statestore.write.epoch_buffer import EpochBuffer
 from tussock.statestore.write.writes import Writes
 
 __all__ = ["check_uploaded", "commit_epoch", "commit_sealed", "commit_uploads"]

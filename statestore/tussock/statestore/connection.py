@@ -4,6 +4,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -79,27 +80,37 @@ def connect(
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name
+    common = (retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
     if isinstance(url, str) and url.startswith("tussock://"):
-        access = access_from(os.environ, **shown)
-        common = (url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-        settings = StoreSettings(*common, access, limits=limits, max_staleness=max_staleness)
-        platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
-        return platform
-    if given := sorted(name for name, value in shown.items() if value is not None):
-        raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
-    open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
+        settings = StoreSettings(
+            url, *common, access_from(os.environ, **shown), limits=limits, max_staleness=max_staleness
+        )
+        open_platform: Callable[..., StateStore] = importlib.import_module(_PLATFORM).open_store
+        opening = functools.partial(open_platform, settings, system)
+    else:
+        if given := sorted(name for name, value in shown.items() if value is not None):
+            raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
+        settings = StoreSettings(
+            url, *common, max_clock_ahead=max_clock_ahead, limits=limits, max_staleness=max_staleness
+        )
+        opening = functools.partial(_open_embedded, settings, system, create=create)
+    # An interrupt leaves nothing open that nobody can close.
+    return system.uninterrupted(opening, StateStore.close)
+
+
+def _open_embedded(settings: StoreSettings, system: System, *, create: bool) -> StateStore:
+    open_one = functools.partial(open_bucket, deadline_seconds=settings.deadline, system=system)
     if not create:
-        check_folder(url)
-    bucket = open_one(url, make_folder=create)
-    if not create:
-        try:
+        check_folder(settings.url)
+    bucket = open_one(settings.url, make_folder=create)
+    try:
+        if not create:
             check_store(bucket)
-        except BaseException:
-            bucket.close()
-            raise
-    common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits, max_staleness=max_staleness)
-    return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
+        settings = replace(settings, url=bucket.url)
+        return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
+    except BaseException:
+        bucket.close()
+        raise
 
 
 def open_store(

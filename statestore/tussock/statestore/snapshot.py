@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from tussock.statestore.base.arguments import check_table
+from tussock.statestore.base.process.shield import uninterrupted
 from tussock.statestore.contract.backend import PinHandle, PinInfo, VersionView
 from tussock.statestore.contract.records import Run, TableSpec, TableState
 from tussock.statestore.errors import TableNotFound
@@ -123,6 +124,7 @@ class Snapshot:
         reads = KeyReader(views, self._parts.sstables)
         return open_table(self._parts, state.spec, ReadOnlyAccess(state.spec, views, reads))
 
+    @uninterrupted
     def close(self) -> None:
         """Let go of the epoch; reads through this snapshot then raise `StoreClosed`.
 

@@ -45,7 +45,7 @@ class SimSystem:
     def spawn(self, name: str, work: Callable[[], None]) -> Thread:
         return self.scheduler.spawn(self.node, name, work)
 
-    def uninterrupted(self, work: Callable[[], T]) -> T:
+    def uninterrupted(self, work: Callable[[], T], unwanted: object = None) -> T:  # nobody interrupts
         return work()
 
     def pool(self, name: str, workers: int) -> "SimPool":

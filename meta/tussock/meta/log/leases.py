@@ -1,4 +1,4 @@
-"""The objects below `leader/`: who leads, and who follows."""
+"""The objects below `leader/`: of the leader, and of its followers."""
 
 import msgspec
 from msgspec import structs

@@ -89,8 +89,11 @@ class System(Protocol):
     def spawn(self, name: str, work: Callable[[], None]) -> Task:
         """Start `work` beside the caller; it does not keep the process alive."""
 
-    def uninterrupted(self, work: Callable[[], T]) -> T:
-        """Do `work` where no handler of a signal can end it halfway; returns what it returns."""
+    def uninterrupted(self, work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
+        """Do `work` where no handler of a signal can end it halfway; returns what it returns.
+
+        Where the caller was interrupted meanwhile, `unwanted` gets it.
+        """
 
     def pool(self, name: str, workers: int) -> Executor:
         """At most `workers` threads that run what is submitted."""
@@ -150,12 +153,12 @@ class RealSystem:
     def spawn(self, name: str, work: Callable[[], None]) -> Task:
         """A daemon thread of that name, started."""
         thread = threading.Thread(target=work, name=name, daemon=True)
-        thread.start()
+        run_uninterrupted(thread.start)
         return thread
 
-    def uninterrupted(self, work: Callable[[], T]) -> T:
+    def uninterrupted(self, work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
         """By another thread, if this is the main one; 0.1 ms then."""
-        return run_uninterrupted(work)
+        return run_uninterrupted(work, unwanted)
 
     def pool(self, name: str, workers: int) -> Executor:
         """A `ThreadPoolExecutor`."""

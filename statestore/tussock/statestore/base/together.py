@@ -65,7 +65,7 @@ class _Caller:
             self._changed.notify_all()
 
     def await_turn(self, works: Mutex) -> bool:
-        """Return when the calls are done, or the thread is to work: `True` then. Who works holds `works`."""
+        """Return when the calls are done, or the thread is to work: `True` then. The one that works holds `works`."""
         with self._changed:
             while not self._changed.wait_for(lambda: self.has_turn or self.is_done, LOST_SECONDS):
                 # Unless the one whose turn it was has been interrupted before it could hand on.
@@ -91,8 +91,8 @@ class Together(Generic[One]):
     ) -> None:
         """`linger_seconds`: how long some may wait for as many as are expected.
 
-        `abandon` ends calls of which nobody knows what became: who had taken them was interrupted. `calls_max` go
-        together at most, and no further one after those have `size_max`.
+        `abandon` ends calls of which nobody knows what became: the thread that had taken them was interrupted.
+        `calls_max` go together at most, and no further one after those have `size_max`.
         """
         self._system = system
         self._abandon = abandon

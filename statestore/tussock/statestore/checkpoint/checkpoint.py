@@ -48,7 +48,7 @@ from tussock.statestore.errors import (
     WaitTimeout,
 )
 from tussock.statestore.parts import StoreParts
-from tussock.statestore.write.shared_buffer import EpochBuffer
+from tussock.statestore.write.epoch_buffer import EpochBuffer
 
 __all__ = ["Callback", "Checkpoint"]
 

@@ -9,6 +9,8 @@ start, and most of these sort nothing.
 """
 
 import os
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.base.process.interrupts import run_uninterrupted
+
 __all__ = ["equal_to_previous", "first_places", "stable_order"]
 
 _lost = False
 """Polars' threads stayed with the process that this one was forked from."""
 _used = False
 """Polars has worked for this module."""
+_module: Any = None
 _at_fork = False
 """What a child that is being forked has to take for `_lost`."""
 
@@ -50,11 +55,12 @@ os.register_at_fork(before=_look_before_fork, after_in_child=_remember_in_child)
 
 def _polars() -> Any:
     """Polars, which works from now on."""
-    global _used
-    import polars
-
+    global _used, _module
+    if _module is None:
+        # Half imported, it would stay so for the whole process.
+        _module = run_uninterrupted(partial(import_module, "polars"))
     _used = True
-    return polars
+    return _module
 
 
 def stable_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:

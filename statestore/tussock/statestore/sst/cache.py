@@ -11,7 +11,8 @@ cache eviction", SOSP 2023; simplified to one bit per value instead of two.
 
 import threading
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tussock.statestore.errors import InvalidOption
@@ -152,7 +153,7 @@ class ByteCache:
         """
         if size < 1:
             raise InvalidOption(f"the value of {key!r} cannot have {size} bytes; a value has 1 or more")
-        with self._lock:
+        with self._changing():
             before = self._entries.get(key)
             same = before is not None and before.size == size
             if before is not None and not same:
@@ -180,7 +181,7 @@ class ByteCache:
 
         It counts as used; it goes at once if it became larger than the whole capacity.
         """
-        with self._lock:
+        with self._changing():
             entry = self._entries.get(key)
             if entry is None or entry.value is not value:
                 return
@@ -196,7 +197,7 @@ class ByteCache:
 
     def resize(self, capacity_bytes: int) -> None:
         """Have another capacity from now on, 0 or more; what has no place in a smaller one is evicted."""
-        with self._lock:
+        with self._changing():
             self._capacity = capacity_bytes
             self._small_target = int(capacity_bytes * SMALL_SHARE)
             self._make_room(0)
@@ -208,7 +209,7 @@ class ByteCache:
 
     def drop(self, groups: Collection[Hashable]) -> None:
         """Remove every value whose key begins with one of `groups`; takes time in proportion to the whole cache."""
-        with self._lock:
+        with self._changing():
             for entry in [entry for key, entry in self._entries.items() if key[0] in groups]:
                 self._discard(entry)
             for key in [key for key in self._gone if key[0] in groups]:
@@ -216,24 +217,37 @@ class ByteCache:
 
     def remove(self, keys: Collection[tuple[Hashable, ...]]) -> None:
         """Remove the values of these keys, as far as they are there."""
-        with self._lock:
+        with self._changing():
             for entry in [self._entries[key] for key in keys if key in self._entries]:
                 self._discard(entry)
 
     def clear(self) -> None:
         """Remove everything; the counts of misses and evictions stay."""
         with self._lock:
-            self._entries.clear()
-            self._small = _Queue()
-            self._main = _Queue()
-            self._gone.clear()
-            self._gone_bytes = 0
+            self._empty()
 
     def stats(self) -> CacheStats:
         """Sizes and counts at this moment."""
         with self._lock:
             used = self._small.bytes + self._main.bytes
             return CacheStats(len(self._entries), used, self._capacity, self._misses, self._evictions)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The lock. An interrupt of the main thread between two steps leaves an empty cache, not a wrong one."""
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self._empty()
+                raise
+
+    def _empty(self) -> None:
+        self._entries.clear()
+        self._small = _Queue()
+        self._main = _Queue()
+        self._gone.clear()
+        self._gone_bytes = 0
 
     def _make_room(self, size: int) -> None:
         # Values may be hit as fast as their flags are cleared here, so second chances are limited to one a value.

@@ -109,6 +109,11 @@ class BufferedAccess:
         if self.reads.overlay is not None:
             self.reads.overlay.flush()
 
+    def end(self) -> None:
+        """The transaction is over: its rows are read through it no more."""
+        if self.reads.overlay is not None:
+            self.reads.overlay.end()
+
     def alone(self) -> RowsAlone | None:
         """What was written row by row and is not in the buffer; `None` if there is nothing such."""
         if not self.reads.overlay or self._encode is None:

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tussock.statestore.base.arguments import check_flag, check_table
+from tussock.statestore.base.process.shield import uninterrupted
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import CommitRequest
@@ -140,6 +141,7 @@ class Delta:
                 found = zlib.crc32(_TABLE_DIGEST.pack(table, digest), found or 0)
         return found
 
+    @uninterrupted
     def undo(self) -> None:
         """Give up what was written since `begin`."""
         mark, self._mark = self._mark, None
@@ -149,6 +151,7 @@ class Delta:
             access.undo()
         self._writes.buffer.undo(UNCOMMITTED_EPOCH, mark)
 
+    @uninterrupted
     def freeze(self, batch_id: int) -> "Frozen":
         """Cut here: what was written so far commits as this batch; what comes is part of the next.
 

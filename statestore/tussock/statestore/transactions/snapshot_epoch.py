@@ -4,6 +4,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import PinHandle, VersionView
 from tussock.statestore.contract.readable import check_exact, check_unpinned
 from tussock.statestore.contract.records import TableState
+from tussock.statestore.errors import StoreClosed
 from tussock.statestore.parts import StoreParts
 
 __all__ = ["SnapshotEpoch"]
@@ -25,6 +26,7 @@ class SnapshotEpoch:
         """The log entry up to which tables have come and gone, which they do without an epoch."""
         self.read_epoch = max(self.epoch, 1)
         """The same for reads, which take no epoch 0: in an empty store all are."""
+        self._is_over = False
         self._pin_at = float("inf")
         if self.epoch:
             self.hasten(None)
@@ -36,6 +38,8 @@ class SnapshotEpoch:
 
     def check(self) -> int:
         """The epoch to read at; `SnapshotExpired` if something of it may be gone. Pins it where that may come soon."""
+        if self._is_over:
+            raise StoreClosed("the transaction is over, and its tables with it; begin another one")
         if self._pin is not None:
             self._pin.check()
         elif self._system.monotonic() >= self._pin_at:
@@ -52,9 +56,12 @@ class SnapshotEpoch:
     def pin(self) -> None:
         """Keep it from now on; the epoch of an empty store needs no pin."""
         if self._pin is None and self.epoch:
-            self._pin = self._parts.backend.pin(self.epoch)
+            self._pin = self._system.uninterrupted(
+                lambda: self._parts.backend.pin(self.epoch), lambda unwanted: unwanted.release()
+            )
 
     def release(self) -> None:
         """The transaction is over."""
+        self._is_over = True
         if self._pin is not None:
             self._pin.release()

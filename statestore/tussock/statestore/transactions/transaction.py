@@ -185,9 +185,11 @@ class Transaction:
         try:
             if error is None and not self._is_given_up:
                 self._check_open()
-                self._epoch = self._finish()
+                self._epoch = self._parts.system.uninterrupted(self._finish)
         finally:
             self._is_over = True
+            for opened in self._tables.values():
+                opened.access.end()
             self._writes.end_beside()
             self._snapshot.release()
 

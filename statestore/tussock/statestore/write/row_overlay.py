@@ -126,6 +126,10 @@ class RowOverlay:
             self._savepoint.unflushed = {}
         self._forget_copies()
 
+    def end(self) -> None:
+        """What it is for is over: it knows nothing any more, and what the buffer lacks is given up."""
+        self._rows, self._older, self._fresh = {}, {}, {}
+
     def turn(self) -> None:
         """Flush, and let the older generation of the copies go."""
         self.flush()

@@ -10,19 +10,20 @@ commit has succeeded, so that a commit that failed can be repeated.
 
 import threading
 import weakref
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
-from tussock.statestore.base.system import Lock, System
+from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.write.buffered_run import BufferedRun, neighbours
+from tussock.statestore.write.epoch_buffer import EpochBuffer
 from tussock.statestore.write.loose_rows import EncodeRows, LooseRows
 
-__all__ = ["EpochBuffer", "SharedBuffer"]
+__all__ = ["SharedBuffer"]
 
 _RUNS_TOGETHER = 4
 """This many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
@@ -37,24 +38,7 @@ _RUN_BYTES_MAX = 64 << 20
 """And these to no more than this."""
 
 
-@dataclass
-class EpochBuffer:
-    """All runs of one epoch, per table newest first, and what a commit that failed had uploaded already."""
-
-    epoch: int
-    committing: Lock
-    """Held by the thread that commits the epoch."""
-    sealed: bool = False
-    runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
-    uploaded: dict[int, tuple[Run, ...]] = field(default_factory=dict)
-    payloads: dict[str, bytes] = field(default_factory=dict)
-    """Of `uploaded`, what is not in the bucket but goes along with the commit, by SST id."""
-    sealed_before: int = 0
-    """The newest epoch that was sealed when this one was."""
-    refused: bool = False
-    """The number cannot be committed: it says nothing of which others are too old."""
-    oldest_upload: str | None = None
-    """No SST of this epoch has a smaller id; `None` if none was uploaded."""
+_Written = Sequence[tuple[bytes, Row | None]]
 
 
 class SharedBuffer:
@@ -91,7 +75,7 @@ class SharedBuffer:
     def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
         """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first; loose rows become one."""
         if table in self._loose:
-            with self._lock:
+            with self._changing():
                 self._bind(table)
         runs = self.bound_runs(table)
         if epoch is None or not runs:
@@ -109,7 +93,7 @@ class SharedBuffer:
 
     def tables_of(self, epoch: int) -> list[int]:
         """Ids of the tables that have rows at an uncommitted epoch."""
-        with self._lock:
+        with self._changing():
             self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             return list(buffer.runs) if buffer is not None else []
@@ -128,56 +112,55 @@ class SharedBuffer:
         """Raise `EpochTooOld` unless rows may be written at `epoch`."""
         buffer = self._epochs.get(epoch)
         usable = not buffer.sealed if buffer else epoch in self._issued or epoch > self._newest_sealed
-        if usable and epoch in self._taken:
+        if not usable or epoch in self._taken:
+            sealed = f"is sealed: this client has sealed or committed epochs up to {self._newest_sealed}"
             raise EpochTooOld(
-                f"epoch {epoch} is committed: a commit of this client holds at it; nothing was stored, take a later "
-                "one from store.new_epoch()",
-                epoch,
-                self._newest_sealed,
-            )
-        if not usable:
-            raise EpochTooOld(
-                f"epoch {epoch} is sealed: this client has sealed or committed epochs up to {self._newest_sealed}; "
-                "nothing was stored, take a later one from store.new_epoch()",
+                f"epoch {epoch} {'is committed: a commit of this client holds at it' if usable else sealed}; nothing "
+                "was stored, take a later one from store.new_epoch()",
                 epoch,
                 self._newest_sealed,
             )
 
     def add(self, table: int, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys of one epoch; visible to this client's reads when this returns."""
-        with self._lock:
+        with self._changing():
             self.check_open(epoch)
             self._bind(table)
             self._add_run(table, epoch, rows)
 
-    def add_alone(
-        self, table: int, epoch: int, written: Sequence[tuple[bytes, Row | None]], nbytes: int, encode: EncodeRows
-    ) -> None:
+    def add_alone(self, table: int, epoch: int, written: _Written, nbytes: int, encode: EncodeRows) -> None:
         """Buffer a few rows, or deletes, which may have one key; the last wins. They take `nbytes`."""
         with self._lock:
-            self.check_open(epoch)
-            loose = self._loose.get(table)
-            if loose is None or loose.epoch != epoch:
-                if loose is not None and loose.epoch < epoch:
-                    self._bind(table)
-                newest = max((run.epoch for run in self.bound_runs(table)), default=0)
-                loose = LooseRows(epoch, encode)
-                if epoch < newest or table in self._loose:
-                    # They are not above all others, so they cannot stay loose.
-                    loose.add(written, nbytes)
-                    self._add_run(table, epoch, loose.as_run())
-                    return
-                if epoch not in self._epochs:
-                    self._open_epoch(epoch)
-                self._loose[table] = loose
-            loose.add(written, nbytes)
-            self.nbytes += nbytes
-            if loose.are_many:
+            try:
+                self._add_alone(table, epoch, written, nbytes, encode)
+            except BaseException:
+                self._repair()
+                raise
+
+    def _add_alone(self, table: int, epoch: int, written: _Written, nbytes: int, encode: EncodeRows) -> None:
+        self.check_open(epoch)
+        loose = self._loose.get(table)
+        if loose is None or loose.epoch != epoch:
+            if loose is not None and loose.epoch < epoch:
                 self._bind(table)
+            newest = max((run.epoch for run in self.bound_runs(table)), default=0)
+            loose = LooseRows(epoch, encode)
+            if epoch < newest or table in self._loose:
+                # They are not above all others, so they cannot stay loose.
+                loose.add(written, nbytes)
+                self._add_run(table, epoch, loose.as_run())
+                return
+            if epoch not in self._epochs:
+                self._open_epoch(epoch)
+            self._loose[table] = loose
+        loose.add(written, nbytes)
+        self.nbytes += nbytes
+        if loose.are_many:
+            self._bind(table)
 
     def add_uploaded(self, table: int, epoch: int, run: Run) -> None:
         """The same for a run that another process has uploaded: from now on `uploads` has its SSTs, too."""
-        with self._lock:
+        with self._changing():
             self.check_open(epoch)
             self._bind(table)
             buffer = self._epochs.get(epoch) or self._open_epoch(epoch)
@@ -193,7 +176,7 @@ class SharedBuffer:
         `EpochOutOfOrder` if an older epoch of this client still has rows for one of its tables: committed later,
         these would win over the newer ones.
         """
-        with self._lock:
+        with self._changing():
             for table in [*self._loose]:
                 self._bind(table)
             buffer = self._epochs.get(epoch)
@@ -233,7 +216,7 @@ class SharedBuffer:
 
     def drop(self, epoch: int) -> None:
         """Forget an epoch that was committed or given up; it stays sealed."""
-        with self._lock:
+        with self._changing():
             self._bind_epoch(epoch)
             buffer = self._epochs.pop(epoch, None)
             self._issued.pop(epoch, None)
@@ -247,14 +230,14 @@ class SharedBuffer:
 
     def mark(self, epoch: int) -> dict[int, tuple[BufferedRun, ...]]:
         """What an open epoch holds now, for `undo`."""
-        with self._lock:
+        with self._changing():
             self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             return dict(buffer.runs) if buffer is not None else {}
 
     def undo(self, epoch: int, mark: dict[int, tuple[BufferedRun, ...]]) -> None:
         """Be as at the mark: what was added to the open epoch since is given up."""
-        with self._lock:
+        with self._changing():
             self._bind_epoch(epoch)
             buffer = self._epochs.get(epoch)
             if buffer is None:
@@ -299,7 +282,7 @@ class SharedBuffer:
 
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of an open epoch and one of `tables`: neighbours that hold the most memory."""
-        with self._lock:
+        with self._changing():
             for table in [*self._loose]:
                 self._bind(table)
             best, most = None, 0
@@ -319,7 +302,7 @@ class SharedBuffer:
 
     def replace_by_ssts(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], spilled_to: Run) -> bool:
         """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
-        with self._lock:
+        with self._changing():
             buffer = self._epochs.get(epoch)
             if buffer is None:
                 return False
@@ -330,6 +313,25 @@ class SharedBuffer:
             self.nbytes -= sum(run.nbytes for run in runs)
             self._publish(table)
             return True
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The lock, for changes that an interrupt of the main thread may end between two steps."""
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self._repair()
+                raise
+
+    def _repair(self) -> None:
+        """Reads see what the open epochs have, and no more, whatever was left half done."""
+        self._loose = {table: loose for table, loose in self._loose.items() if loose.epoch in self._epochs}
+        held = [runs for buffer in self._epochs.values() for runs in buffer.runs.values()]
+        self.nbytes = sum(run.nbytes for runs in held for run in runs)
+        self.nbytes += sum(loose.nbytes for loose in self._loose.values())
+        for table in {*self._by_table, *(table for buffer in self._epochs.values() for table in buffer.runs)}:
+            self._publish(table)
 
     def _open_epoch(self, epoch: int) -> EpochBuffer:
         buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())

@@ -22,8 +22,9 @@ from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.buffered_run import BufferedRun, neighbours
+from tussock.statestore.write.epoch_buffer import EpochBuffer
 from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
-from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.write.shared_buffer import SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
 from tussock.statestore.write.uploader import Payloads, Uploader
