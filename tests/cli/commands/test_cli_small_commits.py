@@ -77,7 +77,7 @@ def test_clients_receive_entries_without_their_ssts(platform: Platform) -> None:
     start = newest(platform).seq
     for _ in range(COMMITS):
         commit(store, *[(key, b"x" * 1000) for key, _ in ROWS])
-    pushed = inside.feed(platform.leader.node).after(start)
+    pushed = inside.feed(platform.leader.node).after(start, 1 << 20)
     stored = platform.leader.bucket.list("log/")
     assert len(pushed.entries) == COMMITS
     assert all(len(entry) < 1000 for entry in pushed.entries)

@@ -104,10 +104,15 @@ def _parts(sst: str, whole: bytes, packed: bytes, behind: int) -> list[StoredObj
         def read(data: bytes, epoch: int = epoch) -> object:
             crc = struct.unpack("<I", data[-4:])[0] if len(data) >= 4 else 0
             rows = decode_block(memoryview(data), crc, epoch, meta.types, None, sst)
-            return rows.keys.to_pylist(), [column.to_pylist() for column in rows.columns], rows.deletes
+            return rows.keys.to_pylist(), [_readable(column) for column in rows.columns], rows.deletes
 
         parts.append(StoredObject("block", whole[at : at + size], read))
     return parts
+
+
+def _readable(column: pa.Array) -> list[object]:
+    """Its values; text as bytes, since it need not be UTF-8."""
+    return list((column.view(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist())
 
 
 def mutate_and_read(one: StoredObject, chance: random.Random) -> str:

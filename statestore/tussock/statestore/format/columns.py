@@ -129,11 +129,19 @@ def column_buffers(array: pa.Array) -> list[Buffer]:
     return [validity, memoryview(buffers[1])[offset * width : (offset + count) * width]]
 
 
+def _validate_nested(column: pa.Array) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+
+
 def column_from_buffers(kind: pa.DataType, rows: int, buffers: Sequence[pa.Buffer]) -> pa.Array:
     """The array that `column_buffers` was given; it refers to `buffers` without a copy.
 
     Raises `ValueError` where a buffer is too short for that many rows, or an offset in it leads elsewhere: Arrow would
-    read past its end. Text has to be UTF-8.
+    read past its end.
     """
     with_offsets = _is_bytes(kind)
     if not (with_offsets or _is_plain(kind)):
@@ -142,13 +150,14 @@ def column_from_buffers(kind: pa.DataType, rows: int, buffers: Sequence[pa.Buffe
         if batch is None or batch.num_columns != 1:
             raise ValueError(f"no column of {kind}")
         column = batch.column(0)
-        column.validate(full=True)
+        _validate_nested(column)
         return column
     validity = buffers[0] if buffers[0].size else None
     needed = 4 * (rows + 1) if with_offsets else (kind.bit_width * rows + 7) // 8
     if buffers[1].size < needed or (validity is not None and validity.size * 8 < rows):
         raise ValueError(f"buffers of {[buffer.size for buffer in buffers]} bytes are too short for {rows} {kind}")
-    column = pa.Array.from_buffers(kind, rows, [validity, *buffers[1:]])
+    parts = [validity, *buffers[1:]]
     if with_offsets:
-        column.validate(full=True)
-    return column
+        # As bytes: earlier releases stored text that is not UTF-8, and it can be read.
+        pa.Array.from_buffers(pa.binary(), rows, parts).validate(full=True)
+    return pa.Array.from_buffers(kind, rows, parts)
