@@ -65,6 +65,10 @@ def _fetch(bucket: ObjectStore, system: System, seq: int, count: int) -> list[Re
     """The entries from `seq` on, `count` at most, up to one that is missing, which is `None`."""
     if count == 1:
         return [read_entry(bucket, seq)]
+    return system.uninterrupted(lambda: _fetch_together(bucket, system, seq, count))
+
+
+def _fetch_together(bucket: ObjectStore, system: System, seq: int, count: int) -> list[ReadEntry | None]:
     with system.pool("tussock-log", count) as pool:
         futures = [pool.submit(read_entry, bucket, seq + number) for number in range(count)]
         read: list[ReadEntry | None] = []
