@@ -206,7 +206,7 @@ def test_an_operator_that_is_killed_makes_no_second_backup(moment: str, shop: Sh
 def test_a_backup_that_is_asked_for_twice_is_made_once(shop: Shop) -> None:
     """Like an operator that died before the answer came; later epochs are not in the backup."""
     wanted = NewBackup("twice", "2" * 32, "")
-    place = (f"{HOST}:{shop.port}", SERVER_NAME, shop.certificates("client-admin"))
+    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
     first = tend(*place, [wanted])
     shop.write(b"between")
     again = tend(*place, [wanted])
@@ -280,7 +280,7 @@ def test_a_copy_in_another_bucket_is_made_read_and_restored(shop: Shop, tmp_path
     assert (status["destination"], status["copies"]) == ("gs://elsewhere/shop", 1)
     assert status["backups"][0]["copied"] is True
     assert status["backups"][0]["verifyTime"] == status["lastVerifyTime"]
-    assert shop.objects.get("ConfigMap", "far-backup") is None
+    eventually("the settings gone", lambda: shop.objects.get("ConfigMap", "far-backup") is None)
     restore_from = {"backupName": status["backupName"], "objectStore": destination}
     spec = {"objectStore": {"volume": {"size": "1Gi"}}, "restoreFrom": restore_from, "meta": {}}
     shop.objects.apply({**kind("StateStore", "again"), "spec": spec})
@@ -329,7 +329,7 @@ def test_a_failed_backup_is_reported_and_tried_again(shop: Shop) -> None:
     """A foreign backup has the name; the condition says so until the name is free."""
     body = shop.objects.apply(backup_of_shop("taken", suspend=True))
     name = backup_name(parse_backup(body), None)
-    place = (f"{HOST}:{shop.port}", SERVER_NAME, shop.certificates("client-admin"))
+    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
     assert tend(*place, [NewBackup(name, "4" * 32, "")]).problem == ""
     shop.objects.apply(backup_of_shop("taken"))
     found = shop.objects.await_reason("StateStoreBackup", "taken", "BackupFailed")
@@ -375,7 +375,7 @@ def test_the_plugin_makes_a_backup_and_shows_the_status(shop: Shop) -> None:
     for arguments in (("status", "nowhere"), ("backup", "shop", "by-hand"), ("compact", "nowhere", "kv")):
         code, out, error = plugin(shop, *arguments)
         assert (code, out, error.count("\n")) == (1, "", 1)
-        assert error.startswith("kubectl tussock: ")
+        assert error.startswith("error: ")
 
 
 def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
