@@ -85,6 +85,9 @@ def _main(
         volumes=volumes,
         mounts=mounts,
         service_account=account,
+        # Its status then says what went wrong.
+        container={"terminationMessagePolicy": "FallbackToLogsOnError"},
+        restart="OnFailure",
     )
 
 
@@ -101,12 +104,4 @@ def _pod(store: StoreResource, source: StoreResource, main: Main) -> Manifest:
     if isinstance(source.spec.object_store.backend, ManagedStore):
         # The label that the network policy of the other store's MinIO lets in.
         about["labels"][CLIENT_LABEL] = source.name
-    (container,) = spec["containers"]
-    # The pod's status then says what went wrong.
-    container = {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": about,
-        "spec": {**spec, "containers": [container], "restartPolicy": "OnFailure"},
-    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
