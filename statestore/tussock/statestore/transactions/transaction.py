@@ -185,7 +185,7 @@ class Transaction:
         try:
             if error is None and not self._is_given_up:
                 self._check_open()
-                self._epoch = self._parts.system.uninterrupted(self._finish)
+                self._epoch = self._finish()
         finally:
             self._is_over = True
             for opened in self._tables.values():
@@ -213,7 +213,9 @@ class Transaction:
         if is_small and self._request.writer is None:
             oldest_first = {table: [run.block.rows for run in some[::-1] if run.block] for table, some in runs.items()}
             return self._commit_shared(oldest_first)
-        return self._commit(lambda request: self._commit_rows(request, written), self._request)
+        return self._parts.system.uninterrupted(
+            lambda: self._commit(lambda request: self._commit_rows(request, written), self._request)
+        )
 
     def _rows_alone(self) -> dict[int, RowsAlone]:
         """All that was written, if it is a few rows which need no buffer, and if the commit can be shared."""
@@ -239,7 +241,8 @@ class Transaction:
                 self._check_overlap(one.access, one.noted, version)
 
         noted = [Dependency(one.access.table, one.noted) for one in depends]
-        return self._shared.commit(Ending(self._snapshot.epoch, rows, noted, check), self._commit, self._request)
+        ending = Ending(self._snapshot.epoch, rows, noted, check)
+        return self._parts.system.uninterrupted(lambda: self._shared.commit(ending, self._commit, self._request))
 
     def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""

@@ -39,8 +39,9 @@ def run_uninterrupted(work: Callable[[], T], unwanted: Callable[[T], object] | N
         _helpers.send(errand)
         return errand.result()
     except _NoThreads:
-        # The interpreter is about to end, and begins no thread any more.
-        return work()
+        # The interpreter is about to end, and begins no thread any more; one that there is may have it already.
+        errand.run()
+        return errand.result()
     except BaseException as error:
         if errand.error is error:
             raise
@@ -124,7 +125,6 @@ class _Helpers:
             try:
                 threading.Thread(target=self._run, name="tussock-uninterrupted", daemon=True).start()
             except RuntimeError as error:
-                errand.is_wanted = False
                 raise _NoThreads from error
 
     def _run(self) -> None:
