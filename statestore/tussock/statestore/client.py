@@ -289,11 +289,29 @@ class StateStore(StoreUpkeep):
         return Delta(self._parts, request, self._commit_transaction)
 
     def transact(
-        self, fn: Callable[[Transaction], T], *, attempts: int = 10, isolation: Isolation = "serializable"
+        self,
+        fn: Callable[[Transaction], T],
+        *,
+        attempts: int = 10,
+        isolation: Isolation = "serializable",
+        writer: str | None = None,
+        batch_id: int | None = None,
+        generation: int | None = None,
+        source: str | None = None,
     ) -> T:
-        """Run `fn(tx)` in a transaction until it commits, up to `attempts` times; returns what `fn` returned then."""
+        """Run `fn(tx)` in a transaction until it commits, up to `attempts` times; returns what `fn` returned then.
+
+        The other arguments are those of `transaction`. Of a batch that was committed before, nothing is written, and
+        what `fn` returned now is returned.
+        """
         self._parts.lifetime.check_usable()
-        return transact(lambda: self.transaction(isolation=isolation), fn, attempts, self._parts.system)
+
+        def begin() -> Transaction:
+            return self.transaction(
+                isolation=isolation, writer=writer, batch_id=batch_id, generation=generation, source=source
+            )
+
+        return transact(begin, fn, attempts, self._parts.system)
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 

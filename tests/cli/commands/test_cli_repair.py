@@ -256,6 +256,23 @@ def test_a_damaged_sst_is_put_aside_once_somebody_agrees(
     assert tussock("repair", "sst", "--store", url).out.strip() == "Nothing is damaged."
 
 
+def test_a_check_says_that_only_a_backup_needs_what_was_put_aside(tussock: Tussock, damaged: tuple[str, str]) -> None:
+    """After an accepted loss, backups that have the damaged SST are why a check still ends with 1."""
+    url, name = damaged
+    for backup in ("before", "again"):
+        assert tussock("backup", "create", backup, "--store", url).code == 0
+    (problem,) = tussock("check", "--store", url, "--json").json()["problems"]
+    assert "no table" not in problem["problem"]
+    tussock("repair", "sst", name, "--yes", "--store", url)
+    checked = tussock("check", "--store", url, "--json")
+    (problem,) = checked.json()["problems"]
+    assert (checked.code, name in problem["object"]) == (1, True)
+    assert problem["problem"].endswith("; backup 'before' (and 1 more) has it, and no table"), problem
+    for backup in ("before", "again"):
+        tussock("backup", "delete", backup, "--store", url)
+    assert tussock("check", "--store", url).code == 0
+
+
 def test_a_damaged_sst_that_was_put_aside_is_discarded(tussock: Tussock, damaged: tuple[str, str]) -> None:
     """With --json nobody is asked, so it goes with --yes; the loss stays noted after a vacuum."""
     url, name = damaged

@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 import pytest
 
 from support.store.versions import FakeSystem
-from tussock.statestore import Conflict, InvalidOption, StateStore, StoreClosed, TableNotFound, Transaction, connect
+from tussock.statestore import (
+    Conflict,
+    Fenced,
+    InvalidOption,
+    StateStore,
+    StoreClosed,
+    TableNotFound,
+    Transaction,
+    connect,
+)
 from tussock.statestore.transactions.attempts import transact
 from tussock.statestore.transactions.transaction import Isolation
 
@@ -244,6 +253,26 @@ def test_a_repeated_batch_commits_once(orders: StateStore, other: StateStore) ->
     assert epochs[0] == epochs[1]
     other.wait_epoch(epochs[0])
     assert other.table("orders").get(1)["amount"] == 1
+
+
+def test_transact_runs_a_batch_of_a_writer_once(orders: StateStore, other: StateStore) -> None:
+    """A program that does not know whether its call held repeats it, and nothing is added twice."""
+
+    def add(tx: Transaction) -> int:
+        amount = int(tx.table("orders").get(1)["amount"]) + 1
+        tx.table("orders").upsert(rows(1, amount=amount))
+        return amount
+
+    assert orders.transact(add, writer="job", batch_id=0) == 1
+    other.wait_epoch(orders.committed_epoch)
+    assert other.transact(add, writer="job", batch_id=0) == 2
+    assert orders.table("orders").get(1)["amount"] == 1
+    assert orders.transact(add, writer="job", batch_id=1) == 2
+    older, generation = orders.open_writer("job"), other.open_writer("job")
+    other.wait_epoch(orders.committed_epoch)
+    with pytest.raises(Fenced):
+        orders.transact(add, writer="job", batch_id=2, generation=older)
+    assert other.transact(add, writer="job", batch_id=2, generation=generation) == 3
 
 
 def test_transact_repeats_until_nothing_is_in_the_way(orders: StateStore, other: StateStore) -> None:

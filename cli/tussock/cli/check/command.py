@@ -59,15 +59,16 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
         check_pin(bucket, info.path, findings)
     for info in folders["leader"]:
         check_lease(bucket, info.path, findings)
-    ssts = [(state.spec, sst) for state in version.tables.values() for sst in state.levels.ssts()]
     sizes = {info.path: info.size for info in (*folders["sst"], *folders["log"])}
     kept = check_backups(bucket, folders["backup"], version, findings)
     # A backup's SSTs are those of the trees for the most part; each is checked once.
-    ssts = list({sst.id: (spec, sst) for spec, sst in (*kept, *ssts)}.values())
+    ssts = {sst.id: (spec, sst) for spec, sst, _ in kept.values()}
+    live = {sst.id: (state.spec, sst) for state in version.tables.values() for sst in state.levels.ssts()}
+    ssts |= live
     sources = {"": (bucket, sizes)}
     with progress() as bar:
-        task = bar.add_task("checking SSTs", total=sum(sst.data_bytes for _, sst in ssts))
-        for spec, sst in ssts:
+        task = bar.add_task("checking SSTs", total=sum(sst.data_bytes for _, sst in ssts.values()))
+        for spec, sst in ssts.values():
             if sst.source not in sources:
                 other = open_source(sst.source)
                 listing = [info for folder in ("sst/", "log/") for info in other.list(folder)]
@@ -75,14 +76,22 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
                     findings.problem(sst.source, "no store is there, but SSTs of it are named: mount its disk")
                 sources[sst.source] = other, {info.path: info.size for info in listing}
             where, there = sources[sst.source]
+            before = len(findings.problems)
             check_sst(where, spec, sst, there, findings, lambda size: bar.advance(task, size))
+            if sst.id not in live:
+                findings.add_since(before, f"backup {_some(kept[sst.id].backups)} has it, and no table")
     findings.count("bytes", sum(info.size for info in listed))
-    unnamed = _count_unnamed(version, {sst.id for _, sst in kept}, folders["sst"], findings)
+    unnamed = _count_unnamed(version, kept.keys(), folders["sst"], findings)
     if findings.counts["lost entries"]:
         # Some of these are named by the entries that are lost.
         for sst_id in unnamed:
             check_alone(bucket, sst_id, sizes, findings)
     return version
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of the names, and how many there are besides."""
+    return f"{names[0]!r}" + (f" (and {len(names) - 1} more)" if names[1:] else "")
 
 
 def _count_unnamed(

@@ -26,6 +26,10 @@ class Findings:
         """Note a problem; where the text begins with the subject, as errors do, it is not said twice."""
         self.problems.append(Finding(subject, str(what).removeprefix(subject).lstrip(": ")))
 
+    def add_since(self, place: int, what: str) -> None:
+        """Say `what`, too, of each problem from that place on."""
+        self.problems[place:] = [found._replace(what=f"{found.what}; {what}") for found in self.problems[place:]]
+
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""
         self.counts[name] += by

@@ -241,10 +241,14 @@ def _read_kept(
     """
     try:
         return read(table, epoch)
-    except SnapshotExpired:
+    except SnapshotExpired as expired:
         if epoch is None:
             raise
-        return read(pins.enter_context(store.pin_snapshot(epoch)).table(table.name), None)
+        try:
+            return read(pins.enter_context(store.pin_snapshot(epoch)).table(table.name), None)
+        except SnapshotExpired:
+            # No pin has it either. The first error names the oldest epoch of this table that can be read.
+            raise expired from None
 
 
 def _row(target: RawTable | TypedTable, key: list[str], epoch: int | None) -> dict[str, Any] | None:

@@ -43,11 +43,11 @@ def check_exact(version: VersionView, state: TableState, epoch: int, unkept: Col
         )
 
 
-def expiry_error(epoch: int, oldest: int) -> SnapshotExpired:
-    """The error for an epoch that is older than all that can be read."""
+def expiry_error(epoch: int, oldest: int, advice: str = "") -> SnapshotExpired:
+    """The error for an epoch that is older than all that can be read; `advice` says what to do."""
+    otherwise = f"read at that or a later one, or, if a pin keeps it, through pin_snapshot({epoch})"
     return SnapshotExpired(
-        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or, if "
-        f"a pin keeps it, through pin_snapshot({epoch})",
+        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; {advice or otherwise}",
         epoch,
         oldest,
     )

@@ -22,6 +22,11 @@ __all__ = ["StoreViews", "TableViews"]
 
 T = TypeVar("T")
 
+_CHANGES = (
+    "changes() begins at that or a later one, also where a pin keeps this one: what a snapshot keeps for later is in "
+    "its change_feed()"
+)
+
 
 class TableViews:
     """The views of one table, all through the same pin if there is one."""
@@ -121,8 +126,8 @@ class TableViews:
         self._views.check_committed(self.name, until)
         # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
         # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
-        self._views.check_readable(self._table, until, pinned=False)
-        self._views.check_readable(self._table, from_epoch, pinned=False)
+        for epoch in (until, from_epoch):
+            self._views.check_readable(self._table, epoch, pinned=False, advice=_CHANGES)
         return until
 
     def check_feed(self, from_epoch: int, to_epoch: int | None) -> int:

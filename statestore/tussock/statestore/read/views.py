@@ -109,14 +109,17 @@ class Views:
             self._by_table[table] = view
         return view
 
-    def check_readable(self, table: int, epoch: int, *, pinned: bool) -> None:
-        """Make sure that `epoch` of the table can be read: known here, and still kept unless a pin keeps it."""
+    def check_readable(self, table: int, epoch: int, *, pinned: bool, advice: str = "") -> None:
+        """Make sure that `epoch` of the table can be read: known here, and still kept unless a pin keeps it.
+
+        `advice` is what `SnapshotExpired` says to do, if that is not to pin it.
+        """
         if epoch > self.backend.version().max_committed_epoch:
             self.refresh()
         if not pinned:
             oldest = self.backend.oldest_readable(self.backend.version().tables.get(table))
             if epoch < oldest:
-                raise expiry_error(epoch, oldest)
+                raise expiry_error(epoch, oldest, advice)
 
     def check_committed(self, table: str, until: int) -> int:
         """The newest committed epoch; `InvalidOption` if changes of a table up to `until` would miss some to come."""

@@ -72,7 +72,7 @@ class Sstables:
         self._cache_bytes = cache_bytes
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
         self.blocks = ByteCache(max(cache_bytes, 1))
-        closed = "the store was closed by another thread while it was read; connect again"
+        closed = "the store was closed while it was read, or the interpreter ends; connect again before that"
         self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
 
     def meta(self, sst: SstInfo) -> LoadedMeta:

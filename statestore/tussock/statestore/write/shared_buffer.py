@@ -37,6 +37,9 @@ _RUNS_MAX = 32
 _RUN_BYTES_MAX = 64 << 20
 """And these to no more than this."""
 
+_NOTHING_WAITS = "no rows wait at it to be committed; for others"
+"""What a commit is told whose epoch takes no rows any more, as the one before it held."""
+
 
 _Written = Sequence[tuple[bytes, Row | None]]
 
@@ -108,15 +111,15 @@ class SharedBuffer:
                 del self._issued[next(iter(self._issued))]
             return True
 
-    def check_open(self, epoch: int) -> None:
-        """Raise `EpochTooOld` unless rows may be written at `epoch`."""
+    def check_open(self, epoch: int, effect: str = "nothing was stored") -> None:
+        """Raise `EpochTooOld` unless rows may be written at `epoch`; `effect` says what became of the call."""
         buffer = self._epochs.get(epoch)
         usable = not buffer.sealed if buffer else epoch in self._issued or epoch > self._newest_sealed
         if not usable or epoch in self._taken:
             sealed = f"is sealed: this client has sealed or committed epochs up to {self._newest_sealed}"
             raise EpochTooOld(
-                f"epoch {epoch} {'is committed: a commit of this client holds at it' if usable else sealed}; nothing "
-                "was stored, take a later one from store.new_epoch()",
+                f"epoch {epoch} {'is committed: a commit of this client holds at it' if usable else sealed}; "
+                f"{effect}, take a later one from store.new_epoch()",
                 epoch,
                 self._newest_sealed,
             )
@@ -181,7 +184,7 @@ class SharedBuffer:
                 self._bind(table)
             buffer = self._epochs.get(epoch)
             if buffer is None:
-                self.check_open(epoch)
+                self.check_open(epoch, _NOTHING_WAITS)
                 buffer = self._open_epoch(epoch)
             for older in sorted(self._epochs):
                 common = buffer.runs.keys() & self._epochs[older].runs.keys()
@@ -212,7 +215,7 @@ class SharedBuffer:
     def check_held(self, buffer: EpochBuffer) -> None:
         """Raise `EpochTooOld` if a sealed epoch was committed or given up by now."""
         if self._epochs.get(buffer.epoch) is not buffer:
-            self.check_open(buffer.epoch)
+            self.check_open(buffer.epoch, _NOTHING_WAITS)
 
     def drop(self, epoch: int) -> None:
         """Forget an epoch that was committed or given up; it stays sealed."""

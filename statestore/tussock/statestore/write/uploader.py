@@ -49,7 +49,7 @@ class Uploader:
         self._bucket = bucket
         self._system = system
         self._horizon = horizon
-        closed = "the store was closed by another thread while it uploaded; nothing of this was committed"
+        closed = "the store was closed while it uploaded, or the interpreter ends; nothing of this was committed"
         self._pool = StorePool(system, "tussock-upload", 2 * _IN_FLIGHT, closed)
 
     def upload(
