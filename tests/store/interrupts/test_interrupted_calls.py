@@ -146,6 +146,7 @@ def test_an_interrupted_call_leaves_nobody_waiting(store: StateStore, name: str)
 
 HANDED_OVER = (
     "tussock.statestore.transactions.shared_commits",
+    "tussock.statestore.base.together",
     "tussock.meta.log.appends.group_commit",
     "tussock.statestore.base.process.line",
     "tussock.statestore.base.pools",

@@ -8,7 +8,8 @@ The main thread may be interrupted at any step, by Ctrl-C, also before it hands 
 time whether the lock of the one who works is held, which no interrupt leaves taken; and what an interrupted thread had
 taken is abandoned.
 
-Used by the version log, whose entries hold many calls, and by clients, whose messages hold many commits.
+Used by the version log, whose entries hold many calls, by clients, whose messages hold many commits, and by stores,
+whose commits hold many transactions.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -38,6 +39,8 @@ class JointCall:
         """Nobody waits for it: it may wait for another call to go with."""
         self.done = False
         """Set by who does it."""
+        self.comes_again = True
+        """Its thread is expected to go on with another call at once, when this one is done."""
         self.caller: _Caller | None = None
         """The thread that waits for it, once it stands in a queue."""
 
@@ -89,7 +92,7 @@ class Together(Generic[One]):
         calls_max: int,
         size_max: int,
     ) -> None:
-        """`linger_seconds`: how long some may wait for as many as are expected.
+        """`linger_seconds`: how long some may wait, at most, for as many as are expected.
 
         `abandon` ends calls of which nobody knows what became: the thread that had taken them was interrupted.
         `calls_max` go together at most, and no further one after those have `size_max`.
@@ -102,6 +105,8 @@ class Together(Generic[One]):
         self._works = system.mutex()
         """Held by the one who works."""
         self._linger_seconds = linger_seconds
+        self._took_seconds = 0.0
+        """The last group; the next one waits no longer than that for others."""
         self._expected = 0
         self._line: Line[One] = Line()
         self.is_working = False
@@ -116,8 +121,9 @@ class Together(Generic[One]):
     def carry_out(self, calls: Sequence[One], work: Callable[[Sequence[One]], None]) -> bool:
         """Have all of `calls` done, by the thread whose turn it is; returns whether this thread has worked.
 
-        `work` does all calls that it is given, whatever happens. If this thread is interrupted, nobody is there to be
-        told, so its calls must not happen later either.
+        `work` does the calls that it is given, the first one at least, whatever happens; those that are not `done`
+        then are the first ones of the next group. If this thread is interrupted, nobody is there to be told, so its
+        calls must not happen later either.
         """
         caller = _Caller(self._system.condition(), calls)
         try:
@@ -126,10 +132,11 @@ class Together(Generic[One]):
             with self._works:
                 while not caller.is_done:
                     taken = self._take()
+                    began = self._system.monotonic()
                     try:
                         work(taken)
                     finally:
-                        self._end(taken)
+                        self._end(taken, self._system.monotonic() - began)
         except BaseException:
             self._withdraw(caller, calls)
             raise
@@ -188,7 +195,8 @@ class Together(Generic[One]):
             self._abandon(abandoned)
             waiting = self._line.waiting
             if self._lingers():
-                self._changed.wait_for(lambda: len(waiting) >= self._expected, self._linger_seconds)
+                seconds = min(self._linger_seconds, self._took_seconds)
+                self._changed.wait_for(lambda: len(waiting) >= self._expected, seconds)
             count = size = 0
             for one in waiting:
                 if count == self._calls_max or (count and size >= self._size_max) or one.group != waiting[0].group:
@@ -202,12 +210,18 @@ class Together(Generic[One]):
     def _lingers(self) -> bool:
         return self._linger_seconds > 0 and self._expected > 1
 
-    def _end(self, calls: Sequence[One]) -> None:
-        """Let the callers go whose calls are done; they and those who wait are expected to come next."""
+    def _end(self, calls: Sequence[One], seconds: float) -> None:
+        """Let the callers go whose calls are done; they and those who wait are expected to come next.
+
+        The others are the first ones of the next group.
+        """
+        done = [call for call in calls if call.done]
         with self._changed:
-            self._line.end([])
-            self._expected = len(calls) + len(self._line.waiting)
-        _wake(calls)
+            self._line.end([call for call in calls if not call.done])
+            again = sum([call.comes_again for call in done])
+            self._expected = min(again + len(self._line.waiting), self._calls_max)
+            self._took_seconds = seconds
+        _wake(done)
 
     def _hand_on(self) -> None:
         callers = (call.caller for call in self._line.waiting)

@@ -11,13 +11,12 @@ and a commit costs little more than for one of them.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from tussock.statestore.base.process.line import Line
-from tussock.statestore.base.system import Condition
+from tussock.statestore.base.together import JointCall, Together
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.errors import Conflict, ObjectStoreUnavailable, TableNotFound, TussockError
@@ -40,10 +39,6 @@ BYTES_MAX = 32 << 10
 GATHER_SECONDS_MAX = 0.02
 """For which a commit waits, at most, for those that were there at the one before it."""
 
-LOST_SECONDS = 0.25
-"""After each of them one that waits looks whether there is still a thread that commits: the main thread may be
-interrupted at any step, also before it hands over. Its lock alone is never left taken."""
-
 Written: TypeAlias = list[Rows] | RowsAlone
 """Of one table: sorted runs, the oldest first, or a few rows by their keys."""
 
@@ -58,7 +53,7 @@ class Dependency(NamedTuple):
     """What of it must not have been committed to since."""
 
 
-class Ending:
+class Ending(JointCall):
     """A transaction at its end; its own thread waits in `SharedCommits.commit`."""
 
     def __init__(
@@ -69,22 +64,25 @@ class Ending:
         check: Callable[[VersionView], None],
     ) -> None:
         """`rows`: by table. `check` raises `Conflict` if what came after `since` overlaps."""
+        super().__init__()
         self.since = since
         self.rows = rows
         self.depends = list(depends)
         self.check = check
         self.epoch = 0
         self.error: BaseException | None = None
-        self.leads = False
-        """Its thread commits now, for all that wait."""
-        self.changed: Condition | None = None
-        """Its thread waits here until this is done or leads; of nobody else, so that only who can go on is woken."""
         self._keys: dict[int, frozenset[bytes]] = {}
 
-    @property
-    def is_done(self) -> bool:
-        """Whether it is known what became of it."""
-        return bool(self.epoch) or self.error is not None
+    def succeed(self, epoch: int) -> None:
+        """It holds at that epoch."""
+        self.epoch = epoch
+        self.done = True
+
+    def fail(self, error: BaseException) -> None:
+        """It did not happen, or nobody knows; a program may stop to think about that."""
+        self.error = error
+        self.comes_again = False
+        self.done = True
 
     def keys(self) -> dict[int, frozenset[bytes]]:
         """What it writes, by table."""
@@ -102,109 +100,28 @@ class SharedCommits:
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
-        self._changed = parts.system.condition()
-        self._leading = parts.system.mutex()
-        """Held by the thread that commits."""
-        self._line: Line[Ending] = Line()
-        self._is_busy = False
-        self._expected = 1
-        """Of the next commit: those of the last one, and those that waited when it was in."""
-        self._gather_seconds = 0.0
+        self._together = Together[Ending](
+            parts.system, GATHER_SECONDS_MAX, _abandon, calls_max=TOGETHER_MAX, size_max=TOGETHER_MAX * BYTES_MAX
+        )
         self.recent = RecentKeys()
 
     def commit(self, ending: Ending, run: RunCommit, request: CommitRequest) -> int:
         """Commit a transaction, maybe with others; returns the epoch that holds, or raises as a commit alone does."""
-        try:
-            self._enter(ending)
-            if ending.changed is not None:
-                self._await(ending, ending.changed)
-            if not ending.is_done:
-                self._lead(ending, run, request)
-        except BaseException:
-            self._withdraw(ending)
-            raise
+        self._together.carry_out([ending], lambda group: self._commit_all(group, run, request))
         if ending.error is not None:
             raise ending.error
         return ending.epoch
 
-    def _enter(self, ending: Ending) -> None:
-        """Queue up; it leads if nobody does."""
-        with self._changed:
-            self._line.add(ending)
-            if self._is_busy:
-                ending.changed = self._parts.system.condition()
-                if len(self._line.waiting) == self._expected:
-                    self._changed.notify_all()
-            else:
-                self._is_busy = ending.leads = True
+    def _commit_all(self, group: Sequence[Ending], run: RunCommit, request: CommitRequest) -> None:
+        try:
+            self._commit_group(group, run, request)
+        except TussockError as error:
+            _fail(group, error)
+        except BaseException as error:
+            _fail(group, _interruption() if not isinstance(error, Exception) else error)
+            raise
 
-    def _await(self, ending: Ending, changed: Condition) -> None:
-        """Wait until others have committed it, or its own thread is to commit."""
-        with changed:
-            while not changed.wait_for(lambda: ending.is_done or ending.leads, LOST_SECONDS):
-                if not self._leading.locked():
-                    # The thread that was to commit was interrupted before it could hand over.
-                    break
-
-    def _withdraw(self, ending: Ending) -> None:
-        """Its thread was interrupted: nobody is there to be told, so it must not happen later either."""
-        with self._changed:
-            self._line.withdraw(ending)
-        if ending.leads:
-            self._hand_over()
-
-    def _lead(self, ending: Ending, run: RunCommit, request: CommitRequest) -> None:
-        """Commit for all that wait, until the own one is done; then another one's thread does."""
-        with self._leading:
-            ending.leads = True
-            while not ending.is_done:
-                group = self._gather()
-                began = self._parts.system.monotonic()
-                try:
-                    self._commit_group(group, run, request)
-                except TussockError as error:
-                    _fail(group, error)
-                except BaseException as error:
-                    _fail(group, _interruption() if not isinstance(error, Exception) else error)
-                    raise
-                finally:
-                    self._let_go(group, self._parts.system.monotonic() - began)
-        self._hand_over()
-
-    def _gather(self) -> list[Ending]:
-        """Those for the next commit, after a wait for as many as are expected.
-
-        Those that an interrupted thread took are told that it is not known what became of them.
-        """
-        with self._changed:
-            abandoned = self._line.abandoned()
-            _fail(abandoned, _interruption())
-            if len(self._line.waiting) < self._expected:
-                self._changed.wait_for(lambda: len(self._line.waiting) >= self._expected, self._gather_seconds)
-            group = self._line.take(TOGETHER_MAX)
-        _wake(abandoned)
-        return group
-
-    def _let_go(self, group: list[Ending], seconds: float) -> None:
-        """Tell those whose commit is done, which took that long; the others of the group wait on."""
-        with self._changed:
-            self._line.end([one for one in group if not one.is_done])
-            # Threads whose commit is in go on at once, as a rule; those that met a conflict may not.
-            committed = sum([one.error is None and one.is_done for one in group])
-            self._expected = min(committed + len(self._line.waiting), TOGETHER_MAX)
-            self._gather_seconds = min(seconds, GATHER_SECONDS_MAX)
-        _wake(one for one in group if one.is_done)
-
-    def _hand_over(self) -> None:
-        """The oldest that waits leads from now on, if there is one."""
-        with self._changed:
-            first = next(iter(self._line.waiting), None)
-            self._is_busy = first is not None
-            if first is not None:
-                first.leads = True
-                _wake([first])
-
-    def _commit_group(self, group: list[Ending], run: RunCommit, request: CommitRequest) -> None:
+    def _commit_group(self, group: Sequence[Ending], run: RunCommit, request: CommitRequest) -> None:
         """Commit those that go together, or tell them why not; the others are left as they are."""
         together: list[Ending] = []
         written: dict[int, set[bytes]] = {}
@@ -215,14 +132,14 @@ class SharedCommits:
                     written.setdefault(table, set()).update(keys)
         epoch = run(lambda drawn: self._commit_rows(together, drawn), request) if together else 0
         for ending in together:
-            if ending.error is None:
-                ending.epoch = epoch
+            if not ending.done:
+                ending.succeed(epoch)
 
     def _commit_rows(self, together: list[Ending], request: CommitRequest) -> int:
         version: VersionView = self._parts.backend.recent()
         for _ in range(COMMIT_ATTEMPTS):
             _check(together, version)
-            fit = [ending for ending in together if ending.error is None]
+            fit = [ending for ending in together if not ending.done]
             if not fit:
                 return version.max_committed_epoch
             try:
@@ -255,11 +172,11 @@ class SharedCommits:
 
 def _check(together: Iterable[Ending], version: VersionView) -> None:
     for ending in together:
-        if ending.error is None:
+        if not ending.done:
             try:
                 ending.check(version)
             except TussockError as error:
-                ending.error = error
+                ending.fail(error)
 
 
 def _write(writes: Writes, table: int, rows: Written) -> None:
@@ -277,18 +194,16 @@ def _keys_of(rows: Written) -> frozenset[bytes]:
     return frozenset(key for run in rows for key in run.keys.to_pylist())
 
 
-def _wake(endings: Iterable[Ending]) -> None:
-    for one in endings:
-        if one.changed is not None:
-            with one.changed:
-                one.changed.notify_all()
-
-
 def _fail(group: Iterable[Ending], error: BaseException) -> None:
     """Tell all of them; each raises its own error, as one traceback cannot belong to two threads."""
     for ending in group:
-        if not ending.is_done:
-            ending.error = copy.copy(error)
+        if not ending.done:
+            ending.fail(copy.copy(error))
+
+
+def _abandon(group: Iterable[Ending]) -> None:
+    """It is not known what became of them."""
+    _fail(group, _interruption())
 
 
 def _interruption() -> ObjectStoreUnavailable:
