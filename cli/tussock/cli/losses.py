@@ -14,8 +14,12 @@ __all__ = ["epochs_text", "key_text", "loss_document", "losses_grid", "lost_text
 KEY_CHARACTERS_MAX = 60
 
 
-def loss_document(loss: AcceptedLoss) -> dict[str, Any]:
-    """A loss as JSON; one that nobody has agreed to yet, as a dry run finds it, has no entry, time and name."""
+def loss_document(loss: AcceptedLoss, tables: Mapping[int, TableState]) -> dict[str, Any]:
+    """A loss as JSON; one that nobody has agreed to yet, as a dry run finds it, has no entry, time and name.
+
+    `tables` are those of the newest version: by its table the keys of a range are told in words, too.
+    """
+    spec = _spec_of(loss, tables)
     noted = loss.seq > 0
     return {
         "sst": loss.sst.id,
@@ -28,7 +32,10 @@ def loss_document(loss: AcceptedLoss) -> dict[str, Any]:
         "min_epoch": loss.min_epoch,
         "max_epoch": loss.max_epoch,
         "until_epoch": loss.sst.until or None,
-        "ranges": [{"first": one.first, "end": one.end, "closed": one.closed} for one in loss.ranges],
+        "ranges": [
+            {"first": one.first, "end": one.end, "closed": one.closed, "keys": range_text(spec, one, whole=True)}
+            for one in loss.ranges
+        ],
         "uncovered": loss.uncovered,
         "saved": loss.saved or None,
         "seq": loss.seq if noted else None,
@@ -42,8 +49,7 @@ def losses_grid(losses: Iterable[AcceptedLoss], tables: Mapping[int, TableState]
     """A row for each range of keys; `tables` are those of the newest version."""
     rows = []
     for loss in losses:
-        state = tables.get(loss.table_id)
-        spec = None if state is None else state.spec
+        spec = _spec_of(loss, tables)
         facts = (
             loss.table,
             f"{number(loss.rows)} of {number(loss.sst.rows)}",
@@ -67,13 +73,17 @@ def epochs_text(loss: AcceptedLoss) -> str:
     return f"history before {epoch_text(loss.sst.until)}, of {epochs}" if loss.sst.until else epochs
 
 
-def range_text(spec: TableSpec | None, lost: LostRange) -> str:
-    """The keys of a range: `from 17 to 42`, with virtual nodes where the table has some."""
-    return f"{key_text(spec, lost.first)} {'to' if lost.closed else 'until before'} {key_text(spec, lost.end)}"
+def range_text(spec: TableSpec | None, lost: LostRange, *, whole: bool = False) -> str:
+    """The keys of a range: `from 17 to 42`, with virtual nodes where the table has some; long keys are cut.
+
+    `whole`: they are not.
+    """
+    first, end = (key_text(spec, key, whole=whole) for key in (lost.first, lost.end))
+    return f"{first} {'to' if lost.closed else 'until before'} {end}"
 
 
-def key_text(spec: TableSpec | None, key: bytes) -> str:
-    """An encoded key as people know it, shortened; of a table that is gone, as its bytes."""
+def key_text(spec: TableSpec | None, key: bytes, *, whole: bool = False) -> str:
+    """An encoded key as people know it, shortened unless `whole`; of a table that is gone, as its bytes."""
     text = as_text(key)
     if spec is not None and spec.schema is not None:
         encoder = KeyEncoder(spec.arrow_schema(), spec.primary_key, spec.distribution_key, spec.vnodes)
@@ -82,7 +92,7 @@ def key_text(spec: TableSpec | None, key: bytes) -> str:
             text = f"({values})" + (f" of vnode {int.from_bytes(key[:2], 'big')}" if spec.vnodes else "")
         except ValueError:
             pass
-    return text if len(text) <= KEY_CHARACTERS_MAX else text[: KEY_CHARACTERS_MAX - 1] + "…"
+    return text if whole or len(text) <= KEY_CHARACTERS_MAX else text[: KEY_CHARACTERS_MAX - 1] + "…"
 
 
 def lost_text(loss: AcceptedLoss) -> str:
@@ -91,3 +101,8 @@ def lost_text(loss: AcceptedLoss) -> str:
         f"{plural(loss.rows, 'row')} of {number(loss.sst.rows)}, {plural(loss.deletes, 'delete')} among them, "
         f"{bytes_text(loss.bytes)}"
     )
+
+
+def _spec_of(loss: AcceptedLoss, tables: Mapping[int, TableState]) -> TableSpec | None:
+    state = tables.get(loss.table_id)
+    return None if state is None else state.spec

@@ -133,6 +133,11 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, also those whose modules are not loaded yet."""
+    return [*__all__]
+
+
 def __getattr__(name: str) -> Any:
     """A public name whose module is not loaded yet; raises `AttributeError` for a name that is none."""
     if name not in _MODULES:

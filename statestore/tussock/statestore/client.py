@@ -20,7 +20,7 @@ from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uplo
 from tussock.statestore.contract.backend import CommitRequest, PinInfo
 from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.records import Run, pack
-from tussock.statestore.epochs import check_epoch
+from tussock.statestore.epochs import check_epoch, check_read_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
 from tussock.statestore.format.schema_changes import Columns
 from tussock.statestore.parts import StoreParts
@@ -319,7 +319,7 @@ class StateStore(StoreUpkeep):
     def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
         """Pin the newest committed epoch, or `epoch`; `SnapshotExpired` if that is no longer kept."""
         self._parts.lifetime.check_usable()
-        if epoch is not None and check_epoch(epoch) > self._parts.views.refresh().max_committed_epoch:
+        if epoch is not None and check_read_epoch(epoch) > self._parts.views.refresh().max_committed_epoch:
             raise InvalidOption(
                 f"epoch {epoch} is not committed: the newest committed epoch is {self.committed_epoch}; "
                 "a snapshot has to stay the same, so wait_epoch() for it first"

@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.shown import show_value
 
-__all__ = ["MAX_EPOCH", "check_epoch", "check_position", "epoch_at_ms", "epoch_ms", "iso", "next_epoch"]
+__all__ = [
+    "MAX_EPOCH",
+    "check_epoch",
+    "check_position",
+    "check_read_epoch",
+    "epoch_at_ms",
+    "epoch_ms",
+    "iso",
+    "next_epoch",
+]
 
 SERIAL_BITS = 16
 MAX_EPOCH = (1 << 63) - 1
@@ -20,6 +29,15 @@ def check_epoch(epoch: object) -> int:
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 1 <= epoch <= MAX_EPOCH:
         raise InvalidBatch(
             f"epoch {show_value(epoch)} is not an integer from 1 to 2**63-1; take one from store.new_epoch()"
+        )
+    return epoch
+
+
+def check_read_epoch(epoch: object) -> int:
+    """Return `epoch` if one can read at it: an epoch, or 0, before all commits; else raise `InvalidOption`."""
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+        raise InvalidOption(
+            f"epoch {show_value(epoch)} is not an integer from 0 to 2**63-1; read at one such as store.committed_epoch"
         )
     return epoch
 

@@ -63,7 +63,7 @@ def test_an_empty_epoch_commits(store: StateStore) -> None:
 
 @pytest.mark.parametrize("epoch", [0, -1, 1 << 63, True, 1.0, "1", None])
 def test_a_wrong_epoch_is_refused(epoch: Any) -> None:
-    """Writes, commits and reads refuse it, with the legal range."""
+    """Writes and commits refuse it, with the legal range; so do reads, of which 0 is before all commits."""
     with connect("memory://") as store:
         kv = store.create_table("kv")
         calls: list[Callable[[], object]] = [
@@ -73,12 +73,30 @@ def test_a_wrong_epoch_is_refused(epoch: Any) -> None:
         ]
         if epoch != 0:
             calls.append(lambda: store.wait_epoch(epoch))
-        if epoch is not None:
-            calls += [lambda: kv.get(b"a", epoch=epoch), lambda: store.pin_snapshot(epoch)]
         for call in calls:
             with pytest.raises(InvalidBatch, match=r"1 to 2\*\*63-1"):
                 call()
+        reads: list[Callable[[], object]] = [lambda: kv.get(b"a", epoch=epoch), lambda: store.pin_snapshot(epoch)]
+        for read in reads if epoch is not None and (epoch or type(epoch) is not int) else []:
+            with pytest.raises(InvalidOption, match=r"0 to 2\*\*63-1; read at one such as store.committed_epoch"):
+                read()
         assert pairs(kv.scan()) == []
+
+
+def test_the_newest_epoch_of_an_empty_store_can_be_read(store: StateStore) -> None:
+    """It is 0; what reads there, and then commits only if nothing came between, works from the first time on."""
+    kv = store.create_table("kv")
+    at = store.committed_epoch
+    assert (at, kv.get(b"a", epoch=at), pairs(kv.scan(epoch=at)), list(kv.changes(at, at))) == (0, None, [], [])
+    assert kv.multi_get([b"a"], epoch=at).to_pylist() == [None]
+    with store.pin_snapshot(at) as snapshot:
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"a", b"1")], epoch)
+        assert kv.get(b"a", epoch=at) is None
+        store.commit_epoch(epoch, expect={"kv": at})
+        assert (snapshot.epoch, snapshot.table("kv").get(b"a")) == (0, None)
+        assert snapshot.table("kv").get(b"a", epoch=at) is None
+    assert (kv.get(b"a", epoch=at), kv.get(b"a")) == (None, b"1")
 
 
 BAD_ROWS = {
@@ -92,7 +110,9 @@ BAD_ROWS = {
         pa.table({"id": pa.array([1, None], pa.int64()), "customer": ["a", "b"], "amount": [1.0, 2.0]}),
         "id.*null|null.*id",
     ),
-    "not rows at all": (17, "orders"),
+    "not rows at all": (17, "orders.*int is not rows; expected a pyarrow Table or RecordBatch"),
+    "a stream of batches": (pa.RecordBatchReader.from_batches(ORDERS, []), r"reader.read_all\(\)"),
+    "a list of batches": ([pa.RecordBatch.from_pylist([], ORDERS)], r"position 0.*pa.Table.from_batches"),
 }
 
 

@@ -127,7 +127,7 @@ def _document(version: Version, findings: Findings) -> dict[str, object]:
         "orphans": findings.counts["orphans"],
         "orphan_bytes": findings.counts["orphan_bytes"],
         "dropped": findings.counts["dropped"],
-        "losses": [loss_document(loss) for loss in version.losses],
+        "losses": [loss_document(loss, version.tables) for loss in version.losses],
     }
 
 
@@ -143,7 +143,8 @@ def _show(url: str, version: Version, findings: Findings) -> None:
     orphans = f"{plural(counts['orphans'], 'object')}, {bytes_text(counts['orphan_bytes'])}"
     rows = [
         ("log", f"{', '.join(log)}; up to entry {version.seq}"),
-        ("tables", f"{number(len(version.tables))}: {', '.join(ssts)}"),
+        ("tables", number(len(version.tables))),
+        ("of tables and backups", ", ".join(ssts)),
         ("size", bytes_text(counts["bytes"])),
         ("awaiting vacuum", f"{plural(counts['dropped'], 'object')} of dropped SSTs"),
         ("named by nothing", f"{orphans}: uploads under way, or left by a crash"),

@@ -169,7 +169,7 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
             for task in found.tasks.values()
         ],
         "dropped": [{"id": sst.id, "seq": sst.seq, "dropped_at": iso_ms(sst.dropped_ms)} for sst in found.dropped],
-        "losses": [loss_document(loss) for loss in found.losses],
+        "losses": [loss_document(loss, found.tables) for loss in found.losses],
         "pins": held,
     }
 

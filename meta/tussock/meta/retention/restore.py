@@ -173,9 +173,9 @@ def check_place(target: ObjectStore, wanted: Collection[str]) -> Mapping[str, in
     foreign = sorted(present.keys() - set(wanted))
     if foreign:
         raise StoreNotEmpty(
-            f"{target.url} has no log, but holds {foreign[0]} ({len(foreign)} such): an interrupted restore of another "
-            "backup, a store whose log was lost, a folder with other stores or files of others; take an empty place, "
-            "or delete what is there",
+            f"{target.url} has no log, but holds {foreign[0]} ({len(foreign)} such): copies of backups, an interrupted "
+            "restore of another backup, a store whose log was lost, a folder with other stores or files of others; "
+            "take an empty place, or delete what is there",
             target.url,
         )
     return present

@@ -93,8 +93,8 @@ def find_batch(
     if batch_id < known.known_from:
         raise Fenced(
             f"writer {writer!r} has committed batch {batches[-1][0]}, and batch {batch_id} is too old to know whether "
-            f"it was committed: what is known begins with batch {known.known_from}; nothing was stored, use another "
-            "writer name",
+            f"it was committed: what is known begins with batch {known.known_from}; nothing was stored. If it was not "
+            "committed, write it under another writer name",
             writer,
             batch_id,
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.readable import check_exact, check_unpinned
-from tussock.statestore.epochs import check_epoch, check_position
+from tussock.statestore.epochs import check_position, check_read_epoch
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
 from tussock.statestore.rows.row_codec import ABSENT, Absent
@@ -51,11 +51,11 @@ class TableViews:
         """
         if self._pin is not None:
             self._pin.check()
-            if epoch is not None and check_epoch(epoch) != self._pin.info.epoch:
+            if epoch is not None and check_read_epoch(epoch) != self._pin.info.epoch:
                 raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
             return self._pin.info.epoch
         if epoch is not None:
-            self._views.check_readable(self._table, check_epoch(epoch), pinned=False)
+            self._views.check_readable(self._table, check_read_epoch(epoch), pinned=False)
         return epoch
 
     def find_loose(self, key: bytes) -> Rows | Absent | None:  # noqa: ARG002 - of those that have some
@@ -108,7 +108,7 @@ class TableViews:
     def after(self, error: ObjectNotFound, view: ReadView) -> ReadView:
         """What a read sees on the newest version, at the epoch that it has, when an SST of its view is gone."""
         self._views.refresh_after(error, view.version)
-        if view.epoch:
+        if view.epoch is not None:
             self._views.check_readable(self._table, view.epoch, pinned=self._pin is not None)
         return self.take(view.epoch)
 

@@ -105,7 +105,8 @@ def _key_ranges(
             raise InvalidOption("a read takes a prefix alone, without between and vnodes")
         if not isinstance(prefix, tuple | list):
             raise InvalidOption(
-                f"prefix {show_value(prefix)}: expected a tuple of leading key values, such as ({show_value(prefix)},)"
+                f"prefix {show_value(prefix)}: expected a tuple of leading key values, in the order of the key, such "
+                "as ('a',)"
             )
         encoded = encoder.encode_prefix(prefix)
         vnode = encoder.prefix_vnode(prefix)

@@ -19,6 +19,11 @@ from tussock.statestore.shown import show_value
 
 __all__ = ["TypedRows", "conform", "delete_marks", "key_rows", "uploaded_batches"]
 
+_EXPECTED = (
+    "a pyarrow Table or RecordBatch (of batches, pa.Table.from_batches(...); of a reader, reader.read_all(); of "
+    "Polars, frame.to_arrow(); of pandas, pa.Table.from_pandas(...)), or a list of dicts"
+)
+
 TypedRows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]
 
 
@@ -108,13 +113,14 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
     found = iterator_over(rows) if isinstance(rows, Sequence) and not isinstance(rows, str | bytes) else None
     if found is None:
         raise SchemaMismatch(
-            f"table {table!r}: {type(rows).__name__} is not rows; expected Arrow data or a list of dicts"
+            f"table {table!r}: {type(rows).__name__} is not rows; expected {_EXPECTED}; nothing was stored"
         )
     rows = []
     for at, row in enumerate(found):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
-                f"table {table!r}: position {at} is of type {type(row).__name__}, expected a dict of columns"
+                f"table {table!r}: position {at} is of type {type(row).__name__}, expected a dict of columns; or give "
+                f"{_EXPECTED}; nothing was stored"
             )
         unknown = [name for name in row if name not in schema.names]
         if unknown:

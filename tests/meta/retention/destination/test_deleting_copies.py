@@ -1,6 +1,8 @@
 """Copies are deleted without harm to others: through crashes at every request, and beside copies at every request."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +14,7 @@ from support.store.versions import ModelBucket
 from tussock.meta.retention.destination.deletion import delete_copies
 from tussock.meta.retention.destination.destination import ABANDONED_MS, ENTRIES_KEPT, Destination
 from tussock.meta.retention.destination.records import Catalogue, catalogue_path, manifest_path, part_of
+from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.errors import BackupNotFound, CorruptLog, LimitReached, ObjectStoreUnavailable, StaleUpload
 
 
@@ -92,6 +95,29 @@ def test_foreign_objects_stay(source: ModelBucket, target: ModelBucket, system: 
         target.put(path, b"of others")
     delete(target, system, "b")
     assert [path for path in target.objects if not path.startswith("catalogue/0")] == foreign
+
+
+def test_what_a_killed_copy_had_half_written_goes_after_a_week(
+    source: ModelBucket, system: InlineSystem, tmp_path: Path
+) -> None:
+    """In a folder such files are no objects, so no deletion of objects meets them; those of others stay."""
+    target = FileBucket(tmp_path, system)
+    copy(source, target, system)
+    part = "parts/00000000000000000001"
+    ages = {
+        f"{part}/.tmp-{'0' * 24}": ABANDONED_MS + 1_000,
+        f"{part}/sst/.tmp-{'1' * 24}": ABANDONED_MS + 1_000,
+        f"{part}/sst/.tmp-{'2' * 24}": ABANDONED_MS - 60_000,
+        f"parts/.tmp-{'3' * 24}": ABANDONED_MS + 1_000,
+        f"other/.tmp-{'4' * 24}": ABANDONED_MS + 1_000,
+    }
+    for path, age in ages.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(b"half")
+        seconds = (system.now_ms() - age) / 1000
+        os.utime(tmp_path / path, (seconds, seconds))
+    delete(target, system, "b")
+    assert [path for path in ages if (tmp_path / path).exists()] == list(ages)[2:]
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])

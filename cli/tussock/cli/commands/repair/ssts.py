@@ -44,7 +44,7 @@ def repair_ssts(
     What would be lost is shown, by keys and epochs, and has to be agreed to. All blocks that can be read are kept, in a
     new SST; the damaged objects stay until they are discarded. `check` goes on telling what was lost. With --json one
     document: {"dry_run", "checked", "losses": [{sst, table, history, rows, rows_of_sst, deletes, bytes, min_epoch,
-    max_epoch, until_epoch, ranges: [{first, end, closed}], uncovered, saved, seq, at, by, kept, why, backups}],
+    max_epoch, until_epoch, ranges: [{first, end, closed, keys}], uncovered, saved, seq, at, by, kept, why, backups}],
     "refused"}; with --discard {"discarded": [ID]}.
     """
     if as_json and not (yes or dry_run):
@@ -72,7 +72,7 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
         if len(damaged) < len(wanted):
             note(f"left as it is: {plural(len(wanted) - len(damaged), 'SST')} that can be read")
         if not damaged:
-            show("Nothing is damaged.")
+            show("Nothing is damaged that a read needs.")
             return
         for one in damaged:
             show("\n".join(_lines(one, backups[one.loss.sst.id])))
@@ -89,7 +89,9 @@ def _repair(repair: SstRepair, beginnings: Sequence[str], *, dry_run: bool, yes:
             refused.append(str(error))
             note(str(error))
             continue
-        losses.append({**loss_document(loss), "why": one.why, "backups": backups[loss.sst.id]})
+        losses.append(
+            {**loss_document(loss, {loss.table_id: one.state}), "why": one.why, "backups": backups[loss.sst.id]}
+        )
         if not (as_json or dry_run):
             # Each at once: an error may end the command before the others.
             show(_done(loss))

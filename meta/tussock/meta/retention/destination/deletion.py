@@ -5,7 +5,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from tussock.meta.retention.destination.destination import ATTEMPTS_MAX, Destination
-from tussock.meta.retention.destination.records import Catalogue, manifest_path, part_folder, part_of
+from tussock.meta.retention.destination.records import Catalogue, is_half_of_part, manifest_path, part_folder, part_of
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.contract.records import object_sizes
 from tussock.statestore.errors import BackupNotFound
@@ -78,3 +78,6 @@ def _delete_unnamed(destination: Destination, catalogue: Catalogue, named: Colle
     doomed.sort(key=lambda path: not path.endswith("/manifest"))
     for start in range(0, len(doomed), _PATHS_AT_ONCE):
         destination.bucket.delete(doomed[start : start + _PATHS_AT_ONCE])
+    # What copies that were killed had half written; one that takes so long is given up anyway.
+    left = destination.bucket.leftovers(destination.abandoned_before_ms())
+    destination.bucket.delete([info.path for info in left if is_half_of_part(info.path)])

@@ -232,8 +232,12 @@ class Destination:
             # The entry is there. Perhaps nothing may be deleted in that bucket, on purpose.
             log.warning("old entries of the catalogue stay", url=self.bucket.url, error=str(error))
 
+    def abandoned_before_ms(self) -> int:
+        """Copies that began before that time, and are not finished, are given up."""
+        return self._system.now_ms() - ABANDONED_MS
+
     def _without_abandoned(self, catalogue: Catalogue) -> Catalogue:
-        since = self._system.now_ms() - ABANDONED_MS
+        since = self.abandoned_before_ms()
         kept = {name: one for name, one in catalogue.copies.items() if one.finished_ms or one.begun_ms > since}
         return replace(catalogue, copies=kept)
 

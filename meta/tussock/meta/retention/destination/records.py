@@ -22,6 +22,7 @@ __all__ = [
     "decode_manifest",
     "encode_catalogue",
     "encode_manifest",
+    "is_half_of_part",
     "is_manifest_path",
     "manifest_path",
     "part_folder",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _OF_PART = re.compile(r"parts/([0-9]{20})/(?:manifest|sst/[0-9a-f]{32}\.(?:data|meta))", re.ASCII)
+_PART_FOLDER = re.compile(r"parts/[0-9]{20}/(?:sst/)?\.", re.ASCII)
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +85,11 @@ def part_of(path: str) -> int | None:
     """The part of an object that a copy may have brought; `None` for any other name, which is foreign."""
     found = _OF_PART.fullmatch(path)
     return int(found[1]) if found else None
+
+
+def is_half_of_part(path: str) -> bool:
+    """Whether a half-written file lies where a part's objects are."""
+    return _PART_FOLDER.match(path) is not None
 
 
 def is_manifest_path(path: str) -> bool:

@@ -1,0 +1,5 @@
+"""`python -m tussock.cli` is the command `tussock`."""
+
+from tussock.cli.start import main
+
+main()
