@@ -24,7 +24,7 @@ from tussock.statestore.contract.records import (
     sst_text,
 )
 from tussock.statestore.errors import CorruptSst, ObjectNotFound
-from tussock.statestore.format.meta import LoadedMeta, decode_meta
+from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta, decode_meta
 
 __all__ = ["Copy", "copy_ssts", "own_sst", "read_ssts"]
 
@@ -95,7 +95,7 @@ def copy_ssts(
 
 def read_ssts(copies: Iterable[Copy], system: System, on_read: Callable[[SstInfo, bytes], None]) -> None:
     """Read SSTs and check them as `copy_ssts` does, without a copy."""
-    _for_each(copies, lambda copy: _read(copy).digest(), system, on_read)
+    _for_each(copies, lambda copy: _read(copy, is_copy=bool(copy.digest)).digest(), system, on_read)
 
 
 def _for_each(
@@ -116,10 +116,10 @@ def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> bytes:
     sst = copy.sst
     if is_there:
         try:
-            return _read(Copy(own_sst(sst), target, copy.digest)).digest()
+            return _read(Copy(own_sst(sst), target, copy.digest), is_copy=True).digest()
         except CorruptSst as error:
             log.warning("a copy of an earlier attempt is damaged, and is made again", error=str(error))
-    found = _read(copy)
+    found = _read(copy, is_copy=bool(copy.digest))
     if sst.meta_in_data:
         target.put(data_path(sst.id), [*found.data, found.meta])
     else:
@@ -128,13 +128,17 @@ def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> bytes:
     return found.digest()
 
 
-def _read(copy: Copy) -> _Bytes:
+def _read(copy: Copy, *, is_copy: bool) -> _Bytes:
+    """Read an SST whole. A damaged header of one that `is_copy` is refused, else mended: no read of a store needs it.
+
+    Without that a bit that flips on the way, where no checksum is, would be in the copy, or in its digest, for good.
+    """
     sst = copy.sst
     try:
         meta_start = sst.offset + sst.data_bytes if sst.meta_in_data else 0
         meta_bytes = bytes(_range(copy, meta_object(sst), meta_start, sst.meta_bytes))
         meta = _read_meta(copy, meta_bytes)
-        found = _Bytes([bytes(part) for part in _read_data(copy, meta)], meta_bytes)
+        found = _Bytes([bytes(part) for part in _read_data(copy, meta, is_copy=is_copy)], meta_bytes)
     except ObjectNotFound as error:
         raise CorruptSst(f"{error}; the backup names it: it was lost, or the backup deleted meanwhile") from error
     if copy.digest and found.digest() != copy.digest:
@@ -164,14 +168,19 @@ def _read_meta(copy: Copy, data: bytes) -> LoadedMeta:
     return meta
 
 
-def _read_data(copy: Copy, meta: LoadedMeta) -> list[memoryview]:
+def _read_data(copy: Copy, meta: LoadedMeta, *, is_copy: bool) -> list[bytes | memoryview]:
     """The `.data` up to the end of its blocks, every block compared with its checksum in the index."""
     path, begin = data_object(copy.sst), copy.sst.offset
     where = sst_text(f"{copy.bucket.url}/{path}", copy.sst)
     ends = (meta.offset + meta.length).tolist()
     if ends[-1] != copy.sst.data_bytes:
         raise CorruptSst(f"{where}: its blocks end at {ends[-1]}, not at {copy.sst.data_bytes}")
-    parts = [_range(copy, path, begin, int(meta.offset[0]))]
+    header = ONE_OBJECT_HEADER if copy.sst.meta_in_data else DATA_HEADER
+    if meta.offset.tolist() != [len(header), *ends[:-1]]:
+        raise CorruptSst(f"{where}: its blocks do not follow each other; it was changed on purpose")
+    parts: list[bytes | memoryview] = [header]
+    if is_copy and (head := bytes(_range(copy, path, begin, len(header)))) != header:
+        raise CorruptSst(f"{where}: expected the header {header.hex()}, found {head.hex()}")
     first = 0
     while first < meta.blocks:
         start, last = int(meta.offset[first]), first + 1
