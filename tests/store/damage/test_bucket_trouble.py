@@ -1,6 +1,8 @@
 """Trouble with the bucket gets a clear error, and nothing is lost: the rows of the error table for buckets."""
 
 import errno
+import os
+import random
 import re
 import subprocess
 import time
@@ -13,7 +15,7 @@ from support.buckets.faulty_bucket import Fate, FaultyBucket
 from support.buckets.minio import MinioServer
 from support.store.stores import OBJECTS, TickingSystem, changes_of, open_on, pairs
 from support.store.versions import ModelBucket
-from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, connect
+from tussock.statestore import CorruptLog, ObjectStoreUnavailable, SnapshotExpired, connect
 
 DEADLINE_SECONDS = 2.0
 SECONDS_MAX = 25.0
@@ -190,8 +192,15 @@ def test_vacuum_makes_room_of_log_entries_on_a_full_disk(has_room: bool) -> None
 def test_a_commit_that_the_disk_has_no_room_for_certainly_did_not_happen(small_disk: Path) -> None:
     """The error names the object and the disk; once it said that the commit may have happened."""
     with connect((small_disk / "state").as_uri(), compaction=False) as store:
-        store.create_table("kv")
+        kv = store.create_table("kv")
         ballast = fill(small_disk)
+        for size in (300, 100_000):  # in the log's entry, and as a separate object before it
+            epoch = store.new_epoch()
+            kv.ingest_batch([(b"k", random.Random(size).randbytes(size))], epoch)
+            with pytest.raises(ObjectStoreUnavailable, match="disk is full") as failed:
+                store.commit_epoch(epoch)
+            assert failed.value.nothing_written, size
+            store.abort_epoch(epoch)
         with pytest.raises(ObjectStoreUnavailable, match="disk is full") as error:
             store.create_table("other")
         assert re.search(r"log/\d{20}\.delta: it was not created, so nothing happened", str(error.value))
@@ -199,6 +208,28 @@ def test_a_commit_that_the_disk_has_no_room_for_certainly_did_not_happen(small_d
         assert error.value.nothing_written
         ballast.unlink()
         assert store.create_table("other").name == "other"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link that leads nowhere", "link to itself", "pipe"])
+def test_what_is_no_file_where_the_log_goes_on_is_named(tmp_path: Path, kind: str) -> None:
+    """It is no object, so no listing has it, and yet no entry can have its name; commits went on to race for ever."""
+    with connect(tmp_path.as_uri(), compaction=False) as store:
+        kv = store.create_table("kv")
+        newest = max((tmp_path / "log").glob("*.delta"))
+        path = newest.with_name(f"{int(newest.stem) + 1:020d}.delta")
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(path if "itself" in kind else tmp_path / "nowhere")
+        kv.ingest_batch([(b"k", b"v")], 5)
+        with pytest.raises(CorruptLog, match=rf"{path.name}: a {kind.split()[0]}.*nothing was written: remove it"):
+            store.commit_epoch(5)
+        assert path.is_symlink() or path.exists(), "it is not ours"
+        path.rmdir() if kind == "folder" else path.unlink()
+        store.commit_epoch(5)
+        assert kv.get(b"k") == b"v"
 
 
 def test_without_permission_a_commit_certainly_did_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import CorruptLog, InvalidOption, LimitReached, ObjectStoreUnavailable
+from tussock.statestore.errors import CorruptLog, CorruptObject, InvalidOption, LimitReached, ObjectStoreUnavailable
 
 __all__ = ["BASE_EVERY", "Listener", "VersionLog"]
 
@@ -289,8 +289,8 @@ class VersionLog:
             ours = self._bucket.create(entry_path(after.seq), data)
             self._turns.note_attempt(self._system.monotonic() - began.seconds, won=ours)
             ours = ours or self._is_ours(after.seq, entry.id)
-        except ObjectStoreUnavailable as error:
-            if error.nothing_written:
+        except (CorruptObject, ObjectStoreUnavailable) as error:
+            if isinstance(error, CorruptObject) or error.nothing_written:
                 self._outcomes.close(entry.id)
                 raise failed_creation(entry_path(after.seq), error) from error
             ours = self._read_back(after.seq, entry.id, error)

@@ -20,10 +20,18 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tussock.statestore.base.system import System
-from tussock.statestore.buckets.folders import FOLDER_FLAGS, folders_in, identity_of, make_and_sync, sync_folder
-from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
+from tussock.statestore.buckets.folders import (
+    FOLDER_FLAGS,
+    folders_in,
+    identity_of,
+    make_and_sync,
+    other_than_file,
+    sorted_names,
+    sync_folder,
+)
+from tussock.statestore.buckets.paths import check_path, check_prefix
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
-from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
+from tussock.statestore.errors import CorruptObject, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 
 __all__ = ["FileBucket", "unavailable"]
 
@@ -81,7 +89,7 @@ class FileBucket:
 
     def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
         """Write an object whole and durably, replacing one of that path."""
-        self._run("put", path, self._put, self._root / check_path(path), data)
+        self._run("put", path, self._put, path, self._root / check_path(path), data)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object durably if none has that path; `False` if one has."""
@@ -128,13 +136,18 @@ class FileBucket:
         # Of a checked path this is what `Path` would make, in a tenth of the time.
         return f"{self._root_text}/{check_path(path, any_names=self._any_names)}"
 
-    def _put(self, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
-        temporary = self._write_temporary(target.parent, data)
+    def _put(self, path: str, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
         try:
-            temporary.rename(target)
-        except OSError:
-            temporary.unlink()
+            temporary = self._write_temporary(target.parent, data)
+            try:
+                temporary.rename(target)
+            except OSError:
+                temporary.unlink()
+                raise
+        except ObjectStoreUnavailable:
             raise
+        except OSError as error:
+            raise self._unwritten("put", path, error) from error
         sync_folder(target.parent)
 
     def _create(self, path: str, target: Path, data: bytes) -> bool:
@@ -156,11 +169,11 @@ class FileBucket:
             except ObjectStoreUnavailable:
                 raise
             except OSError as error:
-                self._synced_folders.clear()  # someone may have removed a folder: the next call looks again
-                failure = unavailable("create", path, self.url, error)
-                # Without its name there is no object.
-                failure.nothing_written = not created
-                raise failure from error
+                raise self._unwritten("create", path, error, not created) from error
+            if not created and (what := other_than_file(target)):
+                raise CorruptObject(
+                    f"{self.url}/{path}: {what} lies there, which no store makes; nothing was written: remove it"
+                )
             # Also after losing: what the caller does next rests on the winner's object, which the winner may not have
             # synced yet.
             os.fsync(folder)
@@ -168,6 +181,15 @@ class FileBucket:
         finally:
             if folder >= 0:
                 os.close(folder)
+
+    def _unwritten(
+        self, operation: str, path: str, error: OSError, nothing_written: bool = True
+    ) -> ObjectStoreUnavailable:
+        """The failure of a write that has not given the object its name: without that there is no object."""
+        self._synced_folders.clear()  # someone may have removed a folder: the next call looks again
+        failure = unavailable(operation, path, self.url, error)
+        failure.nothing_written = nothing_written
+        return failure
 
     def _link_unnamed(self, folder: int, name: str, data: bytes) -> bool | None:
         """Write a file without a name, sync it and name it; `False` if the name is taken.
@@ -245,7 +267,7 @@ class FileBucket:
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Objects below `folder` (empty, or ending in `/`), by path, without looking into folders ruled out."""
-        for name in self._run("list", folder, _sorted_names, self._root / folder, self._any_names):
+        for name in self._run("list", folder, sorted_names, self._root / folder, self._any_names):
             path = folder + name
             # The second half lets a folder on the way to the prefix be entered.
             if not (path.startswith(prefix) or prefix.startswith(path)):
@@ -343,24 +365,6 @@ def _read(file: str, start: int, length: int | None, bytes_max: int | None = Non
         return parts[0] if len(parts) == 1 else b"".join(parts)
     finally:
         os.close(descriptor)
-
-
-def _sorted_names(folder: Path, any_names: bool) -> list[str]:
-    """Names of objects and, with a `/` behind, of folders: so they sort as the paths that begin with them do."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(e.name + "/" * _is_folder(e) for e in entries if is_path(e.name, any_names=any_names))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # a link to itself
-            return False
-        raise
 
 
 def _stat_if_there(file: Path) -> os.stat_result | None:

@@ -1,9 +1,21 @@
 """Folders of a bucket on a local file system: making them durably, and telling one from another of its name."""
 
+import errno
 import os
+import stat
 from pathlib import Path
 
-__all__ = ["FOLDER_FLAGS", "folders_in", "identity_of", "make_and_sync", "sync_folder"]
+from tussock.statestore.buckets.paths import is_path
+
+__all__ = [
+    "FOLDER_FLAGS",
+    "folders_in",
+    "identity_of",
+    "make_and_sync",
+    "other_than_file",
+    "sorted_names",
+    "sync_folder",
+]
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """To open one."""
@@ -40,3 +52,37 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def other_than_file(path: Path) -> str:
+    """What lies there that is no file, in words; empty for a file, or a link to one, and where nothing lies."""
+    try:
+        found = path.lstat().st_mode
+        if stat.S_ISLNK(found):
+            try:
+                found = path.stat().st_mode
+            except OSError:
+                return "a link that leads nowhere"
+    except OSError:
+        return ""
+    if stat.S_ISREG(found):
+        return ""
+    return "a folder" if stat.S_ISDIR(found) else "a pipe or a device"
+
+
+def sorted_names(folder: Path, any_names: bool) -> list[str]:
+    """Names of objects and, with a `/` behind, of folders: so they sort as the paths that begin with them do."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name + "/" * _is_folder(e) for e in entries if is_path(e.name, any_names=any_names))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself
+            return False
+        raise

@@ -1,6 +1,6 @@
 """What an append that failed tells its callers: whether it happened, and what to do."""
 
-from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout
+from tussock.statestore.errors import CorruptLog, CorruptObject, ObjectStoreUnavailable, WaitTimeout
 
 __all__ = ["failed_creation", "interruption", "lost_race", "standstill", "unknown_outcome"]
 
@@ -13,8 +13,10 @@ def unknown_outcome(path: str, cause: Exception) -> ObjectStoreUnavailable:
     )
 
 
-def failed_creation(path: str, cause: ObjectStoreUnavailable) -> ObjectStoreUnavailable:
-    """The error if the bucket is sure that it wrote nothing."""
+def failed_creation(path: str, cause: ObjectStoreUnavailable | CorruptObject) -> ObjectStoreUnavailable | CorruptLog:
+    """The error if the bucket is sure that it wrote nothing, or cannot as something foreign lies there."""
+    if isinstance(cause, CorruptObject):
+        return CorruptLog(f"the log cannot go on: {cause}")
     error = ObjectStoreUnavailable(f"{path}: it was not created, so nothing happened; {cause}")
     error.nothing_written = True
     return error
