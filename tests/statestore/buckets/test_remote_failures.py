@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -226,6 +227,58 @@ def test_reads_are_repeated_until_the_server_answers(s3: pytest.MonkeyPatch) -> 
         with pytest.raises(ObjectNotFound, match=f"no object log/1 in s3://bucket at {address}"):
             open_bucket("s3://bucket", deadline_seconds=20).get("log/1")
     assert seen == ["GET"] * 3
+
+
+@contextmanager
+def breaking_server(breaks: int) -> Iterator[tuple[str, list[str]]]:
+    """A server with three objects in pages of one, whose first answers end too early; its address and the requests."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = parse_qs(urlsplit(self.path).query)
+            seen.append(asked.get("continuation-token", asked.get("start-after", [""]))[0])
+            names = [name for name in ("log/1", "log/2", "log/3") if name > seen[-1]]
+            found = "".join(
+                f"<Contents><Key>{name}</Key><LastModified>2000-01-01T00:00:00Z</LastModified><Size>1</Size></Contents>"
+                for name in names[:1]
+            )
+            more = f"<NextContinuationToken>{names[0]}</NextContinuationToken>" if names[1:] else ""
+            cut = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>"
+            body = f"<ListBucketResult>{cut}{more}{found}</ListBucketResult>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode()[: 30 if len(seen) <= breaks else None])
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Keep the tests' output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("breaks", [0, 1, 3])
+def test_a_listing_whose_answer_breaks_off_is_asked_for_again(s3: pytest.MonkeyPatch, breaks: int) -> None:
+    """The library repeats no answer that has begun; nothing comes twice, and nothing is left out."""
+    with breaking_server(breaks) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        assert [one.path for one in open_bucket("s3://bucket").list("log/")] == ["log/1", "log/2", "log/3"]
+    assert len(seen) == 3 + breaks
+
+
+def test_a_listing_whose_answers_always_break_off_ends(s3: pytest.MonkeyPatch) -> None:
+    with breaking_server(1000) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        failure(open_bucket("s3://bucket"), "list")
+    assert len(seen) == 4
 
 
 def test_an_environment_that_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

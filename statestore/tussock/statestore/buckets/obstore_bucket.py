@@ -7,17 +7,20 @@ own entry by the entry's id.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.base.system import System
-from tussock.statestore.buckets.failures import is_past_end, translate
+from tussock.statestore.buckets.failures import DENIED, NO_BUCKET, is_past_end, translate
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
-from tussock.statestore.errors import InvalidOption, TussockError
+from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, TussockError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 __all__ = ["ObstoreBucket"]
 
@@ -28,7 +31,9 @@ two more requests that a multipart upload takes."""
 _PARTS_AT_ONCE = 4  # bounds the memory of one upload at four parts
 _LIST_CHUNK = 1000  # what S3 answers per page
 _CREATE_ATTEMPTS = 5
-_CREATE_PAUSE_SECONDS = 0.05
+_LIST_ATTEMPTS = 4
+_PAUSE_SECONDS = 0.05
+_BREAK_SECONDS = 1.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,7 +127,7 @@ class ObstoreBucket:
         refused: AlreadyExistsError | None = None
         for attempt in range(_CREATE_ATTEMPTS):
             if refused:
-                self._system.sleep(_CREATE_PAUSE_SECONDS * 2**attempt)
+                self._system.sleep(_PAUSE_SECONDS * 2**attempt)
             try:
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
                 return True
@@ -158,12 +163,30 @@ class ObstoreBucket:
             raise
 
     def _list(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        chunks = obstore.list(self._store, folder or None, offset=after or None, chunk_size=_LIST_CHUNK)
-        while chunk := self._run("list", prefix, next, chunks, None):
-            for found in chunk:
+        for page in self._pages(folder, prefix, after):
+            for found in page:
                 if found["path"].startswith(prefix) and is_path(found["path"], any_names=self._any_names):
                     modified_ms = int(found["last_modified"].timestamp() * 1000)
                     yield ObjectInfo(found["path"], found["size"], modified_ms)
+
+    def _pages(self, folder: str, prefix: str, after: str) -> Iterator[Sequence["ObjectMeta"]]:
+        """Pages of a listing. The library repeats requests, but no answer that broke off: that page is asked for."""
+        failures = 0
+        while True:
+            chunks = obstore.list(self._store, folder or None, offset=after or None, chunk_size=_LIST_CHUNK)
+            began = self._system.monotonic()
+            try:
+                while chunk := self._run("list", prefix, next, chunks, None):
+                    yield chunk
+                    after, began = chunk[-1]["path"], self._system.monotonic()
+                return
+            except ObjectStoreUnavailable as error:
+                failures += 1
+                is_final = NO_BUCKET in str(error) or DENIED in str(error)
+                # What took long was repeated, or has hung.
+                if is_final or failures == _LIST_ATTEMPTS or self._system.monotonic() - began > _BREAK_SECONDS:
+                    raise
+                self._system.sleep(_PAUSE_SECONDS * 2**failures)
 
     def _run(self, operation: str, path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do `work`, with the library's errors turned into the store's."""
