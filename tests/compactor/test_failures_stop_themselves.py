@@ -232,6 +232,35 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     assert sst_objects(bucket) == uploaded
 
 
+@pytest.mark.parametrize("is_renewed", [False, True])
+def test_a_claim_by_a_clock_that_is_ahead_ends_when_a_lease_is_over(is_renewed: bool) -> None:
+    """Its end is fifty minutes away for others: they wait a lease from when they saw it, longer if it is renewed."""
+    system, ahead = TickingSystem(), TickingSystem()
+    ahead.wall_ms, ahead.drawn = system.wall_ms + 50 * 60_000, 1000
+    bucket = ModelBucket(system)
+    dies, other = open_on(bucket, ahead), open_on(bucket, system)
+    dies.create_table("kv")
+    for number in range(3):
+        commit(dies, "kv", number)
+    backend: Any = inside.backend(dies)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
+    own_tasks = inside.backend(other).meta.own_tasks
+    assert own_tasks.claim("kv", manual=True) is None
+    for _ in range(3):
+        system.forward(11.0)
+        ahead.forward(11.0)
+        if is_renewed:
+            backend.meta.own_tasks.renew()
+            assert own_tasks.claim("kv", manual=True) is None
+    if is_renewed:
+        assert inside.execute(backend, task)
+        return
+    assert other.compact("kv") is None
+    assert runs(other, "kv") == 1
+    with pytest.raises(Fenced):
+        backend.meta.own_tasks.report(task, [])
+
+
 class _PatientCondition(threading.Condition):
     """Waits for what is to come, and never for the end of a pause."""
 

@@ -13,7 +13,13 @@ from tussock.meta.compaction.picker_config import Pick
 from tussock.meta.compaction.watermark import Watermark, claimed_watermark, low_watermark
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
-from tussock.meta.version.deltas.tasks import TASK_LEASE_MS, ClaimCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.tasks import (
+    TASK_LEASE_MS,
+    ClaimCompaction,
+    ReleaseCompaction,
+    ReportCompaction,
+    expired_tasks,
+)
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import SstInfo, TableState
@@ -72,6 +78,28 @@ class Claims:
         """Ids of the tasks that were claimed here and neither reported nor given up: a task of an owner of this
         process that is not among them was claimed without this process's knowledge, by an append whose answer was
         lost."""
+        self._leases_seen: dict[str, tuple[int, float]] = {}
+        """By task, the end of its lease and when this process first saw it, by the clock that never jumps."""
+
+    def expired(self, version: Version, owner: str) -> list[ReleaseCompaction]:
+        """The deltas by which `owner` takes back all tasks whose lease has run out.
+
+        A lease ends by the clock of who claimed, which may be ahead by an hour; then it ends once it has been seen
+        here, in newer and newer versions, for as long as a lease is: its owner would have renewed it by then. What is
+        asked of an old version is asked again of the newest one, by the append.
+        """
+        now, now_ms = self._system.monotonic(), self._system.now_ms()
+        expired = {delta.task_id: delta for delta in expired_tasks(version, owner, now_ms)}
+        for gone in self._leases_seen.keys() - version.tasks.keys():
+            self._leases_seen.pop(gone, None)
+        for task in version.tasks.values():
+            end, since = self._leases_seen.setdefault(task.id, (task.expires_ms, now))
+            if end != task.expires_ms:
+                self._leases_seen[task.id] = (task.expires_ms, now)
+            elif now - since > TASK_LEASE_MS / 1000 and task.owner != owner:
+                lapsed = ReleaseCompaction(task_id=task.id, owner=owner, at_ms=max(now_ms, task.expires_ms + 1))
+                expired.setdefault(task.id, lapsed)
+        return list(expired.values())
 
     def claim(self, choose: Choose, *, is_upkeep: bool = False) -> list[CompactionTask]:
         """Claim what `choose` names until it returns `None`, in one log entry; no request if that is nothing.

@@ -15,7 +15,7 @@ from tussock.meta.compaction.suspects import Suspects
 from tussock.meta.compaction.watermark import Watermark
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.deltas.delta import Delta
-from tussock.meta.version.deltas.tasks import ReleaseCompaction, expired_tasks
+from tussock.meta.version.deltas.tasks import ReleaseCompaction
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
@@ -209,7 +209,7 @@ class OwnTasks:
                 for task in version.tasks.values()
                 if task.owner == self._owner and task.id not in self._claims.held
             ]
-            expired = expired_tasks(version, self._owner, now_ms)
+            expired = self._claims.expired(version, self._owner)
             known = {delta.task_id for delta in expired}
             mine = [ReleaseCompaction(task_id=one, owner=self._owner, at_ms=now_ms) for one in lost if one not in known]
             return [*expired, *mine], None
