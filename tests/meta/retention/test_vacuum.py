@@ -72,6 +72,29 @@ def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: Meta
     assert store.version().dropped == ()
 
 
+@pytest.mark.parametrize("lag", [1000, 86400])
+@pytest.mark.parametrize("way", ["compacted", "dropped"])
+def test_what_a_clock_that_lags_noted_has_its_grace_period_too(
+    store: MetaStore, bucket: ModelBucket, lag: int, way: str
+) -> None:
+    """By that clock the SSTs were replaced, or dropped with their table, longer ago than the grace period is."""
+    lagging = FakeSystem()
+    lagging.wall_ms, lagging.drawn = bucket.system.wall_ms - 1000 * lag, 1000
+    behind = meta(bucket, lagging)
+    if way == "compacted":
+        inputs, _ = compact_two(behind, bucket)
+    else:
+        inputs = [upload(bucket)]
+        store.commit(request(1, 1, *inputs))
+        behind.drop_table("kv")
+    bucket.system.forward(GRACE - 1)
+    assert store.vacuum().deleted == ()
+    assert all(is_there(bucket, one) for one in inputs)
+    bucket.system.forward(2)
+    store.vacuum()
+    assert not any(is_there(bucket, one) for one in inputs)
+
+
 def test_an_id_that_was_in_the_store_is_never_committed_again(store: MetaStore, bucket: ModelBucket) -> None:
     """Dropped, then deleted, then forgotten: at each stage a late commit of it is refused."""
     inputs, _ = compact_two(store, bucket)

@@ -7,6 +7,7 @@ An entry below the boundary in which an SST lies that somebody may still read st
 the log any more. It goes with a later vacuum, once nobody needs it.
 """
 
+import math
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from tussock.meta.log.objects import read_object
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 
-__all__ = ["Truncation", "plan_truncation", "truncate"]
+__all__ = ["Truncation", "first_entry_after", "plan_truncation", "truncate"]
 
 SNAPSHOTS_KEPT = 2
 
@@ -73,6 +74,16 @@ def plan_truncation(
     garbage += [(info, "base version below the boundary") for seq, info in bases if seq < boundary]
     garbage += [(info, "superseded marker") for seq, info in markers if seq < boundary]
     return Truncation(boundary, boundary > marked, garbage)
+
+
+def first_entry_after(bucket: ObjectStore, ms: int) -> float:
+    """The sequence of the first entry that the bucket stamped after that time; infinite if there is none.
+
+    Entries up to `plan_truncation`'s age are there, so of a drop within the grace period the entry is.
+    """
+    young = [info.path for info in bucket.list("log/") if info.modified_ms > ms]
+    entries = [sequence_of(path) for path in young if not path.startswith("log/boundary/")]
+    return min((seq for seq in entries if seq is not None), default=math.inf)
 
 
 def truncate(bucket: ObjectStore, plan: Truncation) -> None:

@@ -37,6 +37,7 @@ by one version, so of entries up to that version's only: a later one may bring S
 SST that is in no tree of it, and lies in an entry up to it, comes into no tree again.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
@@ -46,7 +47,7 @@ from msgspec.structs import replace
 from tussock.meta.log.bucket_clock import bucket_now_ms, is_clock_path
 from tussock.meta.log.format import backup_path, is_backup_path
 from tussock.meta.log.log import VersionLog
-from tussock.meta.log.truncation import Truncation, plan_truncation, truncate
+from tussock.meta.log.truncation import Truncation, first_entry_after, plan_truncation, truncate
 from tussock.meta.retention.backups import Backups, Held, expired_backups
 from tussock.meta.retention.clone import detach_sources
 from tussock.meta.retention.pin_objects import pin_objects, smallest_live_pin
@@ -315,11 +316,10 @@ class Vacuum:
         # By the slower of both clocks: an iterator that started just before the drop must have its time.
         oldest_ms = min(bucket_ms, self._system.now_ms()) - self._grace_ms
         # Without a grace period the clocks do not matter: one that lags a little would keep what was just replaced.
-        waited = {
-            sst.id
-            for sst in version.dropped
-            if (sst.dropped_ms <= oldest_ms or not self._grace_ms) and not held.waits_for(sst.seq)
-        } - live
+        due = [sst for sst in version.dropped if sst.dropped_ms <= oldest_ms or not self._grace_ms]
+        # The clock that noted the drop may lag as well, but the bucket has stamped the entry that it is in.
+        since = first_entry_after(self._bucket, bucket_ms - self._grace_ms) if due and self._grace_ms else math.inf
+        waited = {sst.id for sst in due if sst.seq < since and not held.waits_for(sst.seq)} - live
         waiting = {sst.id for sst in version.dropped} - waited
         objects: list[tuple[ObjectInfo, str]] = []
         young = 0
