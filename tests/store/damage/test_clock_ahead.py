@@ -1,12 +1,14 @@
 """No time in the store is far ahead of the bucket's clock: such epochs and commits are refused without effect."""
 
+import random
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from support import inside
 from support.buckets.faulty_bucket import Call, FaultyBucket
-from support.store.stores import TickingSystem, open_on
+from support.store.stores import TickingSystem, open_on, pairs
 from support.store.versions import ModelBucket
 from tussock.statestore import ClockAhead, InvalidOption, StateStore, connect
 from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms
@@ -112,6 +114,23 @@ def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: 
         assert store.commit_epoch(1) == 1
         assert store.commit_uploaded({}, "writer", 1) < epoch_at_ms(inside.system(right).now_ms() + 3600_000)
     assert right.table("kv").get(b"00001", epoch=1) == rows[1][1]
+
+
+def test_a_clock_before_1970_writes_objects_that_have_names(bucket: ModelBucket) -> None:
+    """An id has 48 bits for its time; one with a minus sign was foreign to `check`, and no vacuum deleted it."""
+    long_ago = TickingSystem()
+    long_ago.wall_ms, long_ago.drawn = -50_000_000_000, 1000
+    with open_on(bucket, long_ago, compaction=False) as store:
+        kv = store.create_table("kv")
+        for number in range(3):
+            epoch = store.new_epoch()
+            kv.ingest_batch([(b"%d" % number, random.Random(number).randbytes(100_000))], epoch)
+            store.commit_epoch(epoch)
+        store.compact("kv")
+        assert len(pairs(kv.scan())) == 3
+    names = [path.removeprefix("sst/").partition(".")[0] for path in bucket.objects if path.startswith("sst/")]
+    assert names
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names), names
 
 
 def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: ModelBucket) -> None:

@@ -21,5 +21,5 @@ def new_sst_id(system: System, horizon: str = "") -> str:
 
 
 def id_floor(ms: int) -> str:
-    """The smallest id of that millisecond: every id minted before it is smaller."""
-    return f"{ms:012x}" + "0" * 20
+    """The smallest id of that millisecond: every id minted before it is smaller. A clock before 1970 counts as then."""
+    return f"{max(ms, 0):012x}" + "0" * 20

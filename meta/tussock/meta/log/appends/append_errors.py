@@ -8,8 +8,8 @@ __all__ = ["failed_creation", "interruption", "lost_race", "standstill", "unknow
 def unknown_outcome(path: str, cause: Exception) -> ObjectStoreUnavailable:
     """The error if the answer was lost and the outcome could not be found out."""
     return ObjectStoreUnavailable(
-        f"{path}: the answer to its creation was lost, so the commit may or may not have happened; repeating it with "
-        f"the same writer and batch is safe ({cause})"
+        f"{path}: the answer to its creation was lost, so the commit, or what else it was, may or may not have "
+        f"happened; repeating a commit with the same writer and batch is safe ({cause})"
     )
 
 
@@ -25,8 +25,8 @@ def failed_creation(path: str, cause: ObjectStoreUnavailable | CorruptObject) ->
 def interruption() -> ObjectStoreUnavailable:
     """The error if the thread that appended for all calls was interrupted."""
     return ObjectStoreUnavailable(
-        "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating it "
-        "with the same writer and batch is safe"
+        "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating "
+        "it with the same writer and batch is safe"
     )
 
 
