@@ -2,4 +2,5 @@
 
 from tussock.cli.start import main
 
-main()
+if __name__ == "__main__":
+    main()

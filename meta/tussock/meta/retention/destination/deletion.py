@@ -78,6 +78,6 @@ def _delete_unnamed(destination: Destination, catalogue: Catalogue, named: Colle
     doomed.sort(key=lambda path: not path.endswith("/manifest"))
     for start in range(0, len(doomed), _PATHS_AT_ONCE):
         destination.bucket.delete(doomed[start : start + _PATHS_AT_ONCE])
-    # What copies that were killed had half written; one that takes so long is given up anyway.
+    # What copies that were killed had half written; one that takes a week is given up anyway.
     left = destination.bucket.leftovers(destination.abandoned_before_ms())
     destination.bucket.delete([info.path for info in left if is_half_of_part(info.path)])
