@@ -50,7 +50,8 @@ def test_the_status_has_the_last_look(tmp_path: Path) -> None:
     assert watch.status.checkpoint_used_percent is None
     disk.look()
     watch.step()
-    assert watch.status.checkpoint_used_percent == used_percent(tmp_path)
+    # Others write to the same disk meanwhile.
+    assert watch.status.checkpoint_used_percent == pytest.approx(used_percent(tmp_path), abs=2)
     gone = DiskWatch(tmp_path / "gone", RealSystem())
     gone.look()
     assert gone.used_percent is None

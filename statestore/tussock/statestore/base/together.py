@@ -91,8 +91,10 @@ class Together(Generic[One]):
         *,
         calls_max: int,
         size_max: int,
+        as_the_last: bool = False,
     ) -> None:
-        """`linger_seconds`: how long some may wait, at most, for as many as are expected.
+        """`linger_seconds`: how long some may wait for as many as are expected; with `as_the_last` no longer than the
+        group before took.
 
         `abandon` ends calls of which nobody knows what became: the thread that had taken them was interrupted.
         `calls_max` go together at most, and no further one after those have `size_max`.
@@ -105,8 +107,9 @@ class Together(Generic[One]):
         self._works = system.mutex()
         """Held by the one who works."""
         self._linger_seconds = linger_seconds
-        self._took_seconds = 0.0
-        """The last group; the next one waits no longer than that for others."""
+        self._took_seconds = 0.0 if as_the_last else linger_seconds
+        """The group before; the next one waits no longer than that for others."""
+        self._as_the_last = as_the_last
         self._expected = 0
         self._line: Line[One] = Line()
         self.is_working = False
@@ -220,7 +223,8 @@ class Together(Generic[One]):
             self._line.end([call for call in calls if not call.done])
             again = sum([call.comes_again for call in done])
             self._expected = min(again + len(self._line.waiting), self._calls_max)
-            self._took_seconds = seconds
+            if self._as_the_last:
+                self._took_seconds = seconds
         _wake(done)
 
     def _hand_on(self) -> None:

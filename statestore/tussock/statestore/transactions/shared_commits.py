@@ -101,7 +101,12 @@ class SharedCommits:
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._together = Together[Ending](
-            parts.system, GATHER_SECONDS_MAX, _abandon, calls_max=TOGETHER_MAX, size_max=TOGETHER_MAX * BYTES_MAX
+            parts.system,
+            GATHER_SECONDS_MAX,
+            _abandon,
+            calls_max=TOGETHER_MAX,
+            size_max=TOGETHER_MAX * BYTES_MAX,
+            as_the_last=True,
         )
         self.recent = RecentKeys()
 
