@@ -5,7 +5,7 @@ rolled: a new compactor may send what an old meta node does not understand, neve
 the operator asks for it, it also waits for its store's turn (`turns.py`). A new number of replicas waits for nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, as_upgrade, passes, with_turn, without_nodes
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -52,8 +52,8 @@ class CompactorFacts:
     platform: PlatformFact | None
     templates: str = ""
     """A digest of what the pods of all these are to be made from."""
-    before: Sequence[str] = ()
-    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
+    turn: UpgradeTurn = NO_WAIT
+    """What an upgrade of the operator waits for before it changes these nodes (`turns.py`)."""
 
 
 def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now: datetime) -> Plan:
@@ -90,9 +90,9 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
-    if facts.before:
+    if facts.turn.waits:
         wanted = without_nodes(wanted)
-    applied = applies(wanted, observed.children)
+    applied = as_upgrade(applies(wanted, observed.children), facts.turn, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, holder_of(compactor))]
     if rendered.kept and changes:
@@ -108,16 +108,16 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     actions += stamps(observed.pods(), secrets, observed.others)
     image = node_image(compactor, store, facts.defaults)
     verdict = verdict_of(found, "compactors", image)
+    actions += passes(workload, serves=found.done and not changes and verdict.reason is Reason.READY)
     if verdict.reason is Reason.READY and held:
         verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
-    elif verdict.reason is Reason.READY and facts.before:
-        told = turn_message("them after those", "StateStore", facts.before)
-        verdict = verdict._replace(message=f"{verdict.message} {told}")
+    elif facts.turn.waits:
+        verdict = with_turn(verdict, facts.turn, "them after those")
     elif verdict.reason is Reason.READY and changes:
         verdict = progress_verdict(
             Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
         )
-    again = TURN_SECONDS if facts.before else None if found.done else ROLLING_SECONDS
+    again = facts.turn.again_seconds if facts.turn.waits else None if found.done else ROLLING_SECONDS
     return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now), again)
 
 

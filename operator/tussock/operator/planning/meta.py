@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, as_upgrade, passes, with_turn, without_nodes
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -62,8 +62,8 @@ class MetaFacts:
     defaults: Defaults
     platform: PlatformFact | None
     """`None` before the first answer of the meta nodes."""
-    before: Sequence[str] = ()
-    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
+    turn: UpgradeTurn = NO_WAIT
+    """What an upgrade of the operator waits for before it changes these nodes (`turns.py`)."""
 
 
 def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
@@ -95,8 +95,9 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     rendered = meta_manifests(meta, store, observed.facts.defaults)
     image = node_image(meta, store, observed.facts.defaults)
     refused = _downgrade_refusal(meta, image, observed.facts.platform, workload)
-    wanted = without_nodes(rendered.manifests) if observed.facts.before or refused else rendered.manifests
-    applied = applies(wanted, observed.children)
+    turn = observed.facts.turn
+    wanted = without_nodes(rendered.manifests) if turn.waits or refused else rendered.manifests
+    applied = as_upgrade(applies(wanted, observed.children), turn, observed.children)
     actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     actions += stamps(observed.pods(), _secrets(store), observed.others)
@@ -105,10 +106,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     verdict = _verdict(
         meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
     )
-    if observed.facts.before and verdict.reason is Reason.READY:
-        verdict = verdict._replace(
-            message=f"{verdict.message} {turn_message('them after those', 'StateStore', observed.facts.before)}"
-        )
+    actions += passes(workload, serves=found.done and not changes and verdict.reason is Reason.READY)
+    verdict = with_turn(verdict, turn, "them after those")
     if refused:
         # Also while others come first: a turn would not change it, and the verdict must not come and go with turns.
         verdict = problem_verdict(Reason.DOWNGRADE_REFUSED, refused, serving=found.ready > 0)
@@ -116,7 +115,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # No event reports the election of a leader: the operator has to ask.
     again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
-    return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before and not refused else again)
+    return Plan(tuple(actions), status, turn.again_seconds if turn.waits and not refused else again)
 
 
 def _invalid_store_verdict(store_name: str) -> Verdict:
