@@ -74,6 +74,7 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
         ({"rolloutParallel": 2}, "rolloutParallel"),
         ({"upgrade": {"maxUnavailable": 0}}, "maxUnavailable"),
         ({"upgrade": {"maxUnavailable": "101%"}}, "maxUnavailable"),
+        ({"upgrade": {"mode": "Ask"}}, "mode"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, values: dict, named: str) -> None:

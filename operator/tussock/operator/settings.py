@@ -60,6 +60,11 @@ class OperatorSettings(BaseModel):
         description="number or percentage of the stores, of the services and of the jobs that an upgrade of the "
         "operator changes at a time",
     )
+    upgrade_mode: Literal["Automatic", "Approve"] = Field(
+        default="Automatic",
+        description="whether stores change to another image by themselves, or wait until somebody approves of it, "
+        "where `spec.upgrade.mode` does not say",
+    )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
         default="0.0.0.0:8080", description="address for `/healthz` and `/metrics`"
@@ -79,6 +84,7 @@ class OperatorSettings(BaseModel):
             namespace=self.lease_namespace,
             prometheus_namespace=self.prometheus_namespace,
             cluster_domain=self.cluster_domain,
+            upgrade_mode=self.upgrade_mode,
         )
 
 

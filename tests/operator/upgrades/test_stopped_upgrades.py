@@ -110,7 +110,7 @@ def test_it_goes_on_by_itself_when_the_store_serves() -> None:
     settle(cluster)
     assert images(cluster, "abc") == ["bad", "bad", "bad"]
     assert [ready(cluster, "Meta", name) for name in "abc"] == [("True", "Ready")] * 3
-    for found in cluster.seen.all_of("Deployment"):
+    for found in cluster.seen.all_of("PodDisruptionBudget"):
         assert UPGRADED not in found["metadata"]["annotations"]
 
 

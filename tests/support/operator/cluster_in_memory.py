@@ -169,6 +169,9 @@ class ClusterInMemory:
                 generation = known["metadata"].get("generation", 0) + (known.get("spec") != manifest.get("spec"))
                 born = known["metadata"].get("creationTimestamp", self.stamp())
                 metadata = {**manifest["metadata"], "generation": generation, "creationTimestamp": born}
+                # What others have noted there stays, as with server-side apply.
+                notes = {**(known["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+                metadata["annotations"] = notes
                 self.put(manifest["kind"], {**manifest, "metadata": metadata, "status": known.get("status", {})})
             case Delete(ref) if ref.kind == "Pod" and (known := self.find(*ref)) is not None:
                 metadata = {**known["metadata"], "deletionTimestamp": self.stamp()}

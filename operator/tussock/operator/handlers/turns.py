@@ -22,6 +22,7 @@ from tussock.operator.planning.turns import (
     is_upgraded,
     predecessors,
 )
+from tussock.operator.planning.words.approvals import approved_nodes, approved_server
 from tussock.operator.planning.words.conditions import Reason, is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref, workload_in
 from tussock.operator.resources.common import InvalidResource
@@ -36,6 +37,9 @@ __all__ = ["turn_of_compactors", "turn_of_nodes", "turn_of_server"]
 def turn_of_nodes(world: World, meta: Meta, store: StoreResource, children: Mapping[Ref, Manifest]) -> UpgradeTurn:
     """What an upgrade's change of a store's meta nodes waits for; nothing if it changes none, or may begin."""
     try:
+        name = meta_name(meta.name)
+        workload, note = children.get(Ref("Deployment", name)), children.get(Ref("PodDisruptionBudget", name))
+        meta, _ = approved_nodes(meta, store, world.defaults, workload, note)
         wanted = meta_manifests(meta, store, world.defaults).manifests
     except InvalidResource:
         return NO_WAIT
@@ -116,14 +120,15 @@ def _failure(world: World, store: StoreResource, workloads: Sequence[Manifest]) 
 def _problem(world: World, store: StoreResource, workloads: Sequence[Manifest]) -> str:
     """The reason for which a workload of a store does not serve as an upgrade has made it; empty without one."""
     for found in workloads:
-        if is_upgraded(found):
+        note = world.seen.get("PodDisruptionBudget", store.namespace, found["metadata"]["name"])
+        if is_upgraded(found, note):
             status = _status_of_owner(world, found)
             if is_degraded(status):
                 return _reason_of(status)
             if is_stalled(found):
                 return "ProgressDeadlineExceeded"
     server = _running_server(world, store)
-    if not is_upgraded(server) or is_restarting(server, store.status, world.now()):
+    if not is_upgraded(server, server) or is_restarting(server, store.status, world.now()):
         return ""
     return _reason_of(store.status) if is_degraded(store.status) or not _serves(server) else ""
 
@@ -144,13 +149,14 @@ def _serves(server: Manifest | None) -> bool:
 
 def _server(world: World, store: StoreResource) -> Manifest | None:
     """The StatefulSet that a managed object store is to have; `None` if it has no secret yet, or cannot be made."""
-    managed = store.spec.object_store.backend
     secret = world.seen.get("Secret", store.namespace, managed_name(store))
-    if not isinstance(managed, ManagedStore) or secret is None:
+    if secret is None:
         return None
     version = str(secret["metadata"].get("resourceVersion", ""))
     try:
-        return workload_in(minio_manifests(store, managed, world.defaults, version).manifests)
+        held, _ = approved_server(store, world.defaults, _running_server(world, store))
+        managed = held.spec.object_store.managed
+        return workload_in(minio_manifests(held, managed, world.defaults, version).manifests) if managed else None
     except InvalidResource:
         return None
 

@@ -15,7 +15,8 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, as_upgrade, passes, with_turn, without_nodes
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn, without_nodes
+from tussock.operator.planning.words.approvals import approval_status, approved_nodes, with_approval
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -88,13 +89,16 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     if workload is None and not settled:
         return Plan((), _status(compactor, observed, workload, _meta_wait_verdict(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
+    note = observed.children.get(Ref("PodDisruptionBudget", compactor_name(compactor.name)))
+    compactor, pending = approved_nodes(compactor, store, facts.defaults, workload, note)
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     if facts.turn.waits:
         wanted = without_nodes(wanted)
-    applied = as_upgrade(applies(wanted, observed.children), facts.turn, observed.children)
+    applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
-    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, holder_of(compactor))]
+    actions: list[Action] = [*begins(applied, wanted, facts.turn), *applied]
+    actions += [*prunes(rendered.manifests, observed.children, holder_of(compactor))]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
         actions.append(
@@ -108,7 +112,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     actions += stamps(observed.pods(), secrets, observed.others)
     image = node_image(compactor, store, facts.defaults)
     verdict = verdict_of(found, "compactors", image)
-    actions += passes(workload, serves=found.done and not changes and verdict.reason is Reason.READY)
+    actions += passes(workload, note, serves=found.done and not changes and verdict.reason is Reason.READY)
     if verdict.reason is Reason.READY and held:
         verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
     elif facts.turn.waits:
@@ -117,8 +121,10 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         verdict = progress_verdict(
             Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
         )
+    waiting = approval_status(pending, compactor.status, now)
+    verdict = with_approval(verdict, waiting, store_name)
     again = facts.turn.again_seconds if facts.turn.waits else None if found.done else ROLLING_SECONDS
-    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now), again)
+    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now) | waiting, again)
 
 
 def _hold_back(

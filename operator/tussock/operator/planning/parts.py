@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tussock.operator.manifests.meta import meta_address
+from tussock.operator.planning.words.approvals import joined
 from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
@@ -16,7 +17,7 @@ from tussock.operator.planning.words.conditions import (
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["endpoint_of", "numbers_of", "resources_of_store", "verdict_of_parts"]
+__all__ = ["endpoint_of", "images_that_wait", "numbers_of", "resources_of_store", "verdict_of_parts"]
 
 
 def resources_of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
@@ -56,6 +57,11 @@ def verdict_of_parts(
             told = f"{serves.message} {body['kind']} {body['metadata']['name']}: {held['Ready']['message']}"
             return serves._replace(reason=Reason.UPGRADE_STOPPED, message=told)
     return serves
+
+
+def images_that_wait(bodies: Sequence[Manifest], of_server: str) -> str:
+    """The images that the parts of a store would change to, if somebody approved of them."""
+    return joined([of_server, *(str((body.get("status") or {}).get("pendingImage", "")) for body in bodies)])
 
 
 def _waiting_reason(kind: str) -> Reason:

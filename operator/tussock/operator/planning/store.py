@@ -16,9 +16,16 @@ from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
-from tussock.operator.planning.parts import endpoint_of, numbers_of, resources_of_store, verdict_of_parts
+from tussock.operator.planning.parts import (
+    endpoint_of,
+    images_that_wait,
+    numbers_of,
+    resources_of_store,
+    verdict_of_parts,
+)
 from tussock.operator.planning.restore import plan_restore
-from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, as_upgrade, passes, with_turn
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn
+from tussock.operator.planning.words.approvals import approval_status, approved_server, with_approval
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, loss_event, named, status_conditions
 from tussock.operator.planning.words.conditions import (
@@ -108,6 +115,8 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     names = meta_names(store, metas, facts.sections)
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
+    server = observed.children.get(Ref("StatefulSet", managed_name(store)))
+    store, pending = approved_server(store, facts.defaults, server)
     version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
     wanted, kept = store_manifests(store, names, facts.defaults, version)
     if not facts.has_cert_manager:
@@ -134,11 +143,11 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
             for manifest in wanted
             if manifest["kind"] not in held and not any(writes_into(manifest, ref) for ref in foreign)
         ]
-        applied = as_upgrade(applies([*due, *started], observed.children), facts.turn, observed.children)
-        actions += applied
+        applied = applies([*due, *started], observed.children)
+        actions += [*begins(applied, due, facts.turn), *applied]
         if obstacle is None and not _changes_server(applied):
             # Without an obstacle the server is ready, and the bucket can be used.
-            actions += passes(observed.children.get(Ref("StatefulSet", managed_name(store))), serves=True)
+            actions += passes(server, server, serves=True)
         actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared, holder_of(store))
@@ -149,13 +158,14 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     else:
         serves = verdict_of_parts(store, metas, compactors, serving=serving)
         verdict = with_turn(serves, facts.turn, "its object store after that")
+    waiting = approval_status(images_that_wait([*metas, *compactors], pending), store.status, now)
+    verdict = with_approval(verdict, waiting, store.name)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
         # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
         again = RETRY_SECONDS
-    if facts.turn.waits:
-        again = facts.turn.again_seconds
-    status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
+    again = facts.turn.again_seconds if facts.turn.waits else again
+    status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "") | waiting
     if restoring.done:
         status["restoredFrom" if store.spec.clone_from is None else "clonedFrom"] = restoring.done
     return Plan((*actions, *loss_event(store, status)), status, again)

@@ -34,7 +34,7 @@ __all__ = [
     "UPGRADED",
     "Standing",
     "UpgradeTurn",
-    "as_upgrade",
+    "begins",
     "is_asked_by_operator",
     "is_changing",
     "is_pending",
@@ -49,8 +49,9 @@ __all__ = [
 ]
 
 UPGRADED = "tussock.dev/upgraded"
-"""On a workload: the digest of its manifest (`APPLIED`), if an upgrade of the operator asked for it. It goes as soon as
-the workload serves, so that a store that falls ill later has failed no upgrade, and with a user's next change."""
+"""Beside `SPEC_ANNOTATION`: the digest of a workload's manifest (`APPLIED`), if an upgrade of the operator asks for it.
+It goes as soon as the workload serves, so that a store that falls ill later has failed no upgrade, and says nothing any
+more when a user has changed the workload."""
 TURN_SECONDS = 3.0
 """The interval of looks while a store waits for others: no event of theirs wakes this one."""
 STOPPED_SECONDS = 15.0
@@ -155,39 +156,35 @@ def with_turn(verdict: Verdict, turn: UpgradeTurn, what: str) -> Verdict:
     return verdict._replace(reason=Reason.UPGRADE_STOPPED, message=told)
 
 
-def as_upgrade(applied: Sequence[Apply], turn: UpgradeTurn, children: Mapping[Ref, Manifest]) -> tuple[Apply, ...]:
-    """The same applies; those of workloads that only the operator asks for say so (`UPGRADED`).
+def begins(applied: Sequence[Apply], wanted: Sequence[Manifest], turn: UpgradeTurn) -> tuple[Annotate, ...]:
+    """The note that an upgrade changes a workload, if it does; to be written before that, so that it is never missed.
 
-    The annotation is no part of the manifest's digest, so that the next pass finds nothing to change. A repair of what
-    a client has edited keeps it.
+    Not on a Deployment, whose generation grows with its annotations.
     """
+    if not turn.is_asked or turn.waits:
+        return ()
+    found = [one.manifest for one in applied if one.manifest["kind"] in ("Deployment", "StatefulSet")]
+    noted = [one for one in wanted if SPEC_ANNOTATION in one["metadata"].get("annotations", ())]
     return tuple(
-        Apply(_upgraded(apply.manifest)) if _is_upgrade(apply.manifest, turn, children) else apply for apply in applied
+        Annotate(ref_of(noted[0]), {UPGRADED: one["metadata"]["annotations"][APPLIED]}) for one in found if noted
     )
 
 
-def _is_upgrade(manifest: Manifest, turn: UpgradeTurn, children: Mapping[Ref, Manifest]) -> bool:
-    if manifest["kind"] not in ("Deployment", "StatefulSet"):
-        return False
-    there = ((children.get(ref_of(manifest)) or {}).get("metadata") or {}).get("annotations") or {}
-    return turn.is_asked or there.get(UPGRADED) == manifest["metadata"]["annotations"][APPLIED]
+def passes(found: Manifest | None, note: Manifest | None, *, serves: bool) -> tuple[Annotate, ...]:
+    """The end of that note, on `note`, if the workload serves."""
+    return (
+        (Annotate(ref_of(note), {UPGRADED: None}),) if note is not None and serves and is_upgraded(found, note) else ()
+    )
 
 
-def _upgraded(manifest: Manifest) -> Manifest:
-    metadata = manifest["metadata"]
-    annotations = {**metadata["annotations"], UPGRADED: metadata["annotations"][APPLIED]}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
-
-
-def passes(found: Manifest | None, *, serves: bool) -> tuple[Annotate, ...]:
-    """The note that a workload has passed its upgrade, if it has one to pass and serves."""
-    return (Annotate(ref_of(found), {UPGRADED: None}),) if found is not None and serves and is_upgraded(found) else ()
-
-
-def is_upgraded(found: Manifest | None) -> bool:
+def is_upgraded(found: Manifest | None, note: Manifest | None) -> bool:
     """Whether a workload is as an upgrade of the operator has changed it, and has not served since."""
-    annotations = ((found or {}).get("metadata") or {}).get("annotations") or {}
-    return bool(annotations.get(UPGRADED)) and annotations[UPGRADED] == annotations.get(APPLIED)
+    upgraded = _annotation(note, UPGRADED)
+    return bool(upgraded) and upgraded == _annotation(found, APPLIED)
+
+
+def _annotation(body: Manifest | None, name: str) -> str:
+    return str((((body or {}).get("metadata") or {}).get("annotations") or {}).get(name, ""))
 
 
 def is_asked_by_operator(
