@@ -13,6 +13,8 @@ import pytest
 
 from support.releases.older import OLDEST, ClientProcess, Release
 from support.service.meta_process import CompactorProcess, MetaProcess
+from tussock.meta.log.format import FORMAT_VERSION
+from tussock.meta.rpc.methods import PROTOCOL_VERSION
 from tussock.operator.plugin.kubectl import KubectlFailed
 from tussock.operator.plugin.meta_nodes.access import meta_node
 from tussock.operator.plugin.meta_nodes.promotion import hand_over, standing_of
@@ -40,13 +42,19 @@ def client(releases: tuple[Release, Release], service: MetaProcess) -> Iterator[
 
 
 def test_the_releases_are_really_two(older: Release, present: Release, tmp_path: Path) -> None:
-    """Each process runs the code that its name says; and the older one lacks calls that the present one has."""
+    """Each process runs the code that its name says; the older one lacks calls that the present one has.
+
+    Both have the format of the log and the protocol that the promise is about.
+    """
     with MetaProcess((tmp_path / "store").as_uri(), environment=older.environment) as meta:
         for release in (older, present):
             with ClientProcess(release, meta.url) as client:
                 assert client.folder.startswith(release.environment["PYTHONPATH"].partition(":")[0])
-    methods = "tussock/meta/rpc/methods.py"
-    texts = [Path(one.environment["PYTHONPATH"].split(":")[1], methods).read_text() for one in (older, present)]
+    folders = [Path(one.environment["PYTHONPATH"].split(":")[1], "tussock/meta") for one in (older, present)]
+    texts = [(folder / "rpc/methods.py").read_text() for folder in folders]
+    for line in (f"FORMAT_VERSION = {FORMAT_VERSION}\n", f"PROTOCOL_VERSION = {PROTOCOL_VERSION}\n"):
+        files = "log/format.py" if line.startswith("FORMAT") else "rpc/methods.py"
+        assert [line in (folder / files).read_text() for folder in folders] == [True, True], "move OLDEST"
     assert ["CommitEach" in text for text in texts] == [False, True], OLDEST
     assert ["HandOver" in text for text in texts] == [False, True], OLDEST
 

@@ -15,8 +15,8 @@ import pytest
 __all__ = ["OLDEST", "ClientProcess", "Release", "older_release"]
 
 OLDEST = "3edcc0a4"
-"""The oldest commit whose log format and protocol are those that `docs/upgrades.md` lists for the present release: the
-first state of the main line with all of format 7. A release with another format moves it."""
+"""The oldest state of the code with which `docs/upgrades.md` promises to work: of 26 November 2026, soon after the
+format of the log had all of version 7. A release with another format moves it."""
 PACKAGES = ("statestore", "meta", "compactor", "cli", "compute")
 
 ROOT = Path(__file__).resolve().parents[3]
