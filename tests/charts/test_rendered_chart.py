@@ -19,7 +19,7 @@ from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.meta import web_port
 from tussock.operator.manifests.service.names import service_server_name
 from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
-from tussock.operator.settings import PREFIX, OperatorSettings
+from tussock.operator.settings import PREFIX, OperatorSettings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/tussock"
@@ -71,6 +71,10 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
         ({"metrics": {"tlsStores": [{"name": "shop"}]}}, "namespace"),
         ({"metrics": {"tlsServices": [{"namespace": "data", "name": "bank"}]}}, "store"),
         ({"image": {"registry": "https://x/"}}, "registry"),
+        ({"rolloutParallel": 2}, "rolloutParallel"),
+        ({"upgrade": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"upgrade": {"maxUnavailable": "101%"}}, "maxUnavailable"),
+        ({"upgrade": {"mode": "Ask"}}, "mode"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, values: dict, named: str) -> None:
@@ -91,6 +95,15 @@ def test_the_definitions_are_those_of_the_repository(render: Rendered) -> None:
     objects = render(crds={"keep": False})
     assert "annotations" not in objects["CustomResourceDefinition", "metas.tussock.dev"]["metadata"]
     assert not [kind for kind, _ in render(crds={"install": False}) if kind == "CustomResourceDefinition"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(3, "3"), ("25%", "25%")])
+def test_stores_that_may_be_away_are_a_number_or_a_percentage(render: Rendered, value: object, text: str) -> None:
+    """The operator takes what the chart lets through."""
+    variables = operator_pod(render(upgrade={"maxUnavailable": value}))["containers"][0]["env"]
+    [found] = [one["value"] for one in variables if one["name"] == f"{PREFIX}MAX_UNAVAILABLE"]
+    assert found == text
+    assert load_settings([], {f"{PREFIX}MAX_UNAVAILABLE": found}).max_unavailable == text
 
 
 def test_each_variable_is_a_setting_of_the_operator(render: Rendered) -> None:
@@ -244,6 +257,6 @@ def test_the_table_of_values_is_whole() -> None:
     text = (CHART / "README.md").read_text()
     named = {name for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    groups = ("image", "crds", "log", "metrics", "dashboard")
+    groups = ("image", "crds", "upgrade", "log", "metrics", "dashboard")
     mine = {f"{group}.{key}" for group in groups for key in values[group]} | (set(values) - set(groups))
     assert named == mine

@@ -28,6 +28,7 @@ from tussock.operator.handlers.passes.watches import kopf_settings, registry_of,
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.health import Health, serve_http
 from tussock.operator.metrics import OperatorMetrics
+from tussock.operator.planning.words.allowances import allowance_of_text
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resource_metrics import ResourceCollector
@@ -113,7 +114,7 @@ async def _lead(
         identity=settings.identity,
         has_cert_manager=has_cert_manager,
         defaults=settings.defaults,
-        rollout_parallel=settings.rollout_parallel,
+        max_unavailable=allowance_of_text(settings.max_unavailable),
     )
     reconciler = Reconciler(world, controllers)
     kinds = watched_kinds(certificates=has_cert_manager)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.words.allowances import allowance_of_text
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["PREFIX", "OperatorSettings", "help_text", "load_settings"]
@@ -26,6 +27,11 @@ def _address(value: str) -> str:
     host, separator, port = value.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError("should be HOST:PORT, such as 0.0.0.0:8080; port 0 takes a free one")
+    return value
+
+
+def _allowance(value: str) -> str:
+    allowance_of_text(value)
     return value
 
 
@@ -49,11 +55,15 @@ class OperatorSettings(BaseModel):
         default="",
         description="namespace of the Prometheus that may read metrics, by network policies; `*`: any; empty: none",
     )
-    rollout_parallel: int = Field(
-        default=1,
-        ge=1,
-        le=1000,
-        description="number of stores, and of jobs, that an upgrade of the operator changes at a time",
+    max_unavailable: Annotated[str, AfterValidator(_allowance)] = Field(
+        default="1",
+        description="number or percentage of the stores, of the services and of the jobs that an upgrade of the "
+        "operator changes at a time",
+    )
+    upgrade_mode: Literal["Automatic", "Approve"] = Field(
+        default="Automatic",
+        description="whether stores change to another image by themselves, or wait until somebody approves of it, "
+        "where `spec.upgrade.mode` does not say",
     )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
@@ -74,6 +84,7 @@ class OperatorSettings(BaseModel):
             namespace=self.lease_namespace,
             prometheus_namespace=self.prometheus_namespace,
             cluster_domain=self.cluster_domain,
+            upgrade_mode=self.upgrade_mode,
         )
 
 

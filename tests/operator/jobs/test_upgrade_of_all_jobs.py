@@ -14,7 +14,7 @@ NEXT = "localhost/tussock-spark:next"
 PARALLEL = 4
 JOBS = [f"job{number:02}" for number in range(20)]
 EDITED, UNPULLED, FAILING = JOBS[15], JOBS[1], JOBS[7]
-UPGRADED = {"spark_image": NEXT, "rollout_parallel": str(PARALLEL)}
+UPGRADED = {"spark_image": NEXT, "max_unavailable": str(PARALLEL)}
 """An operator with the new image that changes four jobs at a time."""
 
 

@@ -1,7 +1,7 @@
 """The plan of a `StateStore`: obstacles in their order, the start of its parts, and its status."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,6 +9,8 @@ import pytest
 
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.store import ISSUE_CERTIFICATES, MAKE_MINIO_SECRET, StoreFacts, plan_store
+from tussock.operator.planning.turns import UPGRADED, UpgradeTurn, with_turn
+from tussock.operator.planning.words.comparison import APPLIED
 from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
@@ -18,7 +20,7 @@ from tussock.operator.planning.words.conditions import (
     ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.planning.words.model import Apply, Delete, Emit, Hold, Observed, Plan, Ref, Work
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Observed, Plan, Ref, Work
 from tussock.operator.resources.store import StoreResource, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -340,7 +342,7 @@ def test_a_managed_object_store_comes_first() -> None:
 
 def test_a_managed_object_store_waits_for_its_turn() -> None:
     """An upgrade restarts the servers of a few stores at a time; all else of the store is done."""
-    one, facts = store(objectStore={"managed": {}}), replace(GOOD, before=("n/first",))
+    one, facts = store(objectStore={"managed": {}}), replace(GOOD, turn=UpgradeTurn(is_asked=True, before=("n/first",)))
     status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
     server = {"kind": "StatefulSet", "metadata": {"name": "s-minio", "generation": 1}, "spec": {"replicas": 1}}
     children = {Ref("StatefulSet", "s-minio"): {**server, "status": status}}
@@ -354,6 +356,56 @@ def test_a_managed_object_store_waits_for_its_turn() -> None:
     assert told in waiting.status["conditions"][0]["message"]
     assert waiting.again_seconds == 3.0
     assert "StatefulSet" in applied_kinds(plan(one, GOOD, others, children))
+
+
+def test_a_server_has_the_note_of_an_upgrade_until_it_serves() -> None:
+    """By it the next operator knows a server that an upgrade has broken from one whose user did."""
+    one, turn = store(objectStore={"managed": {}}), UpgradeTurn(is_asked=True)
+    others = {**own_secret("s-minio"), **component("Meta", ready_verdict("ok"))}
+    numbers = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
+    server = {"kind": "StatefulSet", "metadata": {"name": "s-minio", "generation": 1}, "spec": {"replicas": 1}}
+    former = {Ref("StatefulSet", "s-minio"): {**server, "status": numbers}}
+    made = plan(one, replace(GOOD, turn=turn), others, former).actions
+    [new] = [one.manifest for one in made if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    note = Annotate(Ref("StatefulSet", "s-minio"), {UPGRADED: new["metadata"]["annotations"][APPLIED]})
+    assert made.index(note) < made.index(Apply(new)), "it is never missed"
+    assert not any(isinstance(one, Annotate) for one in plan(one, GOOD, others, former).actions)
+    passed = Annotate(Ref("StatefulSet", "s-minio"), {UPGRADED: None})
+    annotations = {**new["metadata"]["annotations"], **note.annotations}
+    for ready, is_over in ((0, False), (1, True)):
+        child = {**new, "metadata": {**new["metadata"], "generation": 1, "annotations": annotations}}
+        child["status"] = {**numbers, "readyReplicas": ready}
+        assert (passed in plan(one, GOOD, others, {Ref("StatefulSet", "s-minio"): child}).actions) is is_over
+
+
+@pytest.mark.parametrize("kind", ["Meta", "Compactor"])
+def test_a_store_says_that_an_upgrade_of_its_parts_is_stopped(kind: str) -> None:
+    """It serves, and waits for nothing that its users could do here: the message names the store that has failed."""
+    failed = UpgradeTurn(is_asked=True, failed="n/first (ImagePullFailed)")
+    parts = {**component("Meta", ready_verdict("ok")), **component("Compactor", ready_verdict("ok"))}
+    parts |= component(kind, with_turn(ready_verdict("ok"), failed, "them"))
+    stopped = plan(store(), GOOD, {**secret(), **parts})
+    assert conditions_of(stopped) == ("UpgradeStopped", "TFF")
+    assert "StateStore n/first (ImagePullFailed) has failed it" in stopped.status["conditions"][0]["message"]
+
+
+def test_a_store_says_which_images_of_its_parts_wait_for_approval() -> None:
+    """All of them in one line, which an approval repeats; the time stays while these wait."""
+    parts = {**component("Meta", ready_verdict("ok")), **component("Compactor", ready_verdict("ok"))}
+    for ref, body in parts.items():
+        body["status"]["pendingImage"] = {"Meta": "node:3", "Compactor": "node:2"}[ref.kind]
+    waiting = plan(store(), GOOD, {**secret(), **parts})
+    assert conditions_of(waiting) == ("WaitingForApproval", "TFF")
+    assert waiting.status["pendingImage"] == "node:2,node:3"
+    assert waiting.status["pendingImageTime"] == waiting.status["conditions"][0]["lastTransitionTime"]
+    told = waiting.status["conditions"][0]["message"]
+    assert told.endswith("give the StateStore the annotation tussock.dev/approved-image: node:2,node:3")
+    later = plan_store(
+        msgspec.structs.replace(store(), status={**waiting.status, "prefixHeld": True}),
+        Observed(GOOD, {}, {**secret(), **parts}),
+        NOW + timedelta(hours=1),
+    )
+    assert later.status["pendingImageTime"] == waiting.status["pendingImageTime"]
 
 
 def test_a_managed_object_store_restarts_with_another_secret() -> None:

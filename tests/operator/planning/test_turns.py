@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from support.operator.resources import DEFAULTS, store_with
 from tussock.operator.cluster.seen import Seen
-from tussock.operator.handlers.turns import stores_before_server
+from tussock.operator.handlers.turns import turn_of_server
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import managed_name
 from tussock.operator.manifests.compactor import compactor_manifests
@@ -18,13 +18,15 @@ from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.turns import (
     PROGRESS_SECONDS,
+    UPGRADED,
     Standing,
+    UpgradeTurn,
     is_asked_by_operator,
     is_changing,
     is_restarting,
     predecessors,
 )
-from tussock.operator.planning.words.comparison import mark
+from tussock.operator.planning.words.comparison import APPLIED, mark
 from tussock.operator.planning.words.model import Manifest, Ref, ref_of
 from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.meta import parse_meta
@@ -268,11 +270,18 @@ class Clock:
         return int(NOW.timestamp() * 1000)
 
 
+NOT_READY = [{"type": type_, "status": "False", "reason": "RollingOut"} for type_ in ("Ready", "Degraded")]
+
+
 def before(world: World, name: str) -> tuple[str, ...]:
+    return turn(world, name).before
+
+
+def turn(world: World, name: str) -> UpgradeTurn:
     children = {
         ref_of(one): one for one in world.seen.all_of("StatefulSet") if one["metadata"]["labels"][STORE_LABEL] == name
     }
-    return stores_before_server(world, store_with({"managed": {}}, name), children)
+    return turn_of_server(world, store_with({"managed": {}}, name), children)
 
 
 def test_servers_of_managed_object_stores_take_turns() -> None:
@@ -282,5 +291,14 @@ def test_servers_of_managed_object_stores_take_turns() -> None:
     assert [before(cluster_of(former), name) for name in "abc"] == [(), ("data/a",), ("data/a", "data/b")]
     starts = {**mark(server_of("a", "next")), "status": {**rolled, "readyReplicas": 0}}
     assert [before(cluster_of({**former, "a": starts}), name) for name in "bc"] == [("data/a",), ("data/a", "data/b")]
+    upgraded = dict(starts["metadata"]["annotations"])
+    upgraded[UPGRADED] = upgraded[APPLIED]
+    broken = {**starts, "metadata": {**starts["metadata"], "annotations": upgraded}}
+    stopped = cluster_of({**former, "a": broken})
+    body = stopped.seen.get("StateStore", "data", "a") or {}
+    gone_on = [{"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-23T00:00:00Z"}]
+    stopped.seen.put("StateStore", {**body, "status": {"conditions": [*gone_on, *NOT_READY]}})
+    assert turn(stopped, "b").failed == turn(stopped, "c").failed == "data/a (RollingOut)"
+    assert not turn(stopped, "a").waits
     serves = {**mark(server_of("a", "next")), "status": rolled}
     assert [before(cluster_of({**former, "a": serves}), name) for name in "abc"] == [(), (), ("data/b",)]

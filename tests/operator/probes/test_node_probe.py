@@ -22,6 +22,7 @@ from tussock.operator.handlers.service import NODE_SECONDS
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.service.plan import CHANGING_SECONDS
+from tussock.operator.planning.words.allowances import ONE_AT_A_TIME
 from tussock.operator.planning.words.facts import NodeFact
 from tussock.operator.probes.computes.node import ANSWER_SECONDS, ask_node
 from tussock.operator.resources.compute import parse_compute
@@ -190,7 +191,13 @@ def test_a_node_that_changes_is_asked_more_often(known: NodeFact | None, seconds
     one["metadata"]["resourceVersion"] = "1"
     seen.put("StateStore", one)
     # What is asked needs no more of a world.
-    parts = {"probes": probes, "seen": seen, "defaults": DEFAULTS, "has_cert_manager": False, "rollout_parallel": 1}
+    parts = {
+        "probes": probes,
+        "seen": seen,
+        "defaults": DEFAULTS,
+        "has_cert_manager": False,
+        "max_unavailable": ONE_AT_A_TIME,
+    }
     world = cast(World, SimpleNamespace(refs=lambda *_: {}, now=lambda: at(0), **parts))
     observed = COMPUTE.observe(world, parse_compute(job), job)
     assert observed.facts.node == known

@@ -21,7 +21,7 @@ def image(objects: Objects, workload: str) -> str:
 
 def upgraded(parallel: int) -> dict[str, str]:
     """An operator with the new image that changes that many stores at a time."""
-    return {"node_image": NEXT, "rollout_parallel": str(parallel)}
+    return {"node_image": NEXT, "max_unavailable": str(parallel)}
 
 
 def restarting(objects: Objects) -> set[str]:
@@ -77,8 +77,8 @@ def test_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path:
 def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
     """Four at a time by an upgrade that changes only them: these stores name the image of their meta nodes.
 
-    An operator that is killed in the middle changes nothing about it, a user's edit waits for no turn, and compactors
-    that do not come up stop no others.
+    An operator that is killed in the middle changes nothing about it, and a user's edit waits for no turn. Compactors
+    that do not come up stop all that have not begun, for the next operator, too, until they serve.
     """
     names = [f"s{number:02}" for number in range(20)]
     edited, failing = names[15], names[1]
@@ -102,12 +102,20 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
     await_restarting(objects, "what its user asks for", {edited, *names[:PARALLEL]})
     objects.serve("Deployment", f"{edited}-compactor")
     stall(objects, failing)
-    await_restarting(objects, "the next turn", set(names[: PARALLEL + 1]) - {failing})
+    stopped = f"StateStore {objects.namespace}/{failing} (ProgressDeadlineExceeded) has failed it"
+    eventually("what stops the last one", lambda: stopped in objects.ready("StateStore", names[-1])["message"])
+    assert objects.ready("StateStore", names[-1])["reason"] == "UpgradeStopped"
+    order = sorted(restarting(objects))
+    assert order == sorted(set(names[:PARALLEL]) - {failing})
     second.kill()
     third = kept_operator(objects, tmp_path, "three", **upgraded(PARALLEL))
+    for name in order:
+        objects.serve("Deployment", f"{name}-compactor")
+        objects.await_reason("Compactor", name, "Ready")
+    assert restarting(objects) == set()
+    objects.serve("Deployment", f"{failing}-compactor")
 
-    order: list[str] = []
-    left = set(names) - {edited, failing}
+    left = set(names) - {edited, failing, *order}
     while left:
         eventually("turns", lambda: len(restarting(objects)) >= min(PARALLEL, len(left)))
         for name in sorted(restarting(objects)):
@@ -116,7 +124,6 @@ def test_compactors_of_twenty_stores_take_their_turns(objects: Objects, minio: M
             order.append(name)
             left.remove(name)
     assert order == [name for name in names if name not in (edited, failing)]
-    objects.serve("Deployment", f"{failing}-compactor")
     for name in names:
         objects.await_reason("StateStore", name, "Ready")
         assert image(objects, f"{name}-compactor") == NEXT

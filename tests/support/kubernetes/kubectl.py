@@ -46,6 +46,21 @@ class Kubectl:
         )
         return Answer(ran.returncode, ran.stdout, ran.stderr)
 
+    def shell(self, line: str, folder: Path) -> str:
+        """Run a line of a shell in a folder, with this `kubectl`, and fail if it fails; returns its output."""
+        path = f"{Path(self._program).parent}{os.pathsep}{self._environment.get('PATH', '')}"
+        ran = subprocess.run(
+            ["sh", "-c", line],
+            env={**self._environment, "PATH": path},
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+        assert ran.returncode == 0, f"{line}: {ran.stderr}"
+        return ran.stdout
+
     def define(self, folder: Path) -> None:
         """Apply the definitions in a folder, and wait until the server knows them."""
         self.run_well("apply", "--server-side", "-f", str(folder))

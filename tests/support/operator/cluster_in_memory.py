@@ -18,6 +18,7 @@ from tussock.operator.handlers.world import World
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import spark_secret
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.words.allowances import Allowance
 from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Manifest, Plan, stamp
 from tussock.operator.resources.compute import parse_compute
 
@@ -69,7 +70,7 @@ class ClusterInMemory:
             system=self,
             has_cert_manager=False,
             defaults=defaults,
-            rollout_parallel=self._parallel,
+            max_unavailable=Allowance(self._parallel),
         )
 
     def now_ms(self) -> int:
@@ -168,6 +169,9 @@ class ClusterInMemory:
                 generation = known["metadata"].get("generation", 0) + (known.get("spec") != manifest.get("spec"))
                 born = known["metadata"].get("creationTimestamp", self.stamp())
                 metadata = {**manifest["metadata"], "generation": generation, "creationTimestamp": born}
+                # What others have noted there stays, as with server-side apply.
+                notes = {**(known["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+                metadata["annotations"] = notes
                 self.put(manifest["kind"], {**manifest, "metadata": metadata, "status": known.get("status", {})})
             case Delete(ref) if ref.kind == "Pod" and (known := self.find(*ref)) is not None:
                 metadata = {**known["metadata"], "deletionTimestamp": self.stamp()}
@@ -176,7 +180,8 @@ class ClusterInMemory:
                 self.remove(*ref)
             case Annotate(ref, annotations) if (known := self.find(*ref)) is not None:
                 metadata = {**known["metadata"]}
-                metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+                merged = {**(metadata.get("annotations") or {}), **annotations}
+                metadata["annotations"] = {name: value for name, value in merged.items() if value is not None}
                 self.put(ref.kind, {**known, "metadata": metadata})
 
     def advance(self, kind: str, name: str) -> None:

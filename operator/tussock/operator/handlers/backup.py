@@ -10,7 +10,7 @@ from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import server_name
 from tussock.operator.planning.backup import RETRY_SECONDS, TEND_BACKUPS, BackupFacts, plan_backup, retry_seconds
-from tussock.operator.planning.store import resources_of_store
+from tussock.operator.planning.parts import resources_of_store
 from tussock.operator.planning.words.facts import BackupsFact
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.probes.backups import NewBackup, tend

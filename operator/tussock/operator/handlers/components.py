@@ -3,11 +3,12 @@
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.inquiries import platform_fact
 from tussock.operator.handlers.rollouts import StoreMetas, metas_of, store_of
-from tussock.operator.handlers.turns import stores_before_compactors, stores_before_nodes
+from tussock.operator.handlers.turns import turn_of_compactors, turn_of_nodes
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
 from tussock.operator.planning.meta import MetaFacts, plan_meta
+from tussock.operator.planning.turns import NO_WAIT
 from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.resources.compactor import Compactor, parse_compactor
@@ -20,8 +21,8 @@ __all__ = ["COMPACTOR", "META"]
 def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFacts]:
     store = store_of(world, meta.namespace, meta.spec.store_ref.name)
     children = world.seen.children(key_of(body))
-    before = stores_before_nodes(world, meta, store, children) if store is not None else ()
-    facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name), before)
+    turn = turn_of_nodes(world, meta, store, children) if store is not None else NO_WAIT
+    facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name), turn)
     return Observed(facts, children, _others(world, meta.namespace, meta.spec.store_ref.name))
 
 
@@ -30,8 +31,8 @@ def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Ob
     metas = metas_of(world, store) if store is not None else StoreMetas({}, "")
     platform = _platform(world, store, min(metas.settled)) if metas.settled else None
     children = world.seen.children(key_of(body))
-    before = stores_before_compactors(world, compactor, store, metas, children) if store is not None else ()
-    facts = CompactorFacts(store, world.defaults, metas.settled, platform, metas.templates, before)
+    turn = turn_of_compactors(world, compactor, store, metas, children) if store is not None else NO_WAIT
+    facts = CompactorFacts(store, world.defaults, metas.settled, platform, metas.templates, turn)
     return Observed(facts, children, _others(world, compactor.namespace, compactor.spec.store_ref.name))
 
 

@@ -50,7 +50,10 @@ def jobs_before(world: World, compute: Compute, application: str, settled: Mappi
         return ()
     jobs, standings = _all_jobs(world)
     return predecessors(
-        _name(compute), standings, lambda name: _has_to_change_too(world, jobs[name]), world.rollout_parallel
+        _name(compute),
+        standings,
+        lambda name: _has_to_change_too(world, jobs[name]),
+        world.max_unavailable.of(len(jobs)),
     )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.compactor import compactor_manifests, compactor_name
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
+from tussock.operator.planning.words.approvals import approved_nodes
 from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.components import is_settled
 from tussock.operator.planning.words.model import Manifest, Ref, workload_in
@@ -45,12 +46,15 @@ def metas_of(world: World, store: StoreResource) -> StoreMetas:
             meta = parse_meta(body)
             if meta.spec.store_ref.name != store.name:
                 continue
+            name = meta_name(meta.name)
+            running = world.seen.get("Deployment", store.namespace, name)
+            note = world.seen.get("PodDisruptionBudget", store.namespace, name)
+            meta, _ = approved_nodes(meta, store, world.defaults, running, note)
             wanted = meta_manifests(meta, store, world.defaults).manifests
         except InvalidResource:
             continue
-        name = meta_name(meta.name)
         workload = workloads[meta.name] = workload_in(wanted)
-        settled[meta.name] = is_settled(workload, world.seen.get("Deployment", store.namespace, name), world.now())
+        settled[meta.name] = is_settled(workload, running, world.now())
     templates = digest({name: workload["spec"]["template"] for name, workload in workloads.items()})
     return StoreMetas(settled, templates, tuple(workloads.values()))
 
@@ -80,5 +84,8 @@ def wanted_compactors(world: World, store: StoreResource, metas: StoreMetas) -> 
 
 def wanted_by(world: World, compactor: Compactor, store: StoreResource, metas: StoreMetas) -> tuple[Manifest, ...]:
     """The children that a `Compactor` asks for; raises `InvalidResource` if its spec and its store's do not fit."""
+    name = compactor_name(compactor.name)
+    running, note = (world.seen.get(kind, store.namespace, name) for kind in ("Deployment", "PodDisruptionBudget"))
+    compactor, _ = approved_nodes(compactor, store, world.defaults, running, note)
     addresses = [meta_address(meta, store.namespace) for meta in sorted(metas.settled)]
     return compactor_manifests(compactor, store, addresses, world.defaults, metas.templates).manifests

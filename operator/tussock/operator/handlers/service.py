@@ -85,7 +85,10 @@ def services_before(
     services = {_name(one): one for one in map(_parsed, world.seen.all_of("Compute")) if one is not None}
     standings = [_standing(world, name, one) for name, one in services.items()]
     return predecessors(
-        _name(compute), standings, lambda name: _has_to_change(world, services[name]), world.rollout_parallel
+        _name(compute),
+        standings,
+        lambda name: _has_to_change(world, services[name]),
+        world.max_unavailable.of(len(services)),
     )
 
 

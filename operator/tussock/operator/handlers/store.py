@@ -8,12 +8,13 @@ from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_end, certificates_fact, issue_certificates
 from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact, returned_fact
-from tussock.operator.handlers.turns import stores_before_server
+from tussock.operator.handlers.turns import turn_of_server
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.deletion import EmptiedFact, is_over, leaves_bucket, remaining_pods, untouched_fact
+from tussock.operator.planning.parts import resources_of_store
 from tussock.operator.planning.precedence import Claim, keeps_out
 from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
@@ -22,8 +23,8 @@ from tussock.operator.planning.store import (
     is_prefix_held,
     meta_names,
     plan_store,
-    resources_of_store,
 )
+from tussock.operator.planning.turns import NO_WAIT
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.planning.words.ownership import holder_of, own_child
 from tussock.operator.resources.common import InvalidResource
@@ -62,7 +63,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_expire=certificates_end(store, certificates, store.status, children),
         has_cert_manager=world.has_cert_manager,
         emptied=_empty_bucket(world, store, rivals) if empties else None,
-        before=() if leaving or store.spec.paused else stores_before_server(world, store, children),
+        turn=NO_WAIT if leaving or store.spec.paused else turn_of_server(world, store, children),
     )
     return Observed(facts, children, others)
 

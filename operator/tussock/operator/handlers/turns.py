@@ -1,7 +1,9 @@
 """How far all stores are with an upgrade of the operator, judged by their workloads."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from tussock.operator.cluster.seen import owner_of
 from tussock.operator.handlers.rollouts import StoreMetas, metas_of, wanted_by, wanted_compactors
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import managed_name
@@ -9,13 +11,18 @@ from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.meta import meta_manifests, meta_name
 from tussock.operator.manifests.minio import minio_manifests
 from tussock.operator.planning.turns import (
+    NO_WAIT,
     Standing,
+    UpgradeTurn,
     is_asked_by_operator,
     is_changing,
     is_pending,
     is_restarting,
+    is_stalled,
+    is_upgraded,
     predecessors,
 )
+from tussock.operator.planning.words.approvals import approved_nodes, approved_server
 from tussock.operator.planning.words.conditions import Reason, is_degraded
 from tussock.operator.planning.words.model import Manifest, Ref, workload_in
 from tussock.operator.resources.common import InvalidResource
@@ -24,64 +31,132 @@ from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource, parse_store
 
-__all__ = ["stores_before_compactors", "stores_before_nodes", "stores_before_server"]
+__all__ = ["turn_of_compactors", "turn_of_nodes", "turn_of_server"]
 
 
-def stores_before_nodes(
-    world: World, meta: Meta, store: StoreResource, children: Mapping[Ref, Manifest]
-) -> tuple[str, ...]:
-    """The stores that an upgrade changes before that of `meta`; none if it changes nothing, or may begin."""
+def turn_of_nodes(world: World, meta: Meta, store: StoreResource, children: Mapping[Ref, Manifest]) -> UpgradeTurn:
+    """What an upgrade's change of a store's meta nodes waits for; nothing if it changes none, or may begin."""
     try:
+        name = meta_name(meta.name)
+        workload, note = children.get(Ref("Deployment", name)), children.get(Ref("PodDisruptionBudget", name))
+        meta, _ = approved_nodes(meta, store, world.defaults, workload, note)
         wanted = meta_manifests(meta, store, world.defaults).manifests
     except InvalidResource:
-        return ()
-    return _before(world, store) if is_asked_by_operator(wanted, children) else ()
+        return NO_WAIT
+    return _turn(world, store) if is_asked_by_operator(wanted, children) else NO_WAIT
 
 
-def stores_before_compactors(
+def turn_of_compactors(
     world: World, compactor: Compactor, store: StoreResource, metas: StoreMetas, children: Mapping[Ref, Manifest]
-) -> tuple[str, ...]:
-    """The same for compactors. They wait for their own meta nodes first, and follow those that have changed at once."""
+) -> UpgradeTurn:
+    """The same for compactors. They wait for their own meta nodes first, and follow those that have changed at once.
+
+    These are still in their store's turn, so they wait for no other store, but for one that has failed.
+    """
     if not _have_rolled(metas):
-        return ()
+        return NO_WAIT
     try:
         wanted = wanted_by(world, compactor, store, metas)
     except InvalidResource:
-        return ()
-    return _before(world, store) if is_asked_by_operator(wanted, children) else ()
+        return NO_WAIT
+    if is_asked_by_operator(wanted, children):
+        return _turn(world, store)
+    follows = is_asked_by_operator(wanted, children, after_metas=True)
+    return UpgradeTurn(is_asked=True, failed=_failed(world, store)) if follows else NO_WAIT
 
 
-def stores_before_server(world: World, store: StoreResource, children: Mapping[Ref, Manifest]) -> tuple[str, ...]:
+def turn_of_server(world: World, store: StoreResource, children: Mapping[Ref, Manifest]) -> UpgradeTurn:
     """The same for the server of a managed object store, whose restart stops the whole store for a moment."""
     wanted = _server(world, store)
-    return _before(world, store) if wanted is not None and is_asked_by_operator([wanted], children) else ()
+    return _turn(world, store) if wanted is not None and is_asked_by_operator([wanted], children) else NO_WAIT
 
 
-def _before(world: World, store: StoreResource) -> tuple[str, ...]:
+def _turn(world: World, store: StoreResource) -> UpgradeTurn:
+    if failed := _failed(world, store):
+        return UpgradeTurn(is_asked=True, failed=failed)
+    parts, running = _all(world)
+    standings = [_standing(world, name, one, running[name]) for name, one in parts.items()]
+    before = predecessors(
+        f"{store.namespace}/{store.name}",
+        standings,
+        lambda name: _has_to_change(world, parts[name], running[name]),
+        world.max_unavailable.of(len(parts)),
+    )
+    return UpgradeTurn(is_asked=True, before=before)
+
+
+def _all(world: World) -> tuple[dict[str, StoreResource], dict[str, list[Manifest]]]:
+    """All stores that the operator may change, by name, and their Deployments."""
     workloads: dict[tuple[str, str], list[Manifest]] = {}
     for found in world.seen.all_of("Deployment"):
         place = found["metadata"]["namespace"], (found["metadata"].get("labels") or {}).get(STORE_LABEL, "")
         workloads.setdefault(place, []).append(found)
     parts = {f"{one.namespace}/{one.name}": one for one in _stores(world)}
-    running = {name: workloads.get((one.namespace, one.name), []) for name, one in parts.items()}
-    standings = [_standing(world, name, one, running[name]) for name, one in parts.items()]
-    return predecessors(
-        f"{store.namespace}/{store.name}",
-        standings,
-        lambda name: _has_to_change(world, parts[name], running[name]),
-        world.rollout_parallel,
-    )
+    return parts, {name: workloads.get((one.namespace, one.name), []) for name, one in parts.items()}
+
+
+def _failed(world: World, store: StoreResource) -> str:
+    """The first store that has failed an upgrade, with its reason; empty without one.
+
+    Not `store` itself: what else is due there is tried there first, and makes nothing worse.
+    """
+    parts, running = _all(world)
+    for name, one in sorted(parts.items()):
+        if name != f"{store.namespace}/{store.name}" and (reason := _failure(world, one, running[name])):
+            return f"{name} ({reason})"
+    return ""
+
+
+def _failure(world: World, store: StoreResource, workloads: Sequence[Manifest]) -> str:
+    """The reason for which a store fails an upgrade; empty if it does not, or if another change of it is due already.
+
+    A reason and no message: all stores that wait say it, and messages have numbers that change.
+    """
+    reason = _problem(world, store, workloads)
+    # What a store needs is costly to find out, and almost none has failed.
+    return reason if reason and not _has_to_change(world, store, workloads) else ""
+
+
+def _problem(world: World, store: StoreResource, workloads: Sequence[Manifest]) -> str:
+    """The reason for which a workload of a store does not serve as an upgrade has made it; empty without one."""
+    for found in workloads:
+        note = world.seen.get("PodDisruptionBudget", store.namespace, found["metadata"]["name"])
+        if is_upgraded(found, note):
+            status = _status_of_owner(world, found)
+            if is_degraded(status):
+                return _reason_of(status)
+            if is_stalled(found):
+                return "ProgressDeadlineExceeded"
+    server = _running_server(world, store)
+    if not is_upgraded(server, server) or is_restarting(server, store.status, world.now()):
+        return ""
+    return _reason_of(store.status) if is_degraded(store.status) or not _serves(server) else ""
+
+
+def _status_of_owner(world: World, workload: Manifest) -> Mapping[str, Any]:
+    owner = owner_of(workload)
+    return ((world.seen.get(*owner) if owner is not None else None) or {}).get("status") or {}
+
+
+def _reason_of(status: Mapping[str, Any]) -> str:
+    return next((str(one["reason"]) for one in status.get("conditions") or () if one["type"] == "Ready"), "")
+
+
+def _serves(server: Manifest | None) -> bool:
+    numbers = (server or {}).get("status") or {}
+    return bool(numbers.get("readyReplicas"))
 
 
 def _server(world: World, store: StoreResource) -> Manifest | None:
     """The StatefulSet that a managed object store is to have; `None` if it has no secret yet, or cannot be made."""
-    managed = store.spec.object_store.backend
     secret = world.seen.get("Secret", store.namespace, managed_name(store))
-    if not isinstance(managed, ManagedStore) or secret is None:
+    if secret is None:
         return None
     version = str(secret["metadata"].get("resourceVersion", ""))
     try:
-        return workload_in(minio_manifests(store, managed, world.defaults, version).manifests)
+        held, _ = approved_server(store, world.defaults, _running_server(world, store))
+        managed = held.spec.object_store.managed
+        return workload_in(minio_manifests(held, managed, world.defaults, version).manifests) if managed else None
     except InvalidResource:
         return None
 
@@ -101,7 +176,8 @@ def _standing(world: World, name: str, store: StoreResource, workloads: Sequence
     statuses = [store.status, *(body.get("status") for body in bodies)]
     server = _running_server(world, store)
     changing = any(map(is_changing, workloads)) or is_restarting(server, store.status, world.now())
-    return Standing(name, changing, not any(map(is_degraded, statuses)))
+    failed_before = bool(_problem(world, store, workloads))
+    return Standing(name, changing and not failed_before, not any(map(is_degraded, statuses)), failed_before)
 
 
 def _has_to_change(world: World, store: StoreResource, workloads: Sequence[Manifest]) -> bool:

@@ -15,6 +15,7 @@ from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.planning.compute.turns import DriverTemplate
+from tussock.operator.planning.words.allowances import ONE_AT_A_TIME, Allowance
 from tussock.operator.planning.words.model import Manifest, Observed, Plan, Ref
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
@@ -42,8 +43,8 @@ class World:
     """cert-manager is in the cluster, so the operator can request and watch its Certificates."""
     defaults: Defaults
     """Defaults for fields that resources leave out: images, domain."""
-    rollout_parallel: int = 1
-    """The number of stores, and of jobs, that an upgrade of the operator changes at a time."""
+    max_unavailable: Allowance = ONE_AT_A_TIME
+    """How many of the stores, of the services and of the jobs an upgrade of the operator changes at a time."""
     holders: set[str] = field(default_factory=set)
     """The uids of stores whose bucket was usable, even if their status does not say so yet."""
     templates: dict[Hashable, DriverTemplate | None] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from tussock.operator.manifests.pod.deployments import deployment, service_accou
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.pod.quantities import bytes_of
-from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.settings import Defaults, image_note, node_image
 from tussock.operator.manifests.transport_security import client_identity
 from tussock.operator.resources.compactor import Compactor
 from tussock.operator.resources.store import StoreResource
@@ -65,7 +65,7 @@ def compactor_manifests(
     # Not on the Deployment, whose generation grows with each change of an annotation. It is applied after that, so
     # that a Deployment never seems made from a spec that came later.
     made_from = f"{generations(store, compactor)}/{metas}"
-    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from}
+    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: made_from, **image_note(store, defaults, image)}
     nodes = deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template)
     found = [nodes, budget]
     if not access.service_account:

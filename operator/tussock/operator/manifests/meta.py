@@ -16,7 +16,7 @@ from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_co
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
-from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.settings import Defaults, image_note, node_image
 from tussock.operator.manifests.transport_security import has_tls, node_identity
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StoreResource
@@ -69,7 +69,10 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
     template, kept = node_template(meta, store, main, meta.spec.pod_template)
     budget = disruption_budget(meta, name, store.name, "meta")
     # After the Deployment, as for compactors, so that this never seems made from a spec that came later.
-    budget["metadata"]["annotations"] = {SPEC_ANNOTATION: generations(store, meta)}
+    budget["metadata"]["annotations"] = {
+        SPEC_ANNOTATION: generations(store, meta),
+        **image_note(store, defaults, image),
+    }
     found: list[Manifest] = [
         {
             "apiVersion": "v1",

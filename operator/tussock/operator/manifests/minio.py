@@ -1,12 +1,13 @@
 """A managed object store: one MinIO with one disk, for a store without its own bucket."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
 from tussock.operator.manifests.labels import SPEC_ANNOTATION, Manifest, metadata, secret_data, selector
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.pod.volumes import claim
-from tussock.operator.manifests.settings import Defaults, minio_image
+from tussock.operator.manifests.settings import Defaults, image_note, minio_image
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource
@@ -76,20 +77,22 @@ def minio_manifests(store: StoreResource, managed: ManagedStore, defaults: Defau
         leaves_lost_nodes=False,
     )
     template, kept = node_template(store, store, main, managed.pod_template)
-    found = [_service(store, name), _stateful_set(store, name, image, template)]
+    found = [_service(store, name), _stateful_set(store, name, image, template, image_note(store, defaults, image))]
     if not managed.ephemeral:
         found.insert(0, claim(store, name, "minio", managed.size, managed.storage_class_name, ("ReadWriteOnce",)))
     return Rendered(tuple(found), kept)
 
 
-def _stateful_set(store: StoreResource, name: str, image: str, template: Manifest) -> Manifest:
+def _stateful_set(
+    store: StoreResource, name: str, image: str, template: Manifest, notes: Mapping[str, str]
+) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         # Not on the pods: a change of the spec that does not concern the server must not restart it.
         "metadata": {
             **metadata(store, name, store.name, "minio", image=image),
-            "annotations": {SPEC_ANNOTATION: str(store.metadata.generation)},
+            "annotations": {SPEC_ANNOTATION: str(store.metadata.generation), **notes},
         },
         "spec": {
             # Two servers on one disk would destroy it; a StatefulSet never runs both.

@@ -9,7 +9,20 @@ from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["Defaults", "minio_image", "node_image", "restore_image", "served_image", "spark_image"]
+__all__ = [
+    "IMAGE_ANNOTATION",
+    "Defaults",
+    "asks_for_approval",
+    "image_note",
+    "minio_image",
+    "node_image",
+    "restore_image",
+    "served_image",
+    "spark_image",
+]
+
+IMAGE_ANNOTATION = "tussock.dev/image"
+"""On a workload whose changes of image need an approval, or on what is applied with it: the image that it was given."""
 
 
 class Defaults(NamedTuple):
@@ -23,6 +36,18 @@ class Defaults(NamedTuple):
     prometheus_namespace: str = ""
     """The namespace of Prometheus, from which network policies let it in; `*`: anywhere, empty: nowhere."""
     cluster_domain: str = "cluster.local"
+    upgrade_mode: str = "Automatic"
+    """`spec.upgrade.mode` of stores that leave it out."""
+
+
+def asks_for_approval(store: StoreResource, defaults: Defaults) -> bool:
+    """Whether a change of an image of this store waits until somebody approves of it."""
+    return (store.spec.upgrade.mode or defaults.upgrade_mode) == "Approve"
+
+
+def image_note(store: StoreResource, defaults: Defaults, image: str) -> dict[str, str]:
+    """The annotation from which a workload's image is known, even if a client has edited that."""
+    return {IMAGE_ANNOTATION: image} if asks_for_approval(store, defaults) else {}
 
 
 def node_image(resource: Meta | Compactor, store: StoreResource, defaults: Defaults) -> str:

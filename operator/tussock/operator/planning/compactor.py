@@ -5,7 +5,7 @@ rolled: a new compactor may send what an old meta node does not understand, neve
 the operator asks for it, it also waits for its store's turn (`turns.py`). A new number of replicas waits for nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,8 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn, without_nodes
+from tussock.operator.planning.words.approvals import approval_status, approved_nodes, with_approval
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -52,8 +53,8 @@ class CompactorFacts:
     platform: PlatformFact | None
     templates: str = ""
     """A digest of what the pods of all these are to be made from."""
-    before: Sequence[str] = ()
-    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
+    turn: UpgradeTurn = NO_WAIT
+    """What an upgrade of the operator waits for before it changes these nodes (`turns.py`)."""
 
 
 def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now: datetime) -> Plan:
@@ -88,13 +89,16 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     if workload is None and not settled:
         return Plan((), _status(compactor, observed, workload, _meta_wait_verdict(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
+    note = observed.children.get(Ref("PodDisruptionBudget", compactor_name(compactor.name)))
+    compactor, pending = approved_nodes(compactor, store, facts.defaults, workload, note)
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults, facts.templates)
     wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
-    if facts.before:
+    if facts.turn.waits:
         wanted = without_nodes(wanted)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
-    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children, holder_of(compactor))]
+    actions: list[Action] = [*begins(applied, wanted, facts.turn), *applied]
+    actions += [*prunes(rendered.manifests, observed.children, holder_of(compactor))]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
         actions.append(
@@ -108,17 +112,19 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     actions += stamps(observed.pods(), secrets, observed.others)
     image = node_image(compactor, store, facts.defaults)
     verdict = verdict_of(found, "compactors", image)
+    actions += passes(workload, note, serves=found.done and not changes and verdict.reason is Reason.READY)
     if verdict.reason is Reason.READY and held:
         verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
-    elif verdict.reason is Reason.READY and facts.before:
-        told = turn_message("them after those", "StateStore", facts.before)
-        verdict = verdict._replace(message=f"{verdict.message} {told}")
+    elif facts.turn.waits:
+        verdict = with_turn(verdict, facts.turn, "them after those")
     elif verdict.reason is Reason.READY and changes:
         verdict = progress_verdict(
             Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
         )
-    again = TURN_SECONDS if facts.before else None if found.done else ROLLING_SECONDS
-    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now), again)
+    waiting = approval_status(pending, compactor.status, now)
+    verdict = with_approval(verdict, waiting, store_name)
+    again = facts.turn.again_seconds if facts.turn.waits else None if found.done else ROLLING_SECONDS
+    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now) | waiting, again)
 
 
 def _hold_back(

@@ -15,7 +15,8 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message, without_nodes
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn, without_nodes
+from tussock.operator.planning.words.approvals import approval_status, approved_nodes, with_approval
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import (
     image_of,
@@ -62,8 +63,8 @@ class MetaFacts:
     defaults: Defaults
     platform: PlatformFact | None
     """`None` before the first answer of the meta nodes."""
-    before: Sequence[str] = ()
-    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
+    turn: UpgradeTurn = NO_WAIT
+    """What an upgrade of the operator waits for before it changes these nodes (`turns.py`)."""
 
 
 def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
@@ -92,12 +93,15 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
             degraded=False,
         )
         return Plan((), _status(meta, store, observed, workload, verdict, now))
+    note = observed.children.get(Ref("PodDisruptionBudget", meta_name(meta.name)))
+    meta, pending = approved_nodes(meta, store, observed.facts.defaults, workload, note)
     rendered = meta_manifests(meta, store, observed.facts.defaults)
     image = node_image(meta, store, observed.facts.defaults)
     refused = _downgrade_refusal(meta, image, observed.facts.platform, workload)
-    wanted = without_nodes(rendered.manifests) if observed.facts.before or refused else rendered.manifests
+    turn = observed.facts.turn
+    wanted = without_nodes(rendered.manifests) if turn.waits or refused else rendered.manifests
     applied = applies(wanted, observed.children)
-    actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
+    actions: list[Action] = [*begins(applied, wanted, turn), *applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
@@ -105,18 +109,17 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     verdict = _verdict(
         meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
     )
-    if observed.facts.before and verdict.reason is Reason.READY:
-        verdict = verdict._replace(
-            message=f"{verdict.message} {turn_message('them after those', 'StateStore', observed.facts.before)}"
-        )
+    actions += passes(workload, note, serves=found.done and not changes and verdict.reason is Reason.READY)
+    waiting = approval_status(pending, meta.status, now)
+    verdict = with_approval(with_turn(verdict, turn, "them after those"), waiting, store_name)
     if refused:
         # Also while others come first: a turn would not change it, and the verdict must not come and go with turns.
         verdict = problem_verdict(Reason.DOWNGRADE_REFUSED, refused, serving=found.ready > 0)
-    status = _status(meta, store, observed, workload, verdict, now)
+    status = _status(meta, store, observed, workload, verdict, now) | waiting
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # No event reports the election of a leader: the operator has to ask.
     again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
-    return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before and not refused else again)
+    return Plan(tuple(actions), status, turn.again_seconds if turn.waits and not refused else again)
 
 
 def _invalid_store_verdict(store_name: str) -> Verdict:

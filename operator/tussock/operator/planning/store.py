@@ -12,25 +12,28 @@ from typing import Any
 
 from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
 from tussock.operator.manifests.labels import STORE_GENERATION, Component, metadata
-from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
+from tussock.operator.planning.parts import (
+    endpoint_of,
+    images_that_wait,
+    numbers_of,
+    resources_of_store,
+    verdict_of_parts,
+)
 from tussock.operator.planning.restore import plan_restore
-from tussock.operator.planning.turns import TURN_SECONDS, turn_message
+from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn
+from tussock.operator.planning.words.approvals import approval_status, approved_server, with_approval
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, loss_event, named, status_conditions
 from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
-    is_current,
-    is_ready,
     is_serving,
-    known_reason,
     problem_verdict,
     progress_verdict,
-    ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import (
@@ -58,7 +61,6 @@ __all__ = [
     "is_prefix_held",
     "meta_names",
     "plan_store",
-    "resources_of_store",
 ]
 
 ISSUE_CERTIFICATES = "issue-certificates"
@@ -93,8 +95,8 @@ class StoreFacts:
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
     emptied: EmptiedFact | None = None
-    before: Sequence[str] = ()
-    """The stores that an upgrade of the operator changes before the managed object store (`turns.py`)."""
+    turn: UpgradeTurn = NO_WAIT
+    """What an upgrade of the operator waits for before it changes the managed object store (`turns.py`)."""
 
 
 def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
@@ -106,19 +108,15 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         resources_of_store(observed.others, "Meta", store),
         resources_of_store(observed.others, "Compactor", store),
     )
+    serving = bool(metas) and all(map(is_serving, metas))
     if store.spec.paused:
-        verdict = Verdict(
-            Reason.PAUSED,
-            "This store is paused: the operator changes nothing until spec.paused is false; running pods continue.",
-            ready=bool(metas) and all(map(is_serving, metas)),
-            progressing=False,
-            degraded=False,
-        )
-        status = _status(store, observed, verdict, now, store.status.get("obstacle"))
+        status = _status(store, observed, _paused_verdict(serving=serving), now, store.status.get("obstacle"))
         return Plan((Hold(), *loss_event(store, status)), status)
     names = meta_names(store, metas, facts.sections)
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
+    server = observed.children.get(Ref("StatefulSet", managed_name(store)))
+    store, pending = approved_server(store, facts.defaults, server)
     version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
     wanted, kept = store_manifests(store, names, facts.defaults, version)
     if not facts.has_cert_manager:
@@ -137,8 +135,8 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
             actions += restoring.actions
             obstacle = restoring.obstacle
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
-        # A server cannot start without its secret, and a running one restarts once, with the new secret.
-        held = {"StatefulSet"} if managed and (secret is None or facts.before) else ()
+        # It cannot start without its secret, and a running one restarts once, with the new secret.
+        held = {"StatefulSet"} if managed and (secret is None or facts.turn.waits) else ()
         foreign = foreign_secrets(store, observed.others, names, facts.defaults)
         due = [
             manifest
@@ -146,27 +144,36 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
             if manifest["kind"] not in held and not any(writes_into(manifest, ref) for ref in foreign)
         ]
         applied = applies([*due, *started], observed.children)
-        actions += applied
+        actions += [*begins(applied, due, facts.turn), *applied]
+        if obstacle is None and not _changes_server(applied):
+            # Without an obstacle the server is ready, and the bucket can be used.
+            actions += passes(server, server, serves=True)
         actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared, holder_of(store))
-    serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
     elif not metas and facts.sections.get("Meta") is not None:
         verdict = progress_verdict(Reason.WAITING_FOR_META, f"The operator is creating Meta {store.name}.")
     else:
-        verdict = _with_turn(_verdict(store, metas, compactors, serving=serving), facts)
+        serves = verdict_of_parts(store, metas, compactors, serving=serving)
+        verdict = with_turn(serves, facts.turn, "its object store after that")
+    waiting = approval_status(images_that_wait([*metas, *compactors], pending), store.status, now)
+    verdict = with_approval(verdict, waiting, store.name)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
         # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
         again = RETRY_SECONDS
-    if facts.before:
-        again = TURN_SECONDS
-    status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
+    again = facts.turn.again_seconds if facts.turn.waits else again
+    status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "") | waiting
     if restoring.done:
         status["restoredFrom" if store.spec.clone_from is None else "clonedFrom"] = restoring.done
     return Plan((*actions, *loss_event(store, status)), status, again)
+
+
+def _paused_verdict(*, serving: bool) -> Verdict:
+    told = "This store is paused: the operator changes nothing until spec.paused is false; running pods continue."
+    return Verdict(Reason.PAUSED, told, ready=serving, progressing=False, degraded=False)
 
 
 def _plan_deletion(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
@@ -209,10 +216,14 @@ def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence
 
 def _kept_event(kept: Sequence[str], applied: Sequence[Apply]) -> list[Action]:
     """An event about the parts of the server's pod template that could not hold, each time the template is applied."""
-    if not kept or not any(action.manifest["kind"] == "StatefulSet" for action in applied):
+    if not kept or not _changes_server(applied):
         return []
     fields = f"these fields of objectStore.managed.podTemplate: {', '.join(kept)}"
     return [Emit("Warning", "PodTemplateKept", f"The operator sets or forbids, and so ignored, {fields}.")]
+
+
+def _changes_server(applied: Sequence[Apply]) -> bool:
+    return any(action.manifest["kind"] == "StatefulSet" for action in applied)
 
 
 def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
@@ -301,55 +312,6 @@ def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Ver
     return obstacle is None or exists
 
 
-def resources_of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
-    """All resources of a kind that refer to the store, by name."""
-    found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
-    return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
-
-
-def _verdict(
-    store: StoreResource, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool
-) -> Verdict:
-    """The verdict on a store without obstacles: that of its first part that is not ready."""
-    if not metas:
-        told = "There is no Meta of this store yet; create one, or set spec.meta."
-        return progress_verdict(Reason.WAITING_FOR_META, told)
-    for body in [*metas, *compactors]:
-        kind, name = body["kind"], body["metadata"]["name"]
-        held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
-        if not held:
-            return progress_verdict(
-                _waiting_reason(kind), f"The operator is checking {kind} {name} for the first time.", serving=serving
-            )
-        if not is_current(body) and held["Degraded"]["status"] != "True":
-            told = f"{kind} {name} has changed; the operator is checking it."
-            return progress_verdict(_waiting_reason(kind), told, serving=serving)
-        told = f"{kind} {name}: {held['Ready']['message']}"
-        if held["Degraded"]["status"] == "True":
-            return problem_verdict(known_reason(held["Ready"]["reason"], _waiting_reason(kind)), told, serving=serving)
-        if not is_ready(body) or held["Progressing"]["status"] == "True":
-            rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
-            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
-            return progress_verdict(reason, told, serving=serving)
-    return ready_verdict(f"The store serves at {_endpoint(store, metas)}.")
-
-
-def _with_turn(verdict: Verdict, facts: StoreFacts) -> Verdict:
-    """The verdict, which tells of a ready store what its object store waits for."""
-    if not facts.before or verdict.reason is not Reason.READY:
-        return verdict
-    told = turn_message("its object store after that", "StateStore", facts.before)
-    return verdict._replace(message=f"{verdict.message} {told}")
-
-
-def _waiting_reason(kind: str) -> Reason:
-    return Reason.WAITING_FOR_META if kind == "Meta" else Reason.WAITING_FOR_COMPACTORS
-
-
-def _endpoint(store: StoreResource, metas: Sequence[Manifest]) -> str:
-    return f"tussock://{','.join(meta_address(body['metadata']['name'], store.namespace) for body in metas)}"
-
-
 def _status(
     store: StoreResource, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
 ) -> dict[str, Any]:
@@ -363,8 +325,8 @@ def _status(
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),
         "url": bucket_url(store.spec.object_store),
-        "meta": _numbers(metas),
-        "compactor": _numbers(compactors),
+        "meta": numbers_of(metas),
+        "compactor": numbers_of(compactors),
         "compute": {"total": len(computes), "ready": sum(map(is_serving, computes))},
     }
     if obstacle is not None:
@@ -372,15 +334,10 @@ def _status(
     if observed.facts.holds_prefix or is_prefix_held(store):
         status["prefixHeld"] = True
     if metas:
-        status["endpoint"] = _endpoint(store, metas)
+        status["endpoint"] = endpoint_of(store, metas)
         first = metas[0].get("status") or {}
         told = ("version", "leader", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows")
         status |= {name: first[name] for name in told if name in first}
     if observed.facts.certificates_expire:
         status["certificatesExpireTime"] = observed.facts.certificates_expire
     return status | {name: store.status[name] for name in ("restoredFrom", "clonedFrom") if name in store.status}
-
-
-def _numbers(bodies: Sequence[Manifest]) -> dict[str, int]:
-    statuses = [body.get("status") or {} for body in bodies]
-    return {name: sum(found.get(name, 0) for found in statuses) for name in ("replicas", "readyReplicas")}

@@ -17,7 +17,7 @@ from tussock.operator.plugin.commands.change import promote, restart
 from tussock.operator.plugin.commands.look import epochs, logs, status
 from tussock.operator.plugin.commands.outside import console, env
 from tussock.operator.plugin.commands.report import report
-from tussock.operator.plugin.commands.upkeep import backup, compact, release
+from tussock.operator.plugin.commands.upkeep import approve, backup, compact, release
 from tussock.operator.plugin.kubectl import KubectlFailed
 from tussock.operator.resources.common import InvalidResource
 from tussock.statestore.errors import TussockError
@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See how a store is": (status, epochs, logs, report),
-    "Look after it": (backup, compact, release),
+    "Look after it": (approve, backup, compact, release),
     "Use it from here": (console, env),
     "Change who serves": (restart, promote),
 }

@@ -17,6 +17,7 @@ __all__ = [
     "StateStoreSpec",
     "StoreResource",
     "TlsSpec",
+    "UpgradeSpec",
     "parse_store",
 ]
 
@@ -66,6 +67,13 @@ class ImagesSpec(CamelStruct, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
 
 
+class UpgradeSpec(CamelStruct, frozen=True, kw_only=True):
+    """How pods of this store change to another image."""
+
+    mode: Literal["", "Automatic", "Approve"] = ""
+    """`Approve`: after somebody has named the image in an annotation; empty: the operator's default."""
+
+
 class RestoreFrom(CamelStruct, frozen=True, kw_only=True):
     """A backup from which a new store starts: an object of this namespace, or by name in the bucket of its store."""
 
@@ -97,6 +105,7 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     compaction: CompactionSpec = CompactionSpec()
     tls: TlsSpec = TlsSpec()
     images: ImagesSpec = ImagesSpec()
+    upgrade: UpgradeSpec = UpgradeSpec()
     paused: bool = False
     """The operator changes nothing of this store and its components."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"

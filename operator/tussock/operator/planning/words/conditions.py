@@ -61,6 +61,8 @@ class Reason(StrEnum):
     WAITING_FOR_META = "WaitingForMeta"
     WAITING_FOR_COMPACTORS = "WaitingForCompactors"
     ROLLING_OUT = "RollingOut"
+    UPGRADE_STOPPED = "UpgradeStopped"
+    WAITING_FOR_APPROVAL = "WaitingForApproval"
     RESTORING = "Restoring"
     RUNNING = "Running"
     BACKING_OFF = "BackingOff"

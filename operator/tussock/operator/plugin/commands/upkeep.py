@@ -1,4 +1,4 @@
-"""`kubectl tussock backup`, `compact` and `release`: what a store needs now and then."""
+"""`kubectl tussock approve`, `backup`, `compact` and `release`: what a store needs now and then."""
 
 import sys
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from tussock.operator.manifests.meta_config import GRPC_PORT
 from tussock.operator.manifests.transport_security import server_name
+from tussock.operator.planning.words.approvals import APPROVED
 from tussock.operator.plugin.kubectl import KubectlFailed
 from tussock.operator.plugin.meta_nodes.access import certificates_of, meta_node
 from tussock.operator.plugin.meta_nodes.compaction import compact as compact_at
@@ -26,10 +27,28 @@ from tussock.operator.resources.common import API_VERSION, GROUP
 from tussock.operator.resources.store import parse_store
 from tussock.statestore.base.system import RealSystem
 
-__all__ = ["backup", "compact", "release"]
+__all__ = ["approve", "backup", "compact", "release"]
 
 _GRACE_SECONDS = 30.0
 """For kubectl to say that it has waited in vain."""
+
+
+def approve(
+    store: StoreName,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Approve of the image that a store waits to change to, as its status names it; of no later one."""
+    kubectl = kubectl_of(namespace, context, kubeconfig)
+    body = store_of(kubectl, store)
+    if body["metadata"].get("deletionTimestamp"):
+        raise KubectlFailed(f"StateStore {store} is being deleted: nothing of it changes to another image")
+    image = str(status_of(body).get("pendingImage", ""))
+    if not image:
+        raise KubectlFailed(f"no image of StateStore {store} waits for approval; see kubectl tussock status {store}")
+    kubectl.patch(f"statestores.{GROUP}", store, {"metadata": {"annotations": {APPROVED: image}}})
+    sys.stdout.write(f"Approved: {store} changes to {image}.\n")
 
 
 def backup(
