@@ -15,13 +15,14 @@ import grpc
 from aiohttp import web
 
 from tussock.meta.node.auth.authentication import Authenticator
+from tussock.meta.node.auth.bearers.oidc import OidcTokens
 from tussock.meta.node.auth.bearers.proofs import Proofs
 from tussock.meta.node.auth.bearers.signed_tokens import SignedTokens
 from tussock.meta.node.auth.bearers.token_review import TokenReviews, api_of_pod
 from tussock.meta.node.auth.clients.registry import ClientRegistry
 from tussock.meta.node.auth.http_tls import http_tls
 from tussock.meta.node.auth.tls import server_credentials
-from tussock.meta.node.settings.groups import ServiceAccountSettings, TlsSettings, TokenSettings
+from tussock.meta.node.settings.groups import OidcSettings, ServiceAccountSettings, TlsSettings, TokenSettings
 from tussock.meta.node.wire.addresses import unusable_address
 from tussock.meta.node.wire.http_port import start_http
 from tussock.statestore.base.process.garbage import collect_rarely
@@ -59,15 +60,19 @@ def authenticator_of(
     )
 
 
-def signed_tokens(accounts: ServiceAccountSettings, environ: Mapping[str, str], system: System) -> SignedTokens:
+def signed_tokens(
+    accounts: ServiceAccountSettings, oidc: OidcSettings, environ: Mapping[str, str], system: System
+) -> SignedTokens:
     """The kinds of signed tokens that the settings allow; `InvalidOption` if they cannot be asked about."""
+    issuers = OidcTokens(system, authority=oidc.ca, allow_http=oidc.allow_http)
+    of_issuers = Proofs(system, issuers.check, "tokens of OIDC issuers")
     if not accounts.audience:
-        return SignedTokens()
+        return SignedTokens(oidc=of_issuers)
     api = accounts.api or api_of_pod(environ)
     if not api:
         raise InvalidOption("accounts.audience is set, but this process does not run in a pod: set accounts.api")
     reviews = TokenReviews(system, api, accounts.audience, accounts.folder)
-    return SignedTokens(accounts=Proofs(system, reviews.check, "tokens of service accounts"))
+    return SignedTokens(accounts=Proofs(system, reviews.check, "tokens of service accounts"), oidc=of_issuers)
 
 
 def grpc_credentials(tls: TlsSettings, system: System) -> grpc.ServerCredentials | None:

@@ -72,7 +72,7 @@ async def _serve(settings: MetaSettings) -> None:
         settings.tokens,
         system,
         clients_file=settings.clients.file,
-        signed=signed_tokens(settings.accounts, os.environ, system),
+        signed=signed_tokens(settings.accounts, settings.oidc, os.environ, system),
     )
     server = GrpcServer(
         Gate(

@@ -25,6 +25,7 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         "tokens.file": settings.tokens.file,
         # Nodes of applications have none.
         "clients.file": settings.clients.file if hasattr(settings, "clients") else "",
+        "oidc.ca": settings.oidc.ca if hasattr(settings, "oidc") else "",
     }
     unreadable = {name: why for name, path in files.items() if path and (why := _unreadable(path))}
 
@@ -42,6 +43,7 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         *misfit("tls.certificate", "tls.key", check=lambda: check_pair(tls.certificate, tls.key)),
         *misfit("tls.client_ca", check=lambda: check_authority(tls.client_ca)),
         *misfit("tokens.file", check=lambda: read_tokens([settings.tokens.file])),
+        *misfit("oidc.ca", check=lambda: check_authority(files["oidc.ca"])),
         *misfit("clients.file", check=lambda: read_clients([files["clients.file"]])),
     ]
 

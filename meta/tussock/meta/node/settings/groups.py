@@ -12,6 +12,7 @@ __all__ = [
     "AddressOrNothing",
     "ClientSettings",
     "LogSettings",
+    "OidcSettings",
     "Seconds",
     "SecondsOrNever",
     "ServiceAccountSettings",
@@ -110,6 +111,15 @@ class ServiceAccountSettings(SettingsGroup):
     folder: str = Field(
         default=ACCOUNT_FOLDER,
         description="folder with `token` and `ca.crt`, by which the service asks; read again when they change",
+    )
+
+
+class OidcSettings(SettingsGroup):
+    """How the keys of the OIDC issuers that clients are declared with are fetched."""
+
+    ca: str = Field(default="", description="file with the CAs of issuers (PEM); those of the machine if empty")
+    allow_http: bool = Field(
+        default=False, description="whether keys are fetched from `http://` issuers, too; for tests"
     )
 
 

@@ -14,6 +14,7 @@ from tussock.meta.node.settings.groups import (
     AddressOrNothing,
     ClientSettings,
     LogSettings,
+    OidcSettings,
     Seconds,
     SecondsOrNever,
     ServiceAccountSettings,
@@ -205,6 +206,7 @@ class MetaSettings(SettingsGroup):
     tokens: TokenSettings = TokenSettings()
     clients: ClientSettings = ClientSettings()
     accounts: ServiceAccountSettings = ServiceAccountSettings()
+    oidc: OidcSettings = OidcSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
 

@@ -7,13 +7,13 @@ some seconds: that long a token that its issuer has taken back is still let in. 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tussock.meta.node.wire.rate_limits import RateLimits
 from tussock.statestore.base.system import System
-from tussock.statestore.errors import Unauthenticated
+from tussock.statestore.errors import RateLimited, Unauthenticated
 
 __all__ = ["Proofs", "Proven"]
 
@@ -22,6 +22,9 @@ REFUSED_SECONDS = 10.0
 KEPT_MAX = 1024
 """Tokens whose proofs are kept before those that have ended are forgotten: more than there are new ones meanwhile."""
 THREADS = 4
+UNDER_WAY_MAX = 64
+"""That wait for a thread or an answer: an issuer that is silent must not fill the memory with those that wait."""
+AGAIN_MS = 500
 ASKED_PER_SECOND = 20
 ASKED_BURST = 100
 """Tokens of all callers together that are proven: a caller that makes them up must not flood the issuer through this
@@ -31,9 +34,10 @@ service."""
 class Proven(NamedTuple):
     """What a token proves, or why it proves nothing."""
 
-    subject: str
-    """Whom the token is of, in the words of what proves it; empty if it is of nobody."""
+    claims: Mapping[str, Any]
+    """What the token says, in the words of what proves it; nothing if it is no token."""
     refusal: str
+    """Why it is none; empty if it is one."""
     until: float
     """By the monotonic clock."""
 
@@ -41,8 +45,8 @@ class Proven(NamedTuple):
 class Proofs:
     """Proofs of one kind. `prove` is for the event loop, the rest for any thread."""
 
-    def __init__(self, system: System, check: Callable[[str], tuple[str, float]], what: str) -> None:
-        """`check` proves a token, in a thread: returns whom it is of, and for how many seconds it is valid at most.
+    def __init__(self, system: System, check: Callable[[str], tuple[Mapping[str, Any], float]], what: str) -> None:
+        """`check` proves a token, in a thread: returns what it says, and for how many seconds it does at most.
 
         It raises `Unauthenticated` for a token that is none, which is remembered, and `MetaUnavailable` if it cannot
         tell, which is not: nobody is let in then. `what` names the kind.
@@ -68,6 +72,8 @@ class Proofs:
             return
         under_way = self._under_way.get(digest)
         if under_way is None:
+            if len(self._under_way) >= UNDER_WAY_MAX:
+                raise RateLimited(f"{len(self._under_way)} {self._what} are looked at; wait {AGAIN_MS} ms", AGAIN_MS)
             self._limits.check(self._what, "")
             under_way = asyncio.get_running_loop().run_in_executor(self._pool, self._prove, digest, token)
             self._under_way[digest] = under_way
@@ -82,11 +88,11 @@ class Proofs:
 
     def _prove(self, digest: bytes, token: str) -> None:
         try:
-            subject, seconds = self._check(token)
+            claims, seconds = self._check(token)
         except Unauthenticated as error:
-            found = Proven("", str(error), self._system.monotonic() + REFUSED_SECONDS)
+            found = Proven({}, str(error), self._system.monotonic() + REFUSED_SECONDS)
         else:
-            found = Proven(subject, "", self._system.monotonic() + min(seconds, PROVEN_SECONDS))
+            found = Proven(claims, "", self._system.monotonic() + min(seconds, PROVEN_SECONDS))
         with self._lock:
             if len(self._kept) >= KEPT_MAX:
                 now = self._system.monotonic()

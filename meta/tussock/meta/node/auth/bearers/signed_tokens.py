@@ -16,9 +16,10 @@ __all__ = ["SignedTokens"]
 class SignedTokens:
     """Knows signed tokens, of the kinds that the service is set up for. `prove` is for the event loop."""
 
-    def __init__(self, *, accounts: Proofs | None = None) -> None:
-        """`accounts` proves tokens of service accounts."""
+    def __init__(self, *, accounts: Proofs | None = None, oidc: Proofs | None = None) -> None:
+        """`accounts` proves tokens of service accounts, `oidc` those of issuers."""
         self._accounts = accounts
+        self._oidc = oidc
 
     def is_new(self, token: str, clients: DeclaredClients) -> bool:
         """Whether it takes a proof to tell whose the token is."""
@@ -44,13 +45,18 @@ class SignedTokens:
             raise Unauthenticated("the bearer token was not looked at yet; call again")
         if proven.refusal:
             raise Unauthenticated(proven.refusal)
-        return clients.of_account(proven.subject)
+        if proofs is self._oidc:
+            return clients.of_claims(proven.claims)
+        return clients.of_account(str(proven.claims["account"]))
 
     def _proofs_for(self, token: str, clients: DeclaredClients) -> Proofs | None:
         claims = unproven_claims(token)
         if claims is None:
             return None
-        return self._accounts if clients.of_account(account_of(claims.get("sub"))) else None
+        if clients.of_account(account_of(claims.get("sub"))) is not None:
+            return self._accounts
+        # An issuer that is not declared is nobody to ask for keys.
+        return self._oidc if clients.of_claims(claims) is not None else None
 
 
 def _digest(token: str) -> bytes:

@@ -39,8 +39,8 @@ class TokenReviews:
         self._audience = audience
         self._files = WatchedFiles([f"{folder}/token", f"{folder}/ca.crt"], _load, system)
 
-    def check(self, token: str) -> tuple[str, float]:
-        """`NAMESPACE/NAME` of the token's account, and for how many seconds that holds at most.
+    def check(self, token: str) -> tuple[Mapping[str, Any], float]:
+        """The token's `account`, as `NAMESPACE/NAME`, and for how many seconds that holds at most.
 
         Raises `Unauthenticated` if the API says that it is no token for this audience, `MetaUnavailable` if it says
         nothing of use.
@@ -64,7 +64,7 @@ class TokenReviews:
         account = account_of(user.get("username"))
         if not account:
             raise Unauthenticated("the bearer token is known to Kubernetes, and not that of a service account")
-        return account, AGAIN_SECONDS
+        return {"account": account}, AGAIN_SECONDS
 
     def _ask(self, pool: urllib3.PoolManager, own: str, body: bytes) -> Mapping[str, Any]:
         headers = {"Authorization": f"Bearer {own}", "Content-Type": "application/json", "Accept": "application/json"}

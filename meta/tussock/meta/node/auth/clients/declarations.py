@@ -6,18 +6,39 @@ the lines of `tokens.file`: a wider rule that fits the same certificate must not
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tussock.meta.node.auth.certificates import fits
 from tussock.meta.rpc.methods import Role
 from tussock.statestore.errors import InvalidOption, Unauthenticated
 
-__all__ = ["IDENTITY_PREFIX", "DeclaredClient", "DeclaredClients"]
+__all__ = ["IDENTITY_PREFIX", "DeclaredClient", "DeclaredClients", "OidcIdentity"]
 
 K = TypeVar("K")
 
 IDENTITY_PREFIX = "client:"
 """Before the name of a declared client in its identity. No token's name has a colon, so no token can take its place."""
+
+
+class OidcIdentity(NamedTuple):
+    """Somebody as an OIDC issuer knows them."""
+
+    issuer: str
+    audience: str
+    """For which a token must be made."""
+    subject: str = ""
+    """Empty if the claims say enough."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """Names and values that the token must have; of a claim that is a list one of its items."""
+
+    def fits(self, claims: Mapping[str, Any]) -> bool:
+        """Whether a token that says this is of them."""
+        return (
+            claims.get("iss") == self.issuer
+            and _has(claims.get("aud"), self.audience)
+            and (not self.subject or claims.get("sub") == self.subject)
+            and all(_has(claims.get(name), value) for name, value in self.claims)
+        )
 
 
 class DeclaredClient(NamedTuple):
@@ -31,6 +52,7 @@ class DeclaredClient(NamedTuple):
     """SHA-256 of its bearer tokens."""
     accounts: tuple[str, ...] = ()
     """Service accounts of Kubernetes, `NAMESPACE/NAME`."""
+    oidc: tuple[OidcIdentity, ...] = ()
     tables: tuple[str, ...] = ()
     """Names, or beginnings of names with `*` after them, of the tables that it may write; empty for all."""
     rate: float = 0.0
@@ -63,12 +85,15 @@ class DeclaredClients:
         self._by_token: dict[bytes, DeclaredClient] = {}
         self._by_certificate: dict[str, DeclaredClient] = {}
         self._by_account: dict[str, DeclaredClient] = {}
+        self._by_issuer: dict[str, list[tuple[OidcIdentity, DeclaredClient]]] = {}
         for client in clients:
             self._by_name[client.name] = client
             for token in client.tokens:
                 _put(self._by_token, token, client, "a token")
             for account in client.accounts:
                 _put(self._by_account, account, client, f"the service account {account!r}")
+            for identity in client.oidc:
+                self._by_issuer.setdefault(identity.issuer, []).append((identity, client))
             for pattern in client.certificates:
                 _put(self._by_certificate, pattern, client, f"the certificate {pattern!r}")
         self._beginnings = [one for one in self._by_certificate.items() if one[0].endswith("*")]
@@ -100,6 +125,22 @@ class DeclaredClients:
     def of_account(self, account: str) -> DeclaredClient | None:
         """The client with the service account `NAMESPACE/NAME`."""
         return self._by_account.get(account)
+
+    def of_claims(self, claims: Mapping[str, Any]) -> DeclaredClient | None:
+        """The client whose issuer, audience and claims these are; `Unauthenticated` if it would be several clients."""
+        issuer = claims.get("iss")
+        declared = self._by_issuer.get(issuer, ()) if isinstance(issuer, str) else ()
+        found = {client.name: client for identity, client in declared if identity.fits(claims)}
+        if len(found) > 1:
+            raise Unauthenticated(
+                f"the bearer token is that of several declared clients, {' and '.join(map(repr, sorted(found)))}: let "
+                "their claims fit one each"
+            )
+        return next(iter(found.values()), None)
+
+
+def _has(claim: object, value: str) -> bool:
+    return claim == value or (isinstance(claim, list) and value in claim)
 
 
 def _put(known: dict[K, DeclaredClient], key: K, client: DeclaredClient, what: str) -> None:

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tussock.meta.node.auth.certificates import pattern_misfit
-from tussock.meta.node.auth.clients.declarations import DeclaredClient, DeclaredClients
+from tussock.meta.node.auth.clients.declarations import DeclaredClient, DeclaredClients, OidcIdentity
 from tussock.meta.node.auth.tokens import ROLES
 from tussock.statestore.errors import InvalidOption
 
@@ -57,7 +57,26 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 TableName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_table)]
 Account = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9][a-z0-9.-]{0,252}$")]
+ClaimText = Annotated[str, Field(min_length=1, max_length=256)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,126}$")]
+
+
+class _Identity(BaseModel):
+    """Somebody as an OIDC issuer knows them, as the file says it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    issuer: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=1024)]
+    audience: Annotated[str, Field(min_length=1, max_length=256)]
+    subject: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    claims: Annotated[dict[ClaimText, ClaimText], Field(max_length=WAYS_MAX)] = {}
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> "_Identity":
+        # Or everybody whom the issuer knows would be this client.
+        if self.subject is None and not self.claims:
+            raise ValueError("names nobody: give subject or claims")
+        return self
 
 
 class _ClientEntry(BaseModel):
@@ -69,6 +88,7 @@ class _ClientEntry(BaseModel):
     certificates: Annotated[tuple[Pattern, ...], Field(max_length=WAYS_MAX)] = ()
     tokens: Annotated[tuple[Digest, ...], Field(max_length=WAYS_MAX)] = ()
     service_accounts: Annotated[tuple[Account, ...], Field(max_length=WAYS_MAX)] = ()
+    oidc: Annotated[tuple[_Identity, ...], Field(max_length=WAYS_MAX)] = ()
     tables: Annotated[tuple[TableName, ...], Field(max_length=TABLES_MAX)] | None = None
     rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     expires: AwareDatetime | None = None
@@ -104,8 +124,10 @@ def read_clients(paths: Sequence[str]) -> DeclaredClients:
 
 
 def _client(name: str, entry: _ClientEntry) -> DeclaredClient:
-    if not (entry.certificates or entry.tokens or entry.service_accounts):
-        raise InvalidOption(f"clients.{name}: nobody is known by it: give certificates, tokens or service_accounts")
+    if not (entry.certificates or entry.tokens or entry.service_accounts or entry.oidc):
+        raise InvalidOption(
+            f"clients.{name}: nobody is known by it: give certificates, tokens, service_accounts or oidc"
+        )
     if entry.tables is not None and entry.role != "writer":
         raise InvalidOption(
             f"clients.{name}.tables: only a writer can be held to some tables: readers read objects of the bucket by "
@@ -119,6 +141,10 @@ def _client(name: str, entry: _ClientEntry) -> DeclaredClient:
         certificates=entry.certificates,
         tokens=tuple(bytes.fromhex(token.removeprefix("sha256:")) for token in entry.tokens),
         accounts=entry.service_accounts,
+        oidc=tuple(
+            OidcIdentity(one.issuer, one.audience, one.subject or "", tuple(sorted(one.claims.items())))
+            for one in entry.oidc
+        ),
         tables=entry.tables or (),
         rate=entry.rate or 0.0,
         expires_ms=None if entry.expires is None else int(entry.expires.timestamp() * 1000),
