@@ -104,6 +104,26 @@ def test_tls_revoked_still_shuts_out(tmp_path: Path) -> None:
         made.authenticate(Presented(BEARER, [URI]))
 
 
+def test_a_certificate_of_anybody_may_be_revoked(tmp_path: Path) -> None:
+    """Also of one that is not declared: its sessions go by its URI. Whatever else it shows does not help."""
+    system, file = FakeSystem(), tmp_path / "c"
+    job, other = "URI:tussock://data/shop/writer/totals", "URI:tussock://data/shop/writer/alarms"
+    rules = {"certificates_required": True, "certificate_roles": {"writer": ["URI:tussock://data/shop/writer/*"]}}
+    made = authenticator(file, system, "", **rules)
+    registry = made.clients
+    assert registry is not None
+    assert made.authenticate(Presented(None, ["CN:job", job])).roles == ROLES["writer"]
+    file.write_text(f'revoked = ["{job}"]\n{ENTRY}')
+    later(system)
+    for authorization in (None, BEARER):
+        with pytest.raises(Unauthenticated, match="of `revoked` in the service's clients file"):
+            made.authenticate(Presented(authorization, ["CN:job", job]))
+    assert made.revoked_identity(Presented(None, [job])) == "tussock://data/shop/writer/totals (revoked)"
+    assert "'tussock://data/shop/writer/totals' is revoked" in registry.dismissal(job.removeprefix("URI:"))
+    assert made.authenticate(Presented(None, [other])).identity == other.removeprefix("URI:")
+    assert registry.dismissal(other.removeprefix("URI:")) == ""
+
+
 # --- Until when --------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +241,7 @@ def test_a_client_has_its_rate_wherever_it_calls_from() -> None:
         (ENTRY + ENTRY.replace("dashboard]", "o]").replace("tokens", "# "), f"both known by the certificate '{URI}'"),
         (ENTRY.replace("clients.dashboard", "clients.'no name'"), "String should match pattern"),
         ("client = 1\n", "client: Extra inputs"),
+        ("revoked = ['URI:*']\n", r"revoked\.0: 'URI:\*' should be one of"),
         ("[clients", "is not TOML"),
         ("#" * (FILE_BYTES_MAX + 1), "a clients file may have"),
     ],

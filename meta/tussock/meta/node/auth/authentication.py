@@ -7,7 +7,7 @@
 | `tls.client_ca`, `tls.roles` | its URI that a pattern fits, else its first name, with the roles of all that fit |
 | both | the name of its token, with the roles that token *and* certificate have |
 | both, without `tls.roles` | as with tokens alone; the certificate only opens the connection |
-| `tls.revoked` that fits its certificate | nobody, whatever else it shows |
+| `tls.revoked`, or `revoked` of `clients.file`, that fits its certificate | nobody, whatever else it shows |
 | `clients.file` that has its certificate or token | that declared client, with what the file says and nothing else |
 
 Every refusal is a typed error whose text has names, never a secret, nor any part of one.
@@ -97,10 +97,10 @@ class Authenticator:
             return ANYONE
         if self._certificates_required and not presented.names:
             raise Unauthenticated("the client shows no certificate that says who it is: give it tls_cert and tls_key")
-        if self._rules.is_revoked(presented.names):
+        if place := self._revoked_by(presented.names):
             raise Unauthenticated(
-                f"the certificate of {self._rules.identity(presented.names)!r} is taken no more: a pattern of "
-                "tls.revoked in the service's settings fits it"
+                f"the certificate of {self._rules.identity(presented.names)!r} is taken no more: a pattern of {place} "
+                "fits it"
             )
         if (declared := self._declared(presented)) is not None:
             return _caller_of(declared, self._system.now_ms())
@@ -115,7 +115,7 @@ class Authenticator:
 
         Of tokens only those are known that left the file while this process ran.
         """
-        if presented.names and self._rules.is_revoked(presented.names):
+        if self._revoked_by(presented.names):
             return f"{self._rules.identity(presented.names)} (revoked)"
         try:
             declared = self._declared(presented)
@@ -125,6 +125,14 @@ class Authenticator:
             return f"{declared.identity} (revoked)"
         token = find_token(self._file.former, _secret(presented.authorization))
         return f"{token.name} (revoked)" if token else ""
+
+    def _revoked_by(self, names: Sequence[str]) -> str:
+        """Where it says that a certificate with these names is taken no more; empty if it is taken."""
+        if self._rules.is_revoked(names):
+            return "tls.revoked in the service's settings"
+        if self.clients is not None and self.clients.current().is_revoked(names):
+            return "`revoked` in the service's clients file"
+        return ""
 
     def _declared(self, presented: Presented) -> DeclaredClient | None:
         """The declared client that calls, let in or not; `Unauthenticated` if certificate and token are of two."""

@@ -1,8 +1,8 @@
 """Tokens of service accounts, proven by Kubernetes itself: its API `TokenReview` says whose a token is.
 
 Only the API server knows whether the pod that a token was made for, and the account, still exist; so each token is
-asked about, and asked about again. The service asks with the token of its own account, which needs the right to
-`create` `tokenreviews` (the ClusterRole `system:auth-delegator` has it).
+asked about, and asked about again. The service asks with the token of the account that it runs as, which needs the
+right to `create` `tokenreviews` (the ClusterRole `system:auth-delegator` has it).
 
 Cf. the reference of Kubernetes, *TokenReview v1 authentication.k8s.io*.
 """

@@ -79,8 +79,12 @@ class DeclaredClient(NamedTuple):
 class DeclaredClients:
     """All declared clients of one state of the file. Never changes, so threads may share it."""
 
-    def __init__(self, clients: Iterable[DeclaredClient]) -> None:
-        """`InvalidOption` if two clients are known by the same: then nobody could say which of them calls."""
+    def __init__(self, clients: Iterable[DeclaredClient], revoked: Sequence[str] = ()) -> None:
+        """`revoked` are patterns of certificates, of declared clients or others, that are taken no more.
+
+        `InvalidOption` if two clients are known by the same: then nobody could say which of them calls.
+        """
+        self._revoked = tuple(revoked)
         self._by_name: dict[str, DeclaredClient] = {}
         self._by_token: dict[bytes, DeclaredClient] = {}
         self._by_certificate: dict[str, DeclaredClient] = {}
@@ -105,6 +109,10 @@ class DeclaredClients:
     def all(self) -> Mapping[str, DeclaredClient]:
         """By name."""
         return self._by_name
+
+    def is_revoked(self, names: Sequence[str]) -> bool:
+        """Whether a certificate with these names is taken no more, whatever else the caller shows."""
+        return any(fits(pattern, name) for pattern in self._revoked for name in names)
 
     def of_certificate(self, names: Sequence[str]) -> DeclaredClient | None:
         """The client whose certificate has one of `names`; `Unauthenticated` if it would be several clients."""

@@ -1,6 +1,8 @@
-"""The clients file: TOML, with one table for each declared client.
+"""The clients file: TOML, with the certificates that are revoked, and one table for each declared client.
 
 ```toml
+revoked = ["URI:tussock://data/shop/writer/totals"]
+
 [clients.dashboard]
 role = "reader"
 certificates = ["URI:tussock://data/shop/client/dashboard"]
@@ -36,6 +38,7 @@ CLIENTS_MAX = 2000
 WAYS_MAX = 16
 """By which one client is known, of each kind."""
 TABLES_MAX = 1000
+REVOKED_MAX = 1000
 PROBLEMS_MAX = 8
 """Of one file that an error lists."""
 
@@ -98,6 +101,7 @@ class _ClientEntry(BaseModel):
 class _ClientsFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    revoked: Annotated[tuple[Pattern, ...], Field(max_length=REVOKED_MAX)] = ()
     clients: Annotated[dict[Name, _ClientEntry], Field(max_length=CLIENTS_MAX)] = {}
 
 
@@ -118,7 +122,7 @@ def read_clients(paths: Sequence[str]) -> DeclaredClients:
         left = f" (and {len(problems) - PROBLEMS_MAX} more)" if len(problems) > PROBLEMS_MAX else ""
         raise InvalidOption(f"{path}: {'; '.join(problems[:PROBLEMS_MAX])}{left}", path) from None
     try:
-        return DeclaredClients(_client(name, entry) for name, entry in found.clients.items())
+        return DeclaredClients((_client(name, entry) for name, entry in found.clients.items()), found.revoked)
     except InvalidOption as error:
         raise InvalidOption(f"{path}: {error}", path) from None
 

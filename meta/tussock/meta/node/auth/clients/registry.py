@@ -37,10 +37,15 @@ class ClientRegistry:
         return self._files.problem
 
     def dismissal(self, identity: str) -> str:
-        """Why a session of this identity is to end; empty if it may go on, as that of anybody who is not declared."""
+        """Why a session of this identity is to end; empty if it may go on.
+
+        Those of certificates go by their URI if it gives them a role; others are found out with their next call.
+        """
+        clients = self.current()
         if not identity.startswith(IDENTITY_PREFIX):
-            return ""
-        client = self.current().get(identity)
+            is_revoked = clients.is_revoked([f"URI:{identity}"])
+            return f"the certificate of {identity!r} is revoked in the service's clients file" if is_revoked else ""
+        client = clients.get(identity)
         if client is None:
             return f"the client {identity.removeprefix(IDENTITY_PREFIX)!r} was taken out of the service's clients file"
         return client.refusal(self._system.now_ms())
