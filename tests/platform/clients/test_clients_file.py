@@ -1,5 +1,6 @@
 """The clients file: what it declares, how a caller is known by it, and what of it is refused."""
 
+import asyncio
 import hashlib
 from pathlib import Path
 
@@ -159,6 +160,29 @@ def test_a_change_of_the_file_holds_within_a_second(tmp_path: Path) -> None:
         made.authenticate(Presented(BEARER, ()))
     assert "'dashboard' was taken out" in registry.dismissal("client:dashboard")
     assert registry.dismissal("dashboard") == registry.dismissal("CN:x") == ""
+
+
+def test_a_watched_file_is_read_for_no_call(tmp_path: Path) -> None:
+    """A large one takes tenths of a second: one thread reads it, and calls go by what it has read last."""
+    system, file = FakeSystem(), tmp_path / "c"
+    file.write_text(ENTRY)
+    registry = ClientRegistry(str(file), system)
+
+    async def watch_a_change() -> tuple[bool, bool]:
+        watching = asyncio.create_task(registry.watch())
+        await asyncio.sleep(0)
+        file.write_text("")
+        later(system)
+        at_once = registry.dismissal("client:dashboard") == ""
+        for _ in range(1000):
+            if registry.dismissal("client:dashboard"):
+                break
+            await asyncio.sleep(0.01)
+        found = bool(registry.dismissal("client:dashboard"))
+        watching.cancel()
+        return at_once, found
+
+    assert asyncio.run(watch_a_change()) == (True, True)
 
 
 @pytest.mark.parametrize("damage", ["[clients.", "[clients.x]\nrole = 'boss'\n", None])

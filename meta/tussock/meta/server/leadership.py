@@ -30,7 +30,7 @@ __all__ = ["Leadership"]
 log = get_logger("tussock.meta")
 
 SETTING_MS_MAX = 10**12
-DISMISS_SECONDS = 0.5
+DISMISS_SECONDS = 0.2
 """Between two looks at which clients are let in no more. Their file is looked at once a second, and a tick comes within
 a tenth: so the session of one that was taken out ends within two seconds."""
 _WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN

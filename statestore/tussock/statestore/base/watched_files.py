@@ -13,7 +13,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["LOOK_EVERY_SECONDS", "WatchedFiles"]
+__all__ = ["WatchedFiles"]
 
 log = get_logger("tussock.files")
 

@@ -5,9 +5,12 @@ import asyncio
 from tussock.meta.node.auth.clients.declarations import IDENTITY_PREFIX, DeclaredClients
 from tussock.meta.node.auth.clients.file import read_clients
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import LOOK_EVERY_SECONDS, WatchedFiles
+from tussock.statestore.base.watched_files import WatchedFiles
 
 __all__ = ["ClientRegistry"]
+
+WATCH_SECONDS = 0.25
+"""Between two questions whether the file has changed, of which `WatchedFiles` looks at it for one a second."""
 
 
 class ClientRegistry:
@@ -18,22 +21,31 @@ class ClientRegistry:
         self._system = system
         self._path = path
         self._files = WatchedFiles([path], read_clients, system)
+        self._last = self._files.current()
+        self._is_watched = False
 
     def current(self) -> DeclaredClients:
         """Those of the file, as it was a second ago at most; of a damaged one those that it had before."""
-        return self._files.current()
+        return self._last if self._is_watched else self._files.current()
 
     async def watch(self) -> None:
-        """Look at the file for ever, also while nobody calls: a damaged one is to be told before somebody needs it."""
-        while True:
-            # Reading a large file takes a moment, for which calls should not wait.
-            await asyncio.to_thread(self._files.current)
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+        """Look at the file for ever, also while nobody calls: a damaged one is to be told before somebody needs it.
+
+        From then on nobody else does: to read two thousand clients takes tenths of a second, for which no call should
+        wait.
+        """
+        self._is_watched = True
+        try:
+            while True:
+                self._last = await asyncio.to_thread(self._files.current)
+                await asyncio.sleep(WATCH_SECONDS)
+        finally:
+            self._is_watched = False
 
     @property
     def problem(self) -> str:
         """Why the file is not in force as it is now; empty while it is."""
-        self._files.current()
+        self.current()
         return self._files.problem
 
     def dismissal(self, identity: str) -> str:
