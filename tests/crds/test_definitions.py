@@ -40,7 +40,8 @@ CASES = Path(__file__).parent
 # What the operator keeps for itself: addresses, certificates, the bucket and its credentials; and what the StateStore
 # has, for all that look into it.
 NOT_OF_USERS = {
-    "store", "listen", "advertise", "http_listen", "versions", "compaction", "bucket", "tokens",
+    "store", "listen", "advertise", "http_listen", "versions", "compaction", "bucket",
+    "tokens", "clients", "accounts", "oidc",
     "tls.certificate", "tls.key", "tls.client_ca", *(f"tls.roles.{role}" for role in ROLES),
     "credentials.access_key_id", "credentials.secret_access_key",
     "credentials.reader_access_key_id", "credentials.reader_secret_access_key", "credentials.reader_folder",

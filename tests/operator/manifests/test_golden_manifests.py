@@ -73,7 +73,9 @@ def test_meta_takes_its_configuration(case: str, tmp_path: Path, mounted: Path) 
     """The service itself reads the file, and finds the store's settings in it."""
     store, _, _ = CASES[case]
     (found,) = [manifest for manifest in manifests_of(case) if manifest["kind"] == "ConfigMap"]
-    (tmp_path / "meta.toml").write_text(found["data"]["meta.toml"].replace("/etc/tussock/tls", str(mounted)))
+    for file, text in found["data"].items():
+        there = text.replace("/etc/tussock/tls", str(mounted)).replace("/etc/tussock/meta", str(tmp_path))
+        (tmp_path / file).write_text(there)
     settings = load_settings({}, {}, str(tmp_path / "meta.toml"))
     assert settings.versions.retention_seconds == store.spec.retention_seconds
     assert (settings.listen, settings.http_listen) == ("0.0.0.0:7370", "0.0.0.0:7371")
@@ -213,13 +215,18 @@ def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
     assert holders("identity") == holders("volume") == set()
 
 
-def test_revoked_certificates_are_in_the_configuration_of_the_service() -> None:
-    """Together with the store's settings for certificates; without these it makes no sense."""
-    meta = meta_with(config={"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}})
-    found = meta_manifests(meta, store_with({"managed": {}}), DEFAULTS).manifests
-    (text,) = [one["data"]["meta.toml"] for one in found if one["kind"] == "ConfigMap"]
-    assert 'revoked = ["URI:tussock://data/shop/writer/totals"]' in text
-    assert 'client_ca = "/etc/tussock/tls/ca.crt"' in text
+def test_revoked_certificates_reach_the_service_without_a_restart() -> None:
+    """In a file that it reads again, which changes nothing else; without certificates it makes no sense."""
+    meta, store = meta_with(config={"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}}), {"managed": {}}
+    found = meta_manifests(meta, store_with(store), DEFAULTS).manifests
+    before = meta_manifests(meta_with(), store_with(store), DEFAULTS).manifests
+    (files,) = [one["data"] for one in found if one["kind"] == "ConfigMap"]
+    assert files["clients.toml"] == 'revoked = ["URI:tussock://data/shop/writer/totals"]\n'
+    assert 'file = "/etc/tussock/meta/clients.toml"' in files["meta.toml"]
+    assert 'client_ca = "/etc/tussock/tls/ca.crt"' in files["meta.toml"]
+    assert [one for one in found if one["kind"] != "ConfigMap"] == [one for one in before if one["kind"] != "ConfigMap"]
+    (none,) = [one["data"] for one in before if one["kind"] == "ConfigMap"]
+    assert (none["clients.toml"], none["meta.toml"]) == ("revoked = []\n", files["meta.toml"])
     with pytest.raises(InvalidResource, match=r"config\.tls\.revoked is about certificates"):
         meta_manifests(meta, store_with({"managed": {}}, tls={"mode": "none"}), DEFAULTS)
 

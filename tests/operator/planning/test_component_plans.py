@@ -332,6 +332,25 @@ def test_pods_are_stamped_once_for_each_version_of_a_secret() -> None:
     assert second.annotations != first.annotations
 
 
+def test_a_revocation_reaches_running_pods_and_restarts_none() -> None:
+    """The file changes, and a stamp has kubelets bring it to the pods at once; the Deployment stays as it is."""
+    body = store_body()
+    body["spec"]["tls"] = {"mode": "managed"}
+    children = {**children_of(plan_of_meta(body)), **pods("1")}
+    [before] = [action for action in plan_of_meta(body, children).actions if isinstance(action, Annotate)]
+    children[Ref("Pod", "m-1")]["metadata"]["annotations"] = before.annotations
+    config = {"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}}
+    applied, stamped = plan_of_meta(body, children, config=config).actions
+    assert isinstance(applied, Apply)
+    assert applied.manifest["kind"] == "ConfigMap"
+    assert "writer/totals" in applied.manifest["data"]["clients.toml"]
+    assert isinstance(stamped, Annotate)
+    assert stamped.annotations != before.annotations
+    # Back again, where nobody is revoked any more.
+    children[Ref("Pod", "m-1")]["metadata"]["annotations"] = stamped.annotations
+    assert plan_of_meta(body, children).actions == (before,)
+
+
 def test_overruled_parts_of_a_pod_template_are_reported_once() -> None:
     """Once, when it is applied, and not in each pass."""
     template = {"spec": {"hostNetwork": True}}

@@ -4,6 +4,7 @@ The certificates are those that the operator issues.
 """
 
 import base64
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,12 +52,16 @@ class Service:
         self.process = MetaProcess((folder / "bucket").as_uri(), *shown, *roles, "--log.level", "debug", *arguments)
         self.process.wait_until_it_leads()
 
-    def call(self, job: str) -> tuple[grpc.StatusCode, str]:
-        """Call as a job; returns the status and the message."""
+    def channel(self, job: str) -> grpc.Channel:
+        """A connection with a job's certificate."""
         files = self._secrets[f"{job}-driver-tls"]
         credentials = grpc.ssl_channel_credentials(files["ca.crt"], files["tls.key"], files["tls.crt"])
         options = [("grpc.ssl_target_name_override", server_name(STORE))]
-        with grpc.secure_channel(self.process.address, credentials, options) as channel:
+        return grpc.secure_channel(self.process.address, credentials, options)
+
+    def call(self, job: str) -> tuple[grpc.StatusCode, str]:
+        """Call as a job; returns the status and the message."""
+        with self.channel(job) as channel:
             call = channel.unary_unary(METHODS["ListPins"].path).future(
                 pb.ListPinsRequest().SerializeToString(), metadata=[PROTOCOL], timeout=60
             )
@@ -87,3 +92,26 @@ def test_one_job_can_be_shut_out_alone(tmp_path: Path, pattern: str) -> None:
         assert CALLERS["totals"] in told
         assert "tls.revoked" in told
         assert service.call("alarms")[0] == grpc.StatusCode.OK
+
+
+def test_one_job_is_shut_out_of_a_running_service(tmp_path: Path) -> None:
+    """With its session and its stream, within about two seconds; others go on."""
+    file = tmp_path / "clients.toml"
+    file.write_text("revoked = []\n")
+    service = Service(tmp_path, "--clients.file", str(file))
+    with service.process as process, service.channel("totals") as channel:
+        session, metadata = "0123456789abcdef" * 2, [PROTOCOL]
+        opening = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="raw").SerializeToString()
+        channel.unary_unary(METHODS["OpenSession"].path)(opening, metadata=metadata, timeout=60)
+        asked = pb.SubscribeRequest(session_id=session).SerializeToString()
+        stream = channel.unary_stream(METHODS["Subscribe"].path)(asked, metadata=metadata, timeout=60)
+        began = time.monotonic()
+        file.write_text(f'revoked = ["URI:{CALLERS["totals"]}"]\n')
+        told = [pb.Event.FromString(event) for event in stream]
+        assert time.monotonic() - began < 2.5
+        assert f"{CALLERS['totals']!r} is revoked" in told[-1].closing.reason
+        code, said = service.call("totals")
+        assert code == grpc.StatusCode.UNAUTHENTICATED
+        assert "`revoked` in the service's clients file" in said
+        assert service.call("alarms")[0] == grpc.StatusCode.OK
+        process.wait_for(event="session ended", caller=CALLERS["totals"])

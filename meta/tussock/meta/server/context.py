@@ -27,3 +27,5 @@ class Context:
     credentials: Callable[[Role, Sequence[str]], pb.GetCredentialsResponse] | None = None
     """Credentials of the bucket for a caller of these roles, and of the stores with these URLs to read from, where the
     service hands them out."""
+    dismissal: Callable[[str], str] = lambda _: ""
+    """Why sessions of an identity are to end; empty while they may go on."""

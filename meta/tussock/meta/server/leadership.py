@@ -30,6 +30,9 @@ __all__ = ["Leadership"]
 log = get_logger("tussock.meta")
 
 SETTING_MS_MAX = 10**12
+DISMISS_SECONDS = 0.2
+"""Between two looks at which clients are let in no more. Their file is looked at once a second, and a tick comes within
+a tenth: so the session of one that was taken out ends within two seconds."""
 _WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
 
 
@@ -48,6 +51,7 @@ class Leadership:
         self.commits = Commits(context, self._lock, feed)
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
         self.upkeep = Upkeep(context)
+        self._dismisses_at = context.system.monotonic()
         self._parts: tuple[Part, ...] = (self.pinning, self.scheduler, self.commits, self.checkpoints, self.upkeep)
         context.meta.protect(self._in_flight)
         self.handlers: Handlers = {
@@ -97,8 +101,28 @@ class Leadership:
         for session in lapsed:
             log.warning("session lapsed", session=short_id(session.id), name=session.name)
             self._end(session, "the session lapsed: no heartbeat came in time")
+        self._dismiss()
         for part in self._parts:
             part.tick()
+
+    def _dismiss(self) -> None:
+        """End the sessions of declared clients that are so no more: their streams end with them."""
+        now = self._context.system.monotonic()
+        if now < self._dismisses_at:
+            return
+        self._dismisses_at = now + DISMISS_SECONDS
+        with self._lock:
+            sessions = self.sessions.all()
+        for session in sessions:
+            if reason := self._context.dismissal(session.identity):
+                log.warning(
+                    "session ended",
+                    session=short_id(session.id),
+                    name=session.name,
+                    caller=session.identity,
+                    why=reason,
+                )
+                self._end(session, reason)
 
     def close(self, reason: str) -> None:
         """The term is over: tell subscribers to go elsewhere; pins stay in the bucket for the next leader."""

@@ -44,6 +44,7 @@ class MetaNode:
         system: System,
         options: NodeOptions,
         credentials: Callable[[Role, Sequence[str]], pb.GetCredentialsResponse] | None = None,
+        dismissal: Callable[[str], str] = lambda _: "",
     ) -> None:
         """Reads the version log.
 
@@ -98,6 +99,7 @@ class MetaNode:
             options=options,
             nudge=self._nudge,
             credentials=credentials,
+            dismissal=dismissal,
         )
         self.meta.log.subscribe(self._learn)
 

@@ -18,6 +18,7 @@ from tussock.meta.node.doors import (
     authenticator_of,
     grpc_credentials,
     listen_http,
+    signed_tokens,
     spare_collector,
     stop_on_signals,
     warn_of_open_doors,
@@ -66,7 +67,13 @@ def _raise_file_limit() -> None:
 async def _serve(settings: MetaSettings) -> None:
     system = RealSystem()
     metrics = ReplicaMetrics()
-    authenticator = authenticator_of(settings.tls, settings.tokens, system)
+    authenticator = authenticator_of(
+        settings.tls,
+        settings.tokens,
+        system,
+        clients_file=settings.clients.file,
+        signed=signed_tokens(settings.accounts, settings.oidc, os.environ, system),
+    )
     server = GrpcServer(
         Gate(
             system,
@@ -86,8 +93,9 @@ async def _serve(settings: MetaSettings) -> None:
         system,
         node_options(settings, address, store_options),
         credential_source(settings, os.environ, system),
+        authenticator.clients.dismissal if authenticator.clients else lambda _: "",
     )
-    report = StatusReport(node, system, metrics.log.count)
+    report = StatusReport(node, system, metrics.log.count, authenticator.clients)
     node.status = report.status
     metrics.register(StatusCollector(report.whole, requests.counts))
     stopped = asyncio.Event()
@@ -95,7 +103,11 @@ async def _serve(settings: MetaSettings) -> None:
     warn_of_open_doors(authenticator, settings.tls, settings.tokens, "service", log)
     node.start()
     await server.start(node)
-    app = make_app(report.status, report.replica, metrics.render, authenticator.authenticate, node.defect)
+    app = make_app(
+        report.status, report.replica, metrics.render, authenticator.authenticate, node.defect, authenticator.prove
+    )
+    # Kept in a name, or it would be collected.
+    watching = asyncio.create_task(authenticator.clients.watch()) if authenticator.clients else None
     try:
         http = await listen_http(app, settings.http_listen, settings.tls, system)
     except InvalidOption:
@@ -104,6 +116,8 @@ async def _serve(settings: MetaSettings) -> None:
     spare_collector()
     log.info("serving", address=address, http=http, store=settings.store)
     await stopped.wait()
+    if watching is not None:
+        watching.cancel()
     log.info("draining", address=address, seconds=settings.drain_seconds)
     await _drain(node, server, settings.drain_seconds)
     log.info("stopped", address=address)

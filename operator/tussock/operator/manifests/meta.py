@@ -12,7 +12,15 @@ from tussock.operator.manifests.labels import (
     metadata,
     selector,
 )
-from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_config, to_toml
+from tussock.operator.manifests.meta_config import (
+    CLIENTS_FILE,
+    CONFIG_FOLDER,
+    GRPC_PORT,
+    HTTP_PORT,
+    clients_file,
+    meta_config,
+    to_toml,
+)
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
@@ -23,7 +31,6 @@ from tussock.operator.resources.store import StoreResource
 
 __all__ = ["meta_address", "meta_manifests", "meta_name", "web_port"]
 
-_CONFIG_FOLDER = "/etc/tussock/meta"
 _CONFIG_FILE = "meta.toml"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -51,7 +58,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
         args=("meta", "serve", "--advertise", f"$(POD_IP):{GRPC_PORT}"),
         env=(
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "TUSSOCK_META_CONFIG", "value": f"{_CONFIG_FOLDER}/{_CONFIG_FILE}"},
+            {"name": "TUSSOCK_META_CONFIG", "value": f"{CONFIG_FOLDER}/{_CONFIG_FILE}"},
         ),
         ports={"grpc": GRPC_PORT, web_port(store): HTTP_PORT},
         probes=_probes(store),
@@ -60,7 +67,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
         access=access,
         tls=node_identity(store, "meta"),
         volumes=({"name": "config", "configMap": {"name": name}}, *volumes),
-        mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}, *mounts),
+        mounts=({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}, *mounts),
         annotations={CONFIG_HASH: digest(text)},
         service_account=access.service_account or name,
         # A node that cannot read the log says so in its last line, and ends: the operator finds it in the pod's status.
@@ -78,7 +85,8 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata(meta, name, store.name, "meta"),
-            "data": {_CONFIG_FILE: text},
+            # Not in the hash: what it says holds without a restart.
+            "data": {_CONFIG_FILE: text} | ({CLIENTS_FILE: clients_file(meta)} if has_tls(store) else {}),
         },
         _service(meta, store, name, {"type": "ClusterIP"}),
         # For clients that have to reach a certain replica, even one that does not serve yet.

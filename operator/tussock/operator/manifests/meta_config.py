@@ -17,7 +17,11 @@ from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore, S3Store, bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["GRPC_PORT", "HTTP_PORT", "meta_config", "to_toml"]
+__all__ = ["CLIENTS_FILE", "CONFIG_FOLDER", "GRPC_PORT", "HTTP_PORT", "clients_file", "meta_config", "to_toml"]
+
+CONFIG_FOLDER = "/etc/tussock/meta"
+CLIENTS_FILE = "clients.toml"
+"""What may change under running nodes, which read it again."""
 
 GRPC_PORT = 7370
 HTTP_PORT = 7371
@@ -27,11 +31,16 @@ _SECRETS = ("access_key_id", "secret_access_key", "reader_access_key_id", "reade
 
 def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     """All settings that differ from the service's defaults; `InvalidResource` if the user's part is not usable."""
-    given = meta.spec.config
+    given = {name: value for name, value in meta.spec.config.items() if name != "tls"}
     _check_credentials(meta, store)
     # If the service can, it hands credentials out: then no other process needs a secret.
     suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
     return strategic_merge(strategic_merge(suggested, given), _fixed_config(store))
+
+
+def clients_file(meta: Meta) -> str:
+    """The clients file of the service: the certificates that are revoked."""
+    return to_toml({"revoked": (meta.spec.config.get("tls") or {}).get("revoked") or []})
 
 
 def _check_credentials(meta: Meta, store: StoreResource) -> None:
@@ -90,6 +99,8 @@ def _fixed_config(store: StoreResource) -> dict[str, Any]:
             "client_ca": f"{MOUNT}/ca.crt",
             "roles": role_patterns(store),
         }
+        # Also while nobody is revoked: to name the file then would restart the nodes.
+        config["clients"] = {"file": f"{CONFIG_FOLDER}/{CLIENTS_FILE}"}
     if reader_secret(store):
         config["credentials"] = {"reader_folder": READER_FOLDER}
     return _without_empty(config)

@@ -13,6 +13,7 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import secrets_of_bucket
 from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
+from tussock.operator.manifests.meta_config import clients_file
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn, without_nodes
@@ -103,7 +104,9 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     applied = applies(wanted, observed.children)
     actions: list[Action] = [*begins(applied, wanted, turn), *applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
-    actions += stamps(observed.pods(), _secrets(store), observed.others)
+    # Kubelets look at a ConfigMap about once a minute otherwise, and a revocation is urgent.
+    revoked = clients_file(meta) if (meta.spec.config.get("tls") or {}).get("revoked") else ""
+    actions += stamps(observed.pods(), _secrets(store), observed.others, *[revoked] * bool(revoked))
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
     verdict = _verdict(

@@ -32,6 +32,8 @@ class WatchedFiles(Generic[T]):
         self._load = load
         self._system = system
         self._lock = threading.Lock()
+        self.problem = ""
+        """Why what the files say now is not in force, and what they said before is; empty while it is."""
         # Before the files are read, so that a change in between is a change.
         self._stamps = self._look()
         self._looked = system.monotonic()
@@ -57,8 +59,10 @@ class WatchedFiles(Generic[T]):
         try:
             self._value = self._load(self._paths)
         except (InvalidOption, OSError) as error:
+            self.problem = str(error)
             log.error("changed files cannot be used, the former stay in force", files=self._paths, error=str(error))
         else:
+            self.problem = ""
             log.info("files were read again", files=self._paths)
 
     def _look(self) -> Stamps:

@@ -12,7 +12,7 @@ from tussock.meta.node.auth.tokens import ROLES
 from tussock.meta.rpc.methods import Role
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["CertificateRules", "certificate_names", "pattern_misfit"]
+__all__ = ["CertificateRules", "certificate_names", "fits", "pattern_misfit"]
 
 KINDS = ("CN", "OU", "URI", "DNS")
 _ESCAPED = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
@@ -49,13 +49,13 @@ class CertificateRules:
         """All roles that one of `names` has; none if no pattern fits."""
         roles = Role(0)
         for pattern, granted in self._patterns:
-            if any(_fits(pattern, name) for name in names):
+            if any(fits(pattern, name) for name in names):
                 roles |= granted
         return roles
 
     def is_revoked(self, names: Sequence[str]) -> bool:
         """Whether a certificate with these names is taken no more, whichever roles it would have."""
-        return any(_fits(pattern, name) for pattern in self._revoked for name in names)
+        return any(fits(pattern, name) for pattern in self._revoked for name in names)
 
     def identity(self, names: Sequence[str]) -> str:
         """Which of `names`, at least one, the caller goes by: a URI that gives it a role, else the first.
@@ -83,7 +83,8 @@ def _check(pattern: str, option: str) -> str:
     return pattern
 
 
-def _fits(pattern: str, name: str) -> bool:
+def fits(pattern: str, name: str) -> bool:
+    """Whether a name is that of a pattern, or begins as one that ends in `*` does."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 

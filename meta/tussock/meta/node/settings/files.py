@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tussock.meta.node.auth.clients.file import read_clients
 from tussock.meta.node.auth.tokens import read_tokens
 from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.errors import InvalidOption
@@ -22,6 +23,9 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         "tls.key": tls.key,
         "tls.client_ca": tls.client_ca,
         "tokens.file": settings.tokens.file,
+        # Nodes of applications have none.
+        "clients.file": settings.clients.file if hasattr(settings, "clients") else "",
+        "oidc.ca": settings.oidc.ca if hasattr(settings, "oidc") else "",
     }
     unreadable = {name: why for name, path in files.items() if path and (why := _unreadable(path))}
 
@@ -39,6 +43,8 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         *misfit("tls.certificate", "tls.key", check=lambda: check_pair(tls.certificate, tls.key)),
         *misfit("tls.client_ca", check=lambda: check_authority(tls.client_ca)),
         *misfit("tokens.file", check=lambda: read_tokens([settings.tokens.file])),
+        *misfit("oidc.ca", check=lambda: check_authority(files["oidc.ca"])),
+        *misfit("clients.file", check=lambda: read_clients([files["clients.file"]])),
     ]
 
 

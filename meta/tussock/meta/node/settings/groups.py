@@ -4,14 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from tussock.meta.node.auth.bearers.token_review import ACCOUNT_FOLDER
 from tussock.meta.node.auth.certificates import pattern_misfit
 
 __all__ = [
     "Address",
     "AddressOrNothing",
+    "ClientSettings",
     "LogSettings",
+    "OidcSettings",
     "Seconds",
     "SecondsOrNever",
+    "ServiceAccountSettings",
     "SettingsGroup",
     "TlsSettings",
     "TokenSettings",
@@ -83,6 +87,42 @@ class TokenSettings(SettingsGroup):
     )
 
 
+class ClientSettings(SettingsGroup):
+    """Clients that are declared one by one."""
+
+    file: str = Field(
+        default="",
+        description="file that declares clients, each with role, tables, rate and expiry; read again when it changes; "
+        "empty for none",
+    )
+
+
+class ServiceAccountSettings(SettingsGroup):
+    """Service accounts of Kubernetes as clients: their tokens are asked about at its API."""
+
+    audience: str = Field(
+        default="",
+        max_length=256,
+        description="for which audience tokens of service accounts must be made; empty: none is taken",
+    )
+    api: str = Field(
+        default="", description="URL of the API of Kubernetes; that of the cluster in which the service runs if empty"
+    )
+    folder: str = Field(
+        default=ACCOUNT_FOLDER,
+        description="folder with `token` and `ca.crt`, by which the service asks; read again when they change",
+    )
+
+
+class OidcSettings(SettingsGroup):
+    """How the keys of the OIDC issuers that clients are declared with are fetched."""
+
+    ca: str = Field(default="", description="file with the CAs of issuers (PEM); those of the machine if empty")
+    allow_http: bool = Field(
+        default=False, description="whether keys are fetched from `http://` issuers, too; for tests"
+    )
+
+
 class LogSettings(SettingsGroup):
     """What the service says on standard error."""
 
@@ -94,8 +134,10 @@ class LogSettings(SettingsGroup):
     )
 
 
-def access_contradictions(tls: TlsSettings, tokens: TokenSettings) -> list[tuple[str, str]]:
-    """Those between the options that say who may call."""
+def access_contradictions(
+    tls: TlsSettings, tokens: TokenSettings, clients: ClientSettings | None = None
+) -> list[tuple[str, str]]:
+    """Those between the options that say who may call; `clients` of nodes that have declared ones."""
     found = []
     if bool(tls.certificate) != bool(tls.key):
         found.append(("tls.key" if tls.certificate else "tls.certificate", "certificate and key belong together"))
@@ -106,7 +148,7 @@ def access_contradictions(tls: TlsSettings, tokens: TokenSettings) -> list[tuple
         found.append(("tls.roles", "certificates of clients are not asked for: set tls.client_ca"))
     if tls.revoked and not tls.client_ca:
         found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
-    if tls.client_ca and not rules and not tokens.file:
+    if tls.client_ca and not (rules or tokens.file or (clients and clients.file)):
         found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
     patterns = {"tls.revoked": tls.revoked, **{f"tls.roles.{role}": some for role, some in tls.roles}}
     found += [

@@ -12,7 +12,7 @@ from tussock.meta.rpc.methods import KEEPING_ALIVE
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import RateLimited
 
-__all__ = ["RateLimits", "TokenBucket"]
+__all__ = ["ClientRates", "RateLimits", "TokenBucket"]
 
 Who = tuple[str, str]
 """An identity, empty where the service asks for none, and the host that it calls from."""
@@ -118,3 +118,38 @@ class RateLimits:
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now)}
         for key in list(self._buckets)[: len(self._buckets) - CALLERS_MAX + 1]:
             del self._buckets[key]
+
+
+class ClientRates:
+    """The buckets of declared clients, each of which has a rate and one bucket, wherever it calls from.
+
+    Safe to share between threads.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._lock = threading.Lock()
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def check(self, identity: str, rate: float, calls: int = 1) -> None:
+        """Count calls of a client with a rate; `RateLimited` says how many milliseconds to wait.
+
+        After a pause it may make the calls of two seconds at once.
+        """
+        now, burst = self._system.monotonic(), max(2 * rate, 1.0)
+        with self._lock:
+            bucket = self._buckets.get(identity)
+            if bucket is None or bucket.rate != rate:
+                if len(self._buckets) >= CALLERS_MAX:
+                    self._buckets = {key: one for key, one in self._buckets.items() if not one.is_full(now)}
+                # Of a client whose rate was changed a full one, too: at most a burst more.
+                bucket = self._buckets[identity] = TokenBucket(rate, burst, burst, now)
+            wait = bucket.take(now, calls)
+        if wait:
+            wait_ms = max(1, round(wait * 1000))
+            raise RateLimited(
+                f"{identity!r} makes more than {rate:g} calls a second, its rate in the service's clients file; wait "
+                f"{wait_ms} ms",
+                wait_ms,
+                identity,
+            )

@@ -149,8 +149,9 @@ class Checkpoints(Part):
             generation=member.generation, committed_epoch=job.committed_epoch, barrier=job.committed_barrier
         )
 
-    def _collect(self, message: pb.CollectBarrierRequest, _: Caller) -> pb.CollectBarrierResponse:
+    def _collect(self, message: pb.CollectBarrierRequest, caller: Caller) -> pb.CollectBarrierResponse:
         tables = tables_from_message(message.tables)
+        self._commits.check_tables(tables, caller)
         with self._lock:
             self._sessions.get(message.session_id)
             job = self._job(message.job, message.participant)

@@ -6,6 +6,7 @@ the SSTs that came with them lie in it.
 """
 
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -92,6 +93,15 @@ class Commits(Part):
         known = self._check(request)
         return self._context.meta.commit(request, by[:IDENTITY_CHARACTERS_MAX]) if known is None else known
 
+    def check_tables(self, table_ids: Iterable[int], caller: Caller) -> None:
+        """Raise `AccessDenied` if the caller may not write one of these tables."""
+        if caller.tables:
+            tables = self._context.meta.version().tables
+            for table_id in table_ids:
+                # One that is gone is refused at the stamp, with the better error.
+                if (state := tables.get(table_id)) is not None:
+                    caller.check_table(state.spec.name)
+
     def _check(self, request: CommitRequest) -> int | None:
         """Check the SSTs of a commit; returns its epoch if it turns out to have happened."""
         version = self._context.meta.version()
@@ -134,11 +144,13 @@ class Commits(Part):
             else pb.GetCredentialsResponse()
         )
 
-    def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
+    def _create_table(self, request: pb.CreateTableRequest, caller: Caller) -> pb.CreateTableResponse:
+        caller.check_table(request.spec.name)
         state = self._context.meta.create_table(_check_spec(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _alter_table(self, request: pb.AlterTableRequest, caller: Caller) -> pb.AlterTableResponse:
+        caller.check_table(request.name)
         change = change_from_message(request)
         if (change.store_retention or change.retention_ms is not None) and not caller.roles & Role.ADMIN:
             # A writer must not end the history that others read.
@@ -150,7 +162,8 @@ class Commits(Part):
         state = self._context.meta.alter_table(request.name, change)
         return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
-    def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
+    def _drop_table(self, request: pb.DropTableRequest, caller: Caller) -> pb.DropTableResponse:
+        caller.check_table(request.name)
         self._context.meta.drop_table(request.name)
         return pb.DropTableResponse(seq=self._seq())
 
@@ -170,6 +183,7 @@ class Commits(Part):
     def _commit(self, message: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
         request = commit_from_message(message)
         check_writer(request.writer, request.batch_id, request.generation, request.source)
+        self.check_tables(request.tables, caller)
         delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
         if delay_ms:
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
@@ -189,6 +203,7 @@ class Commits(Part):
             try:
                 request = commit_from_message(one)
                 check_writer(request.writer, request.batch_id, request.generation, request.source)
+                self.check_tables(request.tables, caller)
                 delay_ms, reason = self._context.meta.write_delay(request.tables, one.waited_ms)
                 if delay_ms:
                     outcome.retry_after_ms, outcome.stall_reason = delay_ms, reason

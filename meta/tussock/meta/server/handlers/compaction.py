@@ -302,7 +302,8 @@ class Scheduler(Part):
         self._context.nudge()
         return pb.ReturnTaskResponse()
 
-    def _compact(self, request: pb.CompactRequest, _: Caller) -> pb.CompactResponse:
+    def _compact(self, request: pb.CompactRequest, caller: Caller) -> pb.CompactResponse:
+        caller.check_table(request.table)
         version = self._context.meta.version()
         state = version.find_table(request.table)
         if state is None:

@@ -12,9 +12,12 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.node.settings.groups import (
     Address,
     AddressOrNothing,
+    ClientSettings,
     LogSettings,
+    OidcSettings,
     Seconds,
     SecondsOrNever,
+    ServiceAccountSettings,
     SettingsGroup,
     TlsSettings,
     TokenSettings,
@@ -201,6 +204,9 @@ class MetaSettings(SettingsGroup):
     credentials: CredentialSettings = CredentialSettings()
     tls: TlsSettings = TlsSettings()
     tokens: TokenSettings = TokenSettings()
+    clients: ClientSettings = ClientSettings()
+    accounts: ServiceAccountSettings = ServiceAccountSettings()
+    oidc: OidcSettings = OidcSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
 
@@ -208,7 +214,7 @@ class MetaSettings(SettingsGroup):
 def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
     """Pairs (option, what is wrong) of values that are right each, and cannot work together."""
     compaction = settings.compaction
-    found = access_contradictions(settings.tls, settings.tokens)
+    found = access_contradictions(settings.tls, settings.tokens, settings.clients)
     if settings.leader.poll_seconds > settings.leader.lease_seconds:
         lease = f"leader.lease_seconds, {settings.leader.lease_seconds:g}"
         found.append(("leader.poll_seconds", f"is more than {lease}: replicas would see changes of leaders too late"))
@@ -226,6 +232,12 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
         )
         if url and not is_endpoint(url)
     ]
+    api = settings.accounts.api
+    if api and not (is_endpoint(api) and api.startswith("https://")):
+        # An eavesdropper would have the service's token, and those of its clients.
+        found.append(("accounts.api", f"is {api!r}; expected an https:// URL, such as https://10.0.0.1:443"))
+    if settings.accounts.audience and not settings.clients.file:
+        found.append(("accounts.audience", "no service account would have a role: set clients.file"))
     handed = settings.credentials
     if bool(handed.reader_access_key_id) != bool(handed.reader_secret_access_key.get_secret_value()):
         found.append(

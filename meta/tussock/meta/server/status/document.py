@@ -54,6 +54,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a newer release wrote into the log, which this replica cannot read; empty while there is nothing."""
     damaged: str = ""
     """What of the log cannot be read since it is damaged or foreign; empty while all of it can."""
+    clients_problem: str = ""
+    """Why the clients file is not in force as it is now, but as it was before; empty while it is."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,16 @@ def _damaged(status: ServiceStatus) -> Iterator[Problem]:
         )
 
 
+def _clients_file(status: ServiceStatus) -> Iterator[Problem]:
+    if status.replica.clients_problem:
+        yield _error(
+            "clients-file",
+            f"Replica {status.replica.address} cannot use its clients file as it is now, so the clients that it "
+            f"declared before are let in, and no others: {status.replica.clients_problem}. Mend the file; it is read "
+            "again by itself.",
+        )
+
+
 def _draining(status: ServiceStatus) -> Iterator[Problem]:
     if status.replica.draining:
         yield _warning("draining", f"Replica {status.replica.address} is shutting down.")
@@ -142,6 +152,7 @@ _RULES: tuple[Callable[[ServiceStatus], Iterator[Problem]], ...] = (
     _stalled,
     _outdated,
     _damaged,
+    _clients_file,
     _draining,
     _paused,
     _no_compactor,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tussock.meta.compaction.assignment import owner_of
 from tussock.meta.log.format import decode_entry, entry_path
+from tussock.meta.node.auth.clients.registry import ClientRegistry
 from tussock.meta.server.handlers.compaction import worker_name
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
@@ -48,10 +49,15 @@ class StatusReport:
     """Watches a node, and tells how it is. Safe to share between threads."""
 
     def __init__(
-        self, node: MetaNode, system: System, count: Callable[[Sequence[Delta]], None] = lambda _: None
+        self,
+        node: MetaNode,
+        system: System,
+        count: Callable[[Sequence[Delta]], None] = lambda _: None,
+        clients: ClientRegistry | None = None,
     ) -> None:
-        """`count` is told the deltas of each entry as well."""
+        """`count` is told the deltas of each entry as well; `clients` are the declared ones."""
         self._node = node
+        self._clients = clients
         self._system = system
         self._started_ms = system.now_ms()
         self._software = f"tussock {importlib.metadata.version('tussock')}"
@@ -111,6 +117,7 @@ class StatusReport:
             draining=node.is_draining,
             outdated=node.outdated,
             damaged=node.damaged,
+            clients_problem=self._clients.problem if self._clients else "",
         )
 
     def _learn(self, entry: bytes | None, version: Version) -> None:

@@ -17,9 +17,9 @@ import structlog
 from tussock.meta.node.auth.authentication import Authenticator, Presented, authorize
 from tussock.meta.node.auth.caller import ANYONE, Caller
 from tussock.meta.node.auth.certificates import certificate_names
-from tussock.meta.node.wire.rate_limits import RateLimits, Who
+from tussock.meta.node.wire.rate_limits import ClientRates, RateLimits, Who
 from tussock.meta.rpc.errors import clip, status_of, status_of_kind
-from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
+from tussock.meta.rpc.methods import KEEPING_ALIVE, OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
 from tussock.meta.server.status.counters import CallMetrics
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -71,7 +71,7 @@ class WireCall:
         self.method = method
         self._gate = gate
         self._metadata = {key: value for key, value in arrival.metadata if isinstance(value, str)}
-        self._auth_context = arrival.auth_context
+        self._presented = Presented(self._metadata.get("authorization"), certificate_names(arrival.auth_context))
         self._peer = arrival.peer
         self._session = ""
         self._began = gate.system.monotonic()
@@ -80,6 +80,16 @@ class WireCall:
         self.caller = ANYONE._replace(roles=ANYONE.roles & ~ANYONE.roles)
         self._revoked = ""
         gate.metrics.begin(method)
+
+    async def prove(self) -> None:
+        """Find out about a token that somebody else has signed; each costs a request, so a flood of them waits."""
+        gate = self._gate
+        if not gate.authenticator.has_to_prove(self._presented):
+            return
+        host = self.host[1]
+        if wait_ms := gate.refusals.wait_ms(host):
+            raise RateLimited(f"too many unknown tokens came from {host}; wait {wait_ms} ms", wait_ms, host)
+        await gate.authenticator.prove(self._presented)
 
     def admit(self) -> Caller:
         """The caller, if it may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
@@ -94,7 +104,7 @@ class WireCall:
                 OLDEST_PROTOCOL,
             )
         gate = self._gate
-        presented = Presented(self._metadata.get("authorization"), certificate_names(self._auth_context))
+        presented = self._presented
         try:
             caller = gate.authenticator.authenticate(presented)
         except Unauthenticated:
@@ -112,8 +122,14 @@ class WireCall:
             )
         # All jobs of a store may have one certificate: one that calls too often is told from the others by its host.
         gate.limits.check(self.host, self.method.name)
+        self._check_own_rate(1)
         authorize(self.caller, self.method)
         return self.caller
+
+    def _check_own_rate(self, calls: int) -> None:
+        """Count calls of a declared client that has a rate; what keeps its session alive is not slowed down by it."""
+        if self.caller.rate and self.method.name not in KEEPING_ALIVE:
+            self._gate.client_rates.check(self.caller.identity, self.caller.rate, calls)
 
     @property
     def host(self) -> tuple[str, str]:
@@ -157,6 +173,7 @@ class WireCall:
         """Count each of the commits in a call as one; `RateLimited` if that is too many."""
         if commits > 1:
             self._gate.limits.check(self.host, self.method.name, commits - 1)
+            self._check_own_rate(commits - 1)
 
     def count_refused(self, kinds: Iterable[str]) -> None:
         """Count refusals, by the kinds of their errors, within a call that ends well."""
@@ -207,6 +224,7 @@ class Gate:
         self.authenticator = authenticator
         self.limits = limits
         self.metrics = metrics
+        self.client_rates = ClientRates(system)
         self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST, burst_in_flood=1)
         self.faults = RateLimits(system, FAULTS_PER_SECOND, FAULTS_BURST, burst_in_flood=1)
         self._lines = RateLimits(system, LINES_PER_SECOND, LINES_BURST)

@@ -142,6 +142,7 @@ class GrpcServer:
             call = self._arrive(method, context)
             body: Body | None = None
             try:
+                await call.prove()
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())
@@ -182,6 +183,7 @@ class GrpcServer:
             call = self._arrive(method, context)
             body: Body | None = None
             try:
+                await call.prove()
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())

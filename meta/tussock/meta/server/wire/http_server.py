@@ -15,7 +15,7 @@ an address, since addresses end up in logs and histories.
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -53,12 +53,14 @@ class _Pages:
         metrics: Callable[[], bytes],
         authenticate: Callable[[Presented], Caller],
         defect: Callable[[], str],
+        prove: Callable[[Presented], Awaitable[None]] | None,
     ) -> None:
         self._status = status
         self._replica = replica
         self._defect = defect
         self._metrics = metrics
         self._authenticate = authenticate
+        self._prove = prove
         self._files = _console_files()
         self._encoder = msgspec.json.Encoder()
         self._making = asyncio.Lock()
@@ -71,14 +73,14 @@ class _Pages:
         return self._file(request, request.match_info["name"])
 
     async def status(self, request: web.Request) -> web.Response:
-        self._check(request)
+        await self._check(request)
         body = self._encoder.encode(await self._fresh_status())
         response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
         response.enable_compression()
         return response
 
     async def metrics(self, request: web.Request) -> web.Response:
-        self._check(request)
+        await self._check(request)
         body = await asyncio.to_thread(self._metrics)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -107,9 +109,11 @@ class _Pages:
                 self._made = (loop.time(), await asyncio.to_thread(self._status))
             return self._made[1]
 
-    def _check(self, request: web.Request) -> None:
+    async def _check(self, request: web.Request) -> None:
         # The same as over gRPC: a caller that may call GetStatus may see the status here, and the metrics made of it.
         presented = Presented(request.headers.get("Authorization"), certificate_names_of(request))
+        if self._prove is not None:
+            await self._prove(presented)
         authorize(self._authenticate(presented), METHODS["GetStatus"])
 
     def _file(self, request: web.Request, name: str) -> web.Response:
@@ -129,12 +133,13 @@ def make_app(
     metrics: Callable[[], bytes],
     authenticate: Callable[[Presented], Caller],
     defect: Callable[[], str] = str,
+    prove: Callable[[Presented], Awaitable[None]] | None = None,
 ) -> web.Application:
-    """The application; `status` and `metrics` are called in threads, `authenticate` is an `Authenticator`'s.
+    """The application; `status` and `metrics` are called in threads, `authenticate` and `prove` an `Authenticator`'s.
 
     `replica` and `defect` (what only a restart can cure; nothing, if it is not given) must not wait for anything.
     """
-    pages = _Pages(status, replica, metrics, authenticate, defect)
+    pages = _Pages(status, replica, metrics, authenticate, defect, prove)
     app = web.Application(middlewares=[refusals], client_max_size=REQUEST_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/", pages.console)

@@ -152,9 +152,14 @@ def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bo
     return rollout(observed, (), now).done
 
 
-def stamps(pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref, Manifest]) -> tuple[Annotate, ...]:
-    """Annotations that make kubelets fetch the newest state of the named secrets for these pods."""
-    versions = []
+def stamps(
+    pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref, Manifest], *others: str
+) -> tuple[Annotate, ...]:
+    """Annotations that make kubelets fetch the newest state of the named secrets for these pods.
+
+    `others` are texts that the pods mount beside them, and that change under running pods.
+    """
+    versions = list(others)
     for name in names:
         found = secrets.get(Ref("Secret", name))
         versions.append(f"{name}={found['metadata'].get('resourceVersion', '')}" if found else f"{name}=")
