@@ -149,7 +149,7 @@ def test_a_cancelled_task_leaves_no_output_that_is_not_whole(bucket: ObjectStore
 @pytest.mark.parametrize("sst_bytes", [20_000, 1 << 20])
 @pytest.mark.parametrize("at", ["before", "after"])
 def test_a_put_that_fails_ends_the_task(bucket: ObjectStore, sst_bytes: int, at: str) -> None:
-    """Before the first byte is taken, and after the last; who makes the rest does not wait for ever."""
+    """Before the first byte is taken, and after the last; the maker of the rest does not wait for ever."""
     inputs = runs_of(bucket)
     fate = Fate.LOSE_REQUEST if at == "before" else Fate.LOSE_ANSWER
     faulty = FaultyBucket(bucket, where("put", "", fate))

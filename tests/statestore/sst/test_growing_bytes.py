@@ -83,7 +83,7 @@ def test_a_taker_of_what_is_given_up_is_told(growing: GrowingBytes, added: int) 
 
 
 def test_a_waiting_taker_is_told(growing: GrowingBytes, beside: Callable[..., threading.Thread]) -> None:
-    """Who makes it failed meanwhile."""
+    """Its maker failed meanwhile."""
     told = threading.Event()
 
     def take() -> None:

@@ -18,7 +18,7 @@ __all__ = ["Payloads", "Uploader"]
 _IN_FLIGHT = 2
 """SSTs that are being uploaded while the next one is encoded: bounds memory to three SSTs.
 
-SSTs that still grow count as well, but are not waited for: who makes them waits here.
+SSTs that still grow count as well, but are not waited for, as it is their maker that would wait here.
 """
 
 
@@ -122,7 +122,7 @@ class Uploader:
             if upload.info is not None or not upload.sst.is_whole:
                 continue
             if upload.sst.growing is not None:
-                # Whoever makes SSTs goes on with the next one while the filter of this one is made.
+                # The next SST is made while the filter of this one is.
                 upload.info = self._pool.submit(self._put_meta, upload)
                 continue
             info, objects = upload.sst.objects(upload.id)
