@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ class Distant:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bucket, name)
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         """Write an object, after a while."""
         time.sleep(self.seconds)
         self._bucket.put(path, data)

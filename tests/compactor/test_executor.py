@@ -1,7 +1,7 @@
 """A compaction task from its inputs in the bucket to its outputs there."""
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -266,7 +266,7 @@ class DiscardedBucket:
         self.put_bytes = 0
         self.url = inner.url
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         self.put_bytes += len(data) if isinstance(data, bytes) else sum(map(len, data))
 
     def get(self, path: str, bytes_max: int | None = None) -> bytes:

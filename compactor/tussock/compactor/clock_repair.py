@@ -37,10 +37,11 @@ from tussock.statestore.contract.records import SstInfo, TableState, stored_byte
 from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectNotFound
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.encoded_sst import EncodedSst
 from tussock.statestore.sst.history import history_range, until_array, with_untils
 from tussock.statestore.sst.iterators import ReadRange, SSTableIterator
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.writer import EncodedSst, SstWriter, value_schema
+from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["repair_clock"]

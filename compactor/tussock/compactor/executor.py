@@ -1,7 +1,8 @@
 """Executes compaction: reads input runs as streams, merges, parts, writes and uploads the outputs.
 
 Memory is bounded whatever the task's size: what all input runs hold in hand (about 16 MiB together) and read ahead,
-one merged batch, and up to four output SSTs being encoded or uploaded, one of them of history. Inputs are not put into
+one merged batch, and up to four output SSTs being encoded or uploaded, one of them of history. Of those only what is on
+its way is in memory where the bucket is a folder, which takes an object while it is made. Inputs are not put into
 the block cache: a compaction must not push out what readers use.
 
 A task can be done in parts by key range (`parts.py`), each of them alone, since no user key lies in two: the outputs
@@ -20,10 +21,11 @@ from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.format.expiry import expiry_of
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.encoded_sst import EncodedSst
 from tussock.statestore.sst.history import EpochMerge, history_range
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.writer import EncodedSst, SstWriter, value_schema
+from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["OUTPUT_SST_BYTES", "CompactionCancelled", "execute"]
@@ -77,6 +79,8 @@ def execute(
             one_object_bytes=limits.one_object_bytes,
             whole_filter_bytes=limits.whole_filter_bytes,
             history=history,
+            grow=uploader.grow,
+            hand_on_bytes=limits.hand_on_bytes,
         )
 
     if task.kind == "history":

@@ -31,8 +31,9 @@ from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.format.parted_filter import PartedFilter
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.sst.encoded_sst import EncodedSst
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.writer import EncodedSst, SstWriter, history_schema, value_schema
+from tussock.statestore.sst.writer import SstWriter, history_schema, value_schema
 from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["DamagedSst", "SstRepair", "lost_ranges"]

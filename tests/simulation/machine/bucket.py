@@ -6,7 +6,7 @@ sender still waits or lives.
 """
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from simulation.machine.scheduler import Node, NodeDead, Scheduler
@@ -103,7 +103,7 @@ class NodeBucket:
     def url(self) -> str:
         return "sim://"
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         whole = data if isinstance(data, bytes) else b"".join(data)
         self._call("put", path, lambda: self.bucket.put(path, whole))
 

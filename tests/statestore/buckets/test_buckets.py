@@ -64,6 +64,30 @@ def test_an_object_is_read_as_it_was_put(bucket: ObjectStore, data: bytes | list
     assert [(info.path, info.size) for info in bucket.list("a/")] == [("a/b.data", len(whole))]
 
 
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_parts_may_come_one_by_one(bucket: ObjectStore, count: int) -> None:
+    """From something that can be gone through once, such as what is still being made."""
+    bucket.put("a", iter([b"%d," % number * 1000 for number in range(count)]))
+    assert bucket.get("a") == b"".join(b"%d," % number * 1000 for number in range(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_parts_that_end_with_an_error_are_no_object(bucket: ObjectStore, count: int) -> None:
+    """The error is the caller's; what was there stays, and nothing is left over."""
+
+    def parts() -> Iterator[bytes]:
+        yield from (b"x" * 1000 for _ in range(count))
+        raise LookupError("made no more")
+
+    bucket.put("there", b"before")
+    for path in ("there", "new"):
+        with pytest.raises(LookupError, match="made no more"):
+            bucket.put(path, parts())
+    assert paths(bucket, "") == ["there"]
+    assert bucket.get("there") == b"before"
+    assert not bucket.leftovers(1 << 50)
+
+
 def test_put_replaces_an_object(bucket: ObjectStore) -> None:
     """Nothing of a longer earlier object stays."""
     bucket.put("a", b"a long one")

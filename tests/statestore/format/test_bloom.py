@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.format.bloom import Bloom, build
+from tussock.statestore.format.bloom import CHUNK_HASHES, Bloom, build
 from tussock.statestore.format.hashing import hash_key, hash_keys
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "hashing-and-bloom.md"
@@ -53,6 +53,15 @@ def test_false_positives_are_near_theory_on_a_million_keys(bits_per_key: int) ->
     theory = (1 - math.exp(-probes / bits_per_key)) ** probes
     assert bloom.may_contain_many(hashes[:rows]).all()
     assert bloom.may_contain_many(hashes[rows:]).mean() <= 1.5 * theory
+
+
+@pytest.mark.parametrize("count", [CHUNK_HASHES - 1, CHUNK_HASHES, CHUNK_HASHES + 1, 2 * CHUNK_HASHES + 5])
+def test_hashes_are_in_the_filter_in_any_order(count: int) -> None:
+    """Bits are set by some hashes at a time: none of these is left out, and their order makes no difference."""
+    hashes = random_hashes(count, 3)
+    built = build(hashes)
+    assert Bloom(built).may_contain_many(hashes).all()
+    assert built == build(np.sort(hashes)) == build(hashes[::-1].copy())
 
 
 def test_a_filter_of_no_keys_contains_nothing() -> None:

@@ -49,14 +49,15 @@ def bucket() -> FaultyBucket:
 def test_an_upload_is_one_object_up_to_the_bound(bucket: FaultyBucket, one_object: bool) -> None:
     """At the bound an SST is one object, with a byte more it is two; the record says which, and all sizes."""
     (encoded,) = SstWriter(raw_spec(), sst_bytes=1 << 20, epoch_inherited=False).write([to_rows(PUTS)])
-    bound = encoded.data_bytes - (not one_object)
+    data_bytes = encoded.objects("0" * 32)[0].data_bytes
+    bound = data_bytes - (not one_object)
     uploader = Uploader(bucket, FakeSystem())
     writer = SstWriter(raw_spec(), sst_bytes=1 << 20, epoch_inherited=False, one_object_bytes=bound)
     (info,) = uploader.upload(writer.write([to_rows(PUTS)]))
     uploader.close()
     assert operations(bucket) == ["put"] * (1 if one_object else 2)
     assert info.meta_in_data == one_object
-    assert info.data_bytes == encoded.data_bytes
+    assert info.data_bytes == data_bytes
     paths = {data_path(info.id)} if one_object else {data_path(info.id), meta_path(info.id)}
     assert object_sizes(info).keys() == paths
     assert meta_object(info) in paths

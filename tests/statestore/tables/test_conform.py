@@ -215,7 +215,7 @@ def test_unknown_and_repeated_columns_are_named() -> None:
 @pytest.mark.parametrize("rows", [None, 5, "text", b"text", {"id": 1}, iter([ROW])])
 def test_a_value_that_is_no_rows_is_refused(rows: Any) -> None:
     """The message names what it was and what is expected."""
-    with pytest.raises(SchemaMismatch, match=f"{type(rows).__name__} is not rows; expected Arrow data or a list of"):
+    with pytest.raises(SchemaMismatch, match=f"{type(rows).__name__} is not rows; expected a pyarrow Table"):
         conform(rows, SCHEMA, ["id"], "t")
 
 

@@ -5,7 +5,7 @@ the order in which they arrive, so "crash at call 7" means the same in every run
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -106,7 +106,7 @@ class FaultyBucket:
     def url(self) -> str:
         return self.inner.url
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         self._do("put", path, lambda: self.inner.put(path, data))
 
     def create(self, path: str, data: bytes) -> bool:

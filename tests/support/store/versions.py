@@ -1,6 +1,6 @@
 """A bucket in memory on a clock that the test moves, and short builders of the records in a version."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem
@@ -44,7 +44,7 @@ class ModelBucket:
         self.url = url
         self.objects: dict[str, tuple[bytes, int]] = {}
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         whole = bytes(data) if isinstance(data, bytes | memoryview) else b"".join(data)
         self.objects[path] = (whole, self.system.now_ms())
 

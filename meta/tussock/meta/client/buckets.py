@@ -1,7 +1,7 @@
 """The bucket as a meta service says that it is reached: endpoint, region, and credentials where it hands them out."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
@@ -62,7 +62,7 @@ class _ReadOnlyBucket:
     def url(self) -> str:
         return self._bucket.url
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:  # noqa: ARG002 -- refused
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:  # noqa: ARG002 -- refused
         raise self._refusal(f"put of {path}")
 
     def create(self, path: str, data: bytes) -> bool:  # noqa: ARG002 -- refused

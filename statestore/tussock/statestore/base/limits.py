@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     whole_filter_bytes: int = 64 << 10
     """A larger filter of an SST of two objects lies apart from the rest of its meta, in parts of up to a quarter of
     this. Measured in decision 0038."""
+    hand_on_bytes: int = 4 << 20
+    """An SST of a compaction is uploaded while it is made, by this many bytes, once it has them."""
     commit_payload_bytes: int = 1 << 20
     """Bytes of small SSTs that one commit puts into its log entry; further ones become objects. A process that reads
     the log reads them whether it needs them or not."""

@@ -14,7 +14,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -30,6 +30,7 @@ from tussock.statestore.buckets.folders import (
     sync_folder,
 )
 from tussock.statestore.buckets.paths import check_path, check_prefix
+from tussock.statestore.buckets.synced_writes import write_synced
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import CorruptObject, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 
@@ -37,7 +38,6 @@ __all__ = ["FileBucket", "unavailable"]
 
 TEMPORARY = ".tmp-"
 _TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{24}")
-_BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
 _BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
 
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EXDEV}
@@ -87,7 +87,7 @@ class FileBucket:
         """`file:///...`."""
         return self._root.as_uri()
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         """Write an object whole and durably, replacing one of that path."""
         self._run("put", path, self._put, path, self._root / check_path(path), data)
 
@@ -136,7 +136,7 @@ class FileBucket:
         # Of a checked path this is what `Path` would make, in a tenth of the time.
         return f"{self._root_text}/{check_path(path, any_names=self._any_names)}"
 
-    def _put(self, path: str, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def _put(self, path: str, target: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
         try:
             temporary = self._write_temporary(target.parent, data)
             try:
@@ -201,7 +201,7 @@ class FileBucket:
         descriptor = -1
         try:
             descriptor = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666, dir_fd=folder)
-            _write_synced(descriptor, data)
+            write_synced(descriptor, data)
             return _link(f"/proc/self/fd/{descriptor}", name, folder)
         except OSError as error:
             if error.errno not in _NO_UNNAMED_FILES:
@@ -212,7 +212,7 @@ class FileBucket:
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def _write_temporary(self, folder: Path, data: bytes | Sequence[bytes | memoryview]) -> Path:
+    def _write_temporary(self, folder: Path, data: bytes | Iterable[bytes | memoryview]) -> Path:
         """A new file in `folder` with `data`, synced; on any failure it is removed again."""
         self._check_root()
         self._make_folder(folder)
@@ -220,7 +220,7 @@ class FileBucket:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             try:
-                _write_synced(descriptor, data)
+                write_synced(descriptor, data)
             finally:
                 os.close(descriptor)
         except BaseException:
@@ -315,12 +315,6 @@ def unavailable(operation: str, path: str, url: str, error: OSError) -> ObjectSt
     return ObjectStoreUnavailable(f"{what} in {url} failed: {advice} ({error.strerror or error})")
 
 
-def _write_synced(descriptor: int, data: bytes | Sequence[bytes | memoryview]) -> None:
-    _write_all(descriptor, [data] if isinstance(data, bytes) else data)
-    # A failed fsync is a failed write: the kernel may have dropped the pages and reports it only once.
-    os.fsync(descriptor)
-
-
 def _link(source: str | Path, target: str | Path, folder: int | None = None) -> bool:
     """Give a file a name, in `folder` if that is given; `False` if the name is taken."""
     try:
@@ -329,19 +323,6 @@ def _link(source: str | Path, target: str | Path, folder: int | None = None) -> 
     except FileExistsError:
         return False
     return True
-
-
-def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
-    """Write buffers one after the other without joining them, however little a call of the kernel takes."""
-    waiting = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
-    first = 0
-    while first < len(waiting):
-        written = os.writev(descriptor, waiting[first : first + _BUFFERS_PER_WRITE])
-        while first < len(waiting) and written >= len(waiting[first]):
-            written -= len(waiting[first])
-            first += 1
-        if written:
-            waiting[first] = waiting[first][written:]
 
 
 def _read(file: str, start: int, length: int | None, bytes_max: int | None = None) -> bytes:

@@ -6,7 +6,7 @@ created, and returns `False`. A caller that must know reads the object back; the
 own entry by the entry's id.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import obstore
@@ -71,7 +71,7 @@ class ObstoreBucket:
         """Where this is, without credentials."""
         return self._url
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         """Write an object whole and durably, replacing one of that path; it appears when all parts are there."""
         parts = [memoryview(part).cast("B") for part in ([data] if isinstance(data, bytes) else data)]
         self._run("put", path, self._put, check_path(path), parts)

@@ -10,7 +10,7 @@ which happen inside the library, are not seen here.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tussock.statestore.buckets.opening import open_source
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
@@ -63,12 +63,18 @@ class _CountedBucket:
     def url(self) -> str:
         return self._bucket.url
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         self._count("put")
-        self._bucket.put(path, data)
-        self._count_bytes(
-            "put", len(data) if isinstance(data, bytes) else sum(memoryview(part).nbytes for part in data)
-        )
+        if isinstance(data, bytes):
+            self._bucket.put(path, data)
+            self._count_bytes("put", len(data))
+        elif isinstance(data, list | tuple):
+            self._bucket.put(path, data)
+            self._count_bytes("put", sum(memoryview(part).nbytes for part in data))
+        else:
+            sizes: list[int] = []
+            self._bucket.put(path, _measured(data, sizes))
+            self._count_bytes("put", sum(sizes))
 
     def create(self, path: str, data: bytes) -> bool:
         self._count("create")
@@ -112,3 +118,10 @@ class _CountedBucket:
 
     def _count_bytes(self, operation: str, size: int) -> None:
         self._table.add(self._purpose, operation, 0, size)
+
+
+def _measured(parts: Iterable[bytes | memoryview], sizes: list[int]) -> Iterator[bytes | memoryview]:
+    """The parts as they come, whose sizes are noted."""
+    for part in parts:
+        sizes.append(memoryview(part).nbytes)
+        yield part

@@ -3,7 +3,7 @@
 `create` is what all safety rests on: of several callers that create the same path, exactly one succeeds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from tussock.statestore.errors import CorruptObject
@@ -33,8 +33,12 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where this is, without credentials, for messages."""
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
-        """Write an object whole and durably, replacing one of that path; parts are concatenated."""
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
+        """Write an object whole and durably, replacing one of that path; parts are concatenated.
+
+        They may come one by one, and take their time. What is raised instead of one is raised here, and nothing was
+        written then.
+        """
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object durably if none has that path; `False` if one has, and it is left alone."""

@@ -43,6 +43,10 @@ BITS_MAX = (1 << 32) - 64
 LOW_32 = 0xFFFF_FFFF
 FEW_HASHES = 8
 
+CHUNK_HASHES = 1 << 14
+"""Hashes whose bits are set at a time: what is computed of them stays in the second-level cache. Over all hashes of an
+SST of 64 MiB at once it took 40 ms in place of 30, and new memory for each step."""
+
 
 def build(hashes: npt.NDArray[np.uint64], bits_per_key: float = DEFAULT_BITS_PER_KEY) -> bytes:
     """The bytes of a filter that contains these hashes (of `hashing.hash_keys`; any order, repeats allowed).
@@ -138,8 +142,9 @@ def packed_bits(hashes: npt.NDArray[np.uint64], probes: range, bits: int, parts:
     """
     # A byte a bit while building: scattered stores are several times faster than `np.bitwise_or.at` on packed bits.
     one_each = np.zeros(parts * bits, np.uint8)
-    for bit in _bits_of(hashes, probes, bits, parts):
-        one_each[bit] = 1
+    for start in range(0, len(hashes), CHUNK_HASHES):
+        for bit in _bits_of(hashes[start : start + CHUNK_HASHES], probes, bits, parts):
+            one_each[bit] = 1
     return np.packbits(one_each, bitorder="little").tobytes()
 
 

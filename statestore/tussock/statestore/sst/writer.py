@@ -1,7 +1,8 @@
 """Writes sorted rows as SSTs: blocks, block index, bloom filter, split into objects of bounded size.
 
 Relied on by the shared buffer's flush and by compaction. One `SstWriter` yields any number of SSTs with ascending,
-non-overlapping key ranges: a sorted run. It holds at most one SST's encoded bytes and one batch of rows.
+non-overlapping key ranges: a sorted run. It holds at most one SST's encoded bytes and one batch of rows; of an SST that
+grows while it is uploaded, only what is on its way.
 """
 
 import struct
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS
-from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.format import bloom
 from tussock.statestore.format.block import CODECS, encode_block
 from tussock.statestore.format.columns import storage_type
@@ -32,8 +33,9 @@ from tussock.statestore.format.parted_filter import (
 from tussock.statestore.format.value_bounds import BoundsWriter
 from tussock.statestore.rows.key_arrays import binary_buffers, repeats
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.encoded_sst import EncodedSst, GrowingBytes
 
-__all__ = ["BITS_PER_KEY", "UNTIL", "EncodedSst", "SstWriter", "history_schema", "value_schema"]
+__all__ = ["BITS_PER_KEY", "UNTIL", "SstWriter", "history_schema", "value_schema"]
 
 UNTIL = pa.field("until", pa.uint64(), nullable=False, metadata={"tussock": "history"})
 """The first column of an SST of history: no reader at this epoch or a later one sees the row."""
@@ -57,29 +59,15 @@ def history_schema(spec: TableSpec) -> pa.Schema:
     return pa.schema([UNTIL, *value_schema(spec)])
 
 
-class EncodedSst:
-    """An SST in memory, ready to be uploaded under an id that is minted then."""
-
-    def __init__(self, parts: list[bytes], describe: Callable[[str], tuple[SstInfo, list[bytes]]]) -> None:
-        """`describe` returns for an id what a version holds of the SST, and the parts of its meta."""
-        self.data_bytes = sum(map(len, parts))
-        self._parts = parts
-        self._describe = describe
-
-    def objects(self, sst_id: str) -> tuple[SstInfo, dict[str, list[bytes]]]:
-        """Under that id: what a version holds of the SST, and the parts of each object by its path."""
-        info, meta = self._describe(sst_id)
-        if info.meta_in_data:
-            return info, {data_path(sst_id): [*self._parts, *meta]}
-        return info, {data_path(sst_id): self._parts, meta_path(sst_id): meta}
-
-
 class _Accumulator:
     """The SST being built."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = [DATA_HEADER]
         self.size = len(DATA_HEADER)
+        self.begun: EncodedSst | None = None
+        """What was given out of it while it is made; then the parts are those that were not handed on yet."""
+        self.handed_on = 0
         self.raw_size = 0
         self.offset: list[int] = []
         self.length: list[int] = []
@@ -129,7 +117,8 @@ class SstWriter:
     one epoch which the version will give (a commit); otherwise every block says its epochs. With `history` the first
     column of the rows is `UNTIL`, and an SST twice as large ends within a key, whose older versions have the next SSTs
     for themselves. SSTs with up to `one_object_bytes` of data are one object; with 0 none is. A filter of more than
-    `whole_filter_bytes` in a separate meta lies apart.
+    `whole_filter_bytes` in a separate meta lies apart. With `grow`, which makes what takes the data, an SST is given
+    out once it has `hand_on_bytes`, and the rest of it is handed on as it is made.
     """
 
     def __init__(
@@ -141,7 +130,11 @@ class SstWriter:
         one_object_bytes: int = DEFAULT_LIMITS.one_object_bytes,
         whole_filter_bytes: int = DEFAULT_LIMITS.whole_filter_bytes,
         history: bool = False,
+        grow: Callable[[], GrowingBytes] | None = None,
+        hand_on_bytes: int = DEFAULT_LIMITS.hand_on_bytes,
     ) -> None:
+        self._grow = grow
+        self._hand_on_bytes = hand_on_bytes
         self._codec = CODECS[spec.compression]
         self._block_bytes = spec.block_bytes
         self._sst_bytes = sst_bytes
@@ -175,7 +168,7 @@ class SstWriter:
             for stop in (border, end) if start < border < end else (end,):
                 while start < stop:
                     if start == border or self._is_full(rows.key(start)):
-                        yield self._finish(goes_on=rows.key(start) == self._open.largest)
+                        yield from self._finish(goes_on=rows.key(start) == self._open.largest)
                     last = self._end_of_key(rows, start, stop)
                     heads = ~again[start:last]
                     # The filter of an SST has its first key, though the SST before may have it, too.
@@ -185,11 +178,13 @@ class SstWriter:
                     # Where a block was parted, these are of all its parts: wider than need be, and still right.
                     self._open.bounds.append(bounds[number])
                     start = last
+                    if self._open.size - self._open.handed_on >= self._hand_on_bytes:
+                        yield from self._hand_on()
 
     def end(self) -> Iterator[EncodedSst]:
         """The run has ended: its last SST, if there is one."""
         if self._open.rows:
-            yield self._finish()
+            yield from self._finish()
 
     def _is_full(self, next_key: bytes) -> bool:
         sst = self._open
@@ -274,10 +269,30 @@ class SstWriter:
         sst.size += len(data)
         sst.raw_size += raw_length
 
-    def _finish(self, *, goes_on: bool = False) -> EncodedSst:
+    def _hand_on(self) -> Iterator[EncodedSst]:
+        """Hand on what was made of the SST; at the first time give it out."""
+        sst = self._open
+        if self._grow is None or sst.size <= self._one_object_bytes:
+            return
+        first = sst.begun is None
+        if sst.begun is None:
+            sst.begun = EncodedSst((), growing=self._grow())
+        growing = sst.begun.growing
+        assert growing is not None
+        growing.add(sst.parts)
+        sst.parts, sst.handed_on = [], sst.size
+        if first:
+            yield sst.begun
+
+    def _finish(self, *, goes_on: bool = False) -> Iterator[EncodedSst]:
+        """The open SST as a whole, unless it was given out before."""
         sst, self._open = self._open, _Accumulator()
         self._open.goes_on = goes_on
-        ends = list(accumulate(map(len, sst.first_keys)))
+        if sst.begun is not None and sst.begun.growing is not None:
+            # Before the rest is made: the disk is at work meanwhile.
+            sst.begun.growing.add(sst.parts)
+            sst.begun.growing.end()
+            sst.parts = []
         index = BlockIndex(
             offset=_packed("Q", sst.offset),
             length=_packed("I", sst.length),
@@ -288,7 +303,7 @@ class SstWriter:
             min_epoch=_packed("Q", sst.min_epoch),
             max_epoch=_packed("Q", sst.max_epoch),
             continues=bytes(sst.continues),
-            key_ends=_packed("I", ends),
+            key_ends=_packed("I", list(accumulate(map(len, sst.first_keys)))),
             first_keys=b"".join(sst.first_keys),
         )
         hashes = sst.hashes[0] if len(sst.hashes) == 1 else np.concatenate(sst.hashes)
@@ -299,15 +314,9 @@ class SstWriter:
         bounds = () if in_data else self._bounds.joined(sst.bounds)
         if in_data:
             sst.parts[0] = ONE_OBJECT_HEADER
-        whole_filter, shape, filters = b"", None, []
-        if in_data or len(hashes) * BITS_PER_KEY <= 8 * self._whole_filter_bytes:
-            whole_filter = bloom.build(hashes, BITS_PER_KEY)
-        else:
-            parts = parts_of(len(hashes), BITS_PER_KEY, max(self._whole_filter_bytes // _PARTS_MIN, 1))
-            filters = build_parts(hashes, BITS_PER_KEY, parts)
-            shape = FilterShape(parts=parts, bytes=len(filters[0]) + CHECKSUM_BYTES)
 
         def describe(sst_id: str) -> tuple[SstInfo, list[bytes]]:
+            whole_filter, shape, filters = self._filter(hashes, whole=in_data)
             meta = SstMeta(
                 id=sst_id,
                 schema=schema,
@@ -341,4 +350,17 @@ class SstWriter:
             )
             return info, encoded
 
-        return EncodedSst(sst.parts, describe)
+        if sst.begun is None:
+            yield EncodedSst(sst.parts, describe)
+        else:
+            sst.begun.whole(describe)
+
+    def _filter(
+        self, hashes: npt.NDArray[np.uint64], *, whole: bool
+    ) -> tuple[bytes, FilterShape | None, Sequence[bytes]]:
+        """The filter of an SST, whole, or the shape of one that lies apart, and its parts; `whole`: in any case."""
+        if whole or len(hashes) * BITS_PER_KEY <= 8 * self._whole_filter_bytes:
+            return bloom.build(hashes, BITS_PER_KEY), None, ()
+        parts = parts_of(len(hashes), BITS_PER_KEY, max(self._whole_filter_bytes // _PARTS_MIN, 1))
+        filters = build_parts(hashes, BITS_PER_KEY, parts)
+        return b"", FilterShape(parts=parts, bytes=len(filters[0]) + CHECKSUM_BYTES), filters

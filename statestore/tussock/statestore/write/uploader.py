@@ -1,4 +1,4 @@
-"""Uploads SSTs: the objects of each in parallel, the next SST being encoded meanwhile.
+"""Uploads SSTs: the objects of each in parallel, the next SST being encoded meanwhile, or the same one.
 
 Used by commits, spills, compaction and Spark's tasks. What was uploaded is invisible until a version names it; what
 never gets named is deleted by vacuum.
@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tussock.statestore.base.pools import Pending, StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.sst.writer import EncodedSst
+from tussock.statestore.contract.records import SstInfo, data_path
+from tussock.statestore.sst.encoded_sst import EncodedSst, GrowingBytes
 from tussock.statestore.write.sst_ids import new_sst_id
 
 __all__ = ["Payloads", "Uploader"]
 
 _IN_FLIGHT = 2
-"""SSTs that are being uploaded while the next one is encoded: bounds memory to three SSTs."""
+"""SSTs that are being uploaded while the next one is encoded: bounds memory to three SSTs.
+
+SSTs that still grow count as well, but are not waited for, as it is their maker that would wait here.
+"""
 
 
 class Payloads:
@@ -39,6 +42,17 @@ class Payloads:
         self._by_id[info.id] = b"".join(part for parts in objects.values() for part in parts)
         self._room -= size
         return True
+
+
+class _Upload:
+    """An SST on its way."""
+
+    def __init__(self, sst: EncodedSst, sst_id: str) -> None:
+        self.sst = sst
+        self.id = sst_id
+        self.info: SstInfo | Pending[SstInfo] | None = None
+        """There once all its objects are on their way."""
+        self.puts: list[Pending[None]] = []
 
 
 class Uploader:
@@ -64,38 +78,74 @@ class Uploader:
         `waited` is told each time that the caller had to wait for the bucket, in seconds.
         """
         done: list[SstInfo] = []
-        flying: list[tuple[SstInfo, list[Pending[None]]]] = []
+        flying: list[_Upload] = []
         try:
             for sst in ssts:
-                if len(flying) == _IN_FLIGHT:
-                    done.append(self._await_puts(*flying[0], waited))
+                self._put_whole(flying, payloads)
+                if len(flying) >= _IN_FLIGHT and flying[0].info is not None:
+                    done.append(self._await(flying[0], flying[0].info, waited))
                     del flying[0]
-                started = self._start(sst, payloads)
-                flying.append(started)
-            done.extend(self._await_puts(*one, waited) for one in flying)
+                flying.append(self._begin(sst))
+                self._put_whole(flying, payloads)
+            self._put_whole(flying, payloads)
+            done.extend(self._await(one, one.info, waited) for one in flying if one.info is not None)
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
-            for _, puts in flying:
-                for put in puts:
+            for one in flying:
+                if one.sst.growing is not None:
+                    one.sst.growing.give_up()
+                for put in one.puts:
                     put.end()
+                if isinstance(one.info, Pending):
+                    one.info.end()
         return tuple(done)
 
-    def _start(self, sst: EncodedSst, payloads: Payloads | None) -> tuple[SstInfo, list[Pending[None]]]:
-        sst_id = new_sst_id(self._system, self._horizon())
-        info, objects = sst.objects(sst_id)
-        if payloads is not None and payloads.take(info, objects):
-            return info, []
-        return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
+    def grow(self) -> GrowingBytes:
+        """What takes the data of an SST that is uploaded while it is made."""
+        return GrowingBytes(self._system)
 
-    def _await_puts(
-        self, info: SstInfo, puts: list[Pending[None]], waited: Callable[[float], object] | None
+    def _begin(self, sst: EncodedSst) -> _Upload:
+        upload = _Upload(sst, new_sst_id(self._system, self._horizon()))
+        if sst.growing is not None:
+            upload.puts.append(self._pool.submit(self._put_growing, data_path(upload.id), sst.growing))
+        return upload
+
+    def _put_growing(self, path: str, growing: GrowingBytes) -> None:
+        try:
+            self._bucket.put(path, growing)
+        finally:
+            growing.give_up()
+
+    def _put_whole(self, flying: Sequence[_Upload], payloads: Payloads | None) -> None:
+        """Put the objects of SSTs that are not on their way yet, and whole."""
+        for upload in flying:
+            if upload.info is not None or not upload.sst.is_whole:
+                continue
+            if upload.sst.growing is not None:
+                # The next SST is made while the filter of this one is.
+                upload.info = self._pool.submit(self._put_meta, upload)
+                continue
+            info, objects = upload.sst.objects(upload.id)
+            if payloads is None or not payloads.take(info, objects):
+                upload.puts = [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
+            upload.info = info
+
+    def _put_meta(self, upload: _Upload) -> SstInfo:
+        info, objects = upload.sst.objects(upload.id)
+        for path, parts in objects.items():
+            self._bucket.put(path, parts)
+        return info
+
+    def _await(
+        self, upload: _Upload, info: SstInfo | Pending[SstInfo], waited: Callable[[float], object] | None
     ) -> SstInfo:
         began = self._system.monotonic()
-        for put in puts:
+        for put in upload.puts:
             put.result()
+        found = info.result() if isinstance(info, Pending) else info
         if waited is not None:
             waited(self._system.monotonic() - began)
-        return info
+        return found
 
     def close(self) -> None:
         """Stop the upload threads."""

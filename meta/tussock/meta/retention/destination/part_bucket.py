@@ -1,6 +1,6 @@
 """The folder of one part as a bucket, so that SSTs in it are read and written as those of a store are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tussock.meta.retention.destination.records import part_folder
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
@@ -20,7 +20,7 @@ class PartBucket:
         """Where the folder is."""
         return f"{self._bucket.url.rstrip('/')}/{self._folder.rstrip('/')}"
 
-    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+    def put(self, path: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         """As `ObjectStore.put`."""
         self._bucket.put(self._folder + path, data)
 
