@@ -93,7 +93,7 @@ class Together(Generic[One]):
         size_max: int,
         as_the_last: bool = False,
     ) -> None:
-        """`linger_seconds`: how long some wait for as many as are expected; `as_the_last`: no longer than the last took.
+        """`linger_seconds`: how long some wait for as many as are expected; `as_the_last`: no longer than those took.
 
         `abandon` ends calls of which nobody knows what became: the thread that had taken them was interrupted.
         `calls_max` go together at most, and no further one after those have `size_max`.
