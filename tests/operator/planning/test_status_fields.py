@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from support.operator.backups.copy_case import CopyCase
+from support.operator.cluster_in_memory import cluster_of
 from support.operator.computes import DEFAULTS, NOW, World, at, body, compute, conditions, store
 from support.operator.process import Objects, with_api
 from support.operator.services.service_world import ServiceWorld, service
@@ -73,6 +74,8 @@ def statuses_of_stores() -> Iterator[Status]:
     one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
     facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
+    meta["status"]["pendingImage"] = "registry.example/tussock-node:next"
+    yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
 
 
 def statuses_of_metas() -> Iterator[Status]:
@@ -86,6 +89,7 @@ def statuses_of_metas() -> Iterator[Status]:
         observed = Observed(MetaFacts(parent, DEFAULTS, platform), children, others)
         one["status"] = plan_meta(parse_meta(one), observed, NOW).status
         yield one["status"]
+    yield status_that_waits("Meta")
 
 
 def statuses_of_compactors() -> Iterator[Status]:
@@ -97,6 +101,7 @@ def statuses_of_compactors() -> Iterator[Status]:
     yield first.status
     children = {ref_of(found.manifest): found.manifest for found in first.actions if hasattr(found, "manifest")}
     yield plan_compactor(one, Observed(facts, children, others), NOW).status
+    yield status_that_waits("Compactor")
 
 
 def statuses_of_computes() -> Iterator[Status]:
@@ -135,6 +140,22 @@ def statuses_of_backups() -> Iterator[Status]:
     copied = CopyCase(verify=True)
     copied.settle()
     yield copied.succeed().status
+
+
+def status_that_waits(kind: str) -> Status:
+    """The status where another image waits for approval."""
+    cluster = cluster_of("a", 1, meta_image="")
+    cluster.edit("StateStore", "a", upgrade={"mode": "Approve"})
+    for image in (None, "registry.example/tussock-node:next"):
+        if image is not None:
+            cluster.begin(cluster.world.defaults._replace(node_image=image))
+        for _ in range(8):
+            cluster.look(cluster.keys())
+            for found in list(cluster.seen.all_of("Deployment")):
+                cluster.advance("Deployment", found["metadata"]["name"])
+        cluster.look(cluster.keys())
+    status: Status = cluster.get(kind, "a")["status"]
+    return status
 
 
 WRITTEN = {
