@@ -8,6 +8,7 @@ import yaml
 
 from support.kubernetes.helm import Helm
 from support.kubernetes.kubectl import Kubectl
+from support.waiting import eventually
 from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES
 
 Cluster = tuple[Helm, Kubectl]
@@ -61,7 +62,8 @@ def needs() -> list[tuple[str, str]]:
 
 def test_the_operator_has_the_rights_that_it_needs(release: Cluster) -> None:
     who = "system:serviceaccount:wide:r-operator"
-    assert denied_verbs(release[1], who, needs(), "anywhere") == []
+    # The API server's own watch brings it new roles, a moment after they were made.
+    eventually(lambda: not denied_verbs(release[1], who, needs(), "anywhere"))
     assert denied_verbs(release[1], who, [("list", "namespaces"), ("get", "secrets")], "anywhere") == []
     assert denied_verbs(release[1], who, [("create", "leases.coordination.k8s.io")], "wide") == []
 
@@ -90,7 +92,7 @@ def test_with_named_namespaces_the_operator_has_no_rights_elsewhere(release: Clu
         values={"watchNamespaces": ["mine"], "crds": {"install": False}},
     )
     who = "system:serviceaccount:narrow:n-operator"
-    assert denied_verbs(kubectl, who, needs(), "mine") == []
+    eventually(lambda: not denied_verbs(kubectl, who, needs(), "mine"))
     assert denied_verbs(kubectl, who, needs(), "yours") == needs()
     assert denied_verbs(kubectl, who, [("list", "namespaces")], "mine") == [("list", "namespaces")]
 
