@@ -247,8 +247,10 @@ def _read_kept(
         try:
             return read(pins.enter_context(store.pin_snapshot(epoch)).table(table.name), None)
         except SnapshotExpired:
-            # No pin has it either. The first error names the oldest epoch of this table that can be read.
-            raise expired from None
+            # The first error has the oldest epoch of this table.
+            told = f"table {table.name!r}: epoch {epoch} is no longer kept, and no older pin keeps it"
+            oldest = expired.args[-1]
+            raise SnapshotExpired(f"{told}; the oldest that can be read is {oldest}", epoch, oldest) from None
 
 
 def _row(target: RawTable | TypedTable, key: list[str], epoch: int | None) -> dict[str, Any] | None:
