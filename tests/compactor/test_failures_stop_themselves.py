@@ -29,6 +29,15 @@ def commit(store: StateStore, table: str, number: int) -> int:
     return store.commit_epoch(epoch)
 
 
+def with_claim(store: StateStore) -> tuple[Any, Any]:
+    """Make table `kv` with three runs, and claim to merge them: the store's backend, and the task."""
+    store.create_table("kv")
+    for number in range(3):
+        commit(store, "kv", number)
+    backend: Any = inside.backend(store)
+    return backend, backend.meta.own_tasks.claim("kv", manual=True)
+
+
 def runs(store: StateStore, table: str) -> int:
     """Sorted runs of the table, all levels."""
     state: Any = store.version().find_table(table)
@@ -158,11 +167,7 @@ def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
     system = TickingSystem()
     bucket = ModelBucket(system)
     killed, heir = open_on(bucket, system), open_on(bucket, system)
-    killed.create_table("kv")
-    for number in range(3):
-        commit(killed, "kv", number)
-    backend: Any = inside.backend(killed)
-    task = backend.meta.own_tasks.claim("kv", manual=True)
+    backend, task = with_claim(killed)
     inside.kill(killed)
     began = system.monotonic()
     heir.compact("kv")
@@ -178,11 +183,7 @@ def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
     system = TickingSystem()
     bucket = ModelBucket(system)
     owner, other = open_on(bucket, system), open_on(bucket, system)
-    owner.create_table("kv")
-    for number in range(3):
-        commit(owner, "kv", number)
-    backend: Any = inside.backend(owner)
-    task = backend.meta.own_tasks.claim("kv", manual=True)
+    backend, task = with_claim(owner)
     seq = owner.version().seq  # type: ignore[attr-defined]
     for _ in range(12):
         system.forward(10.0)
@@ -201,11 +202,7 @@ def test_only_the_owner_renews_a_task_and_changes_only_its_end() -> None:
     """A claim of a task that exists is refused if it changes anything but the end of the lease."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system)
-    store.create_table("kv")
-    for number in range(3):
-        commit(store, "kv", number)
-    backend: Any = inside.backend(store)
-    task = backend.meta.own_tasks.claim("kv", manual=True)
+    backend, task = with_claim(store)
     version = backend.version()
     ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)).validate(version)
     for change in ({"owner": "x"}, {"watermark": 99}, {"inputs": task.inputs[:1]}, {}, {"expires_ms": 1}):
@@ -219,11 +216,7 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     system = TickingSystem()
     bucket = ModelBucket(system)
     store, other = open_on(bucket, system), open_on(bucket, system)
-    store.create_table("kv")
-    for number in range(3):
-        commit(store, "kv", number)
-    backend: Any = inside.backend(store)
-    task = backend.meta.own_tasks.claim("kv", manual=True)
+    backend, task = with_claim(store)
     system.forward(31.0)
     other.compact("kv")
     uploaded = sst_objects(bucket)
@@ -239,11 +232,7 @@ def test_a_claim_by_a_clock_that_is_ahead_ends_when_a_lease_is_over(is_renewed: 
     ahead.wall_ms, ahead.drawn = system.wall_ms + 50 * 60_000, 1000
     bucket = ModelBucket(system)
     dies, other = open_on(bucket, ahead), open_on(bucket, system)
-    dies.create_table("kv")
-    for number in range(3):
-        commit(dies, "kv", number)
-    backend: Any = inside.backend(dies)
-    task = backend.meta.own_tasks.claim("kv", manual=True)
+    backend, task = with_claim(dies)
     own_tasks = inside.backend(other).meta.own_tasks
     assert own_tasks.claim("kv", manual=True) is None
     for _ in range(3):

@@ -11,10 +11,11 @@ cache eviction", SOSP 2023; simplified to one bit per value instead of two.
 
 import threading
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Hashable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from tussock.statestore.base.process.half_done import mending
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["ByteCache", "CacheStats"]
@@ -232,15 +233,9 @@ class ByteCache:
             used = self._small.bytes + self._main.bytes
             return CacheStats(len(self._entries), used, self._capacity, self._misses, self._evictions)
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> AbstractContextManager[None]:
         """The lock. An interrupt of the main thread between two steps leaves an empty cache, not a wrong one."""
-        with self._lock:
-            try:
-                yield
-            except BaseException:
-                self._empty()
-                raise
+        return mending(self._lock, self._empty)
 
     def _empty(self) -> None:
         self._entries.clear()

@@ -10,10 +10,11 @@ commit has succeeded, so that a commit that failed can be repeated.
 
 import threading
 import weakref
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Sequence
+from contextlib import AbstractContextManager
 
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
+from tussock.statestore.base.process.half_done import mending
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
@@ -317,15 +318,9 @@ class SharedBuffer:
             self._publish(table)
             return True
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> AbstractContextManager[None]:
         """The lock, for changes that an interrupt of the main thread may end between two steps."""
-        with self._lock:
-            try:
-                yield
-            except BaseException:
-                self._repair()
-                raise
+        return mending(self._lock, self._repair)
 
     def _repair(self) -> None:
         """Reads see what the open epochs have, and no more, whatever was left half done."""
