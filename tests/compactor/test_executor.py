@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
-from support.store.ssts import Put, newest, raw_spec, sort_puts, store_run, store_ssts, to_puts
+from support.store.ssts import Put, manual_task, newest, raw_spec, sort_puts, store_run, store_ssts, to_puts
 from support.store.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
-from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -46,18 +45,7 @@ class Room:
         block_bytes: int = 64 << 10,
         sst_bytes: int = 1 << 20,
     ) -> tuple[SstInfo, ...]:
-        task = CompactionTask(
-            id="task-1",
-            table_id=1,
-            kind="manual",
-            inputs=tuple(inputs),
-            target_level=1,
-            bottom=bottom,
-            watermark=watermark,
-            owner="test",
-            claimed_ms=0,
-            expires_ms=1,
-        )
+        task = manual_task(inputs, watermark=watermark, bottom=bottom)
         spec = raw_spec(block_bytes=block_bytes)
         return execute(self.sstables, self.uploader, spec, task, cancelled=self.is_cancelled, sst_bytes=sst_bytes)
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 from support.buckets.faulty_bucket import Fate, FaultyBucket, where
-from support.store.ssts import Put, raw_spec, store_run, store_ssts
+from support.store.ssts import Put, manual_task, raw_spec, store_run, store_ssts
 from support.store.versions import FakeSystem
 from tussock.compactor.executor import CompactionCancelled, execute
-from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -39,19 +38,7 @@ def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def compact(bucket: ObjectStore, inputs: list[tuple[SstInfo, ...]], **options: Any) -> tuple[SstInfo, ...]:
-    task = CompactionTask(
-        id="task-1",
-        table_id=1,
-        kind="manual",
-        inputs=tuple(inputs),
-        target_level=1,
-        bottom=True,
-        watermark=options.pop("watermark", 9),
-        owner="test",
-        claimed_ms=0,
-        expires_ms=1,
-        parted=options.pop("parted", False),
-    )
+    task = manual_task(inputs, watermark=options.pop("watermark", 9), parted=options.pop("parted", False))
     limits = options.pop("limits", LIMITS)
     sstables, uploader = Sstables(bucket, 1 << 20, RealSystem(), limits=limits), Uploader(bucket, FakeSystem())
     spec = raw_spec(block_bytes=options.pop("block_bytes", 500))

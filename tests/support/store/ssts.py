@@ -8,11 +8,31 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.writer import SstWriter
+
+
+def manual_task(
+    inputs: Sequence[tuple[SstInfo, ...]], *, watermark: int, bottom: bool = True, parted: bool = False
+) -> CompactionTask:
+    """A whole compaction of table 1 into level 1, as somebody has claimed it."""
+    return CompactionTask(
+        id="task-1",
+        table_id=1,
+        kind="manual",
+        inputs=tuple(inputs),
+        target_level=1,
+        bottom=bottom,
+        watermark=watermark,
+        owner="test",
+        claimed_ms=0,
+        expires_ms=1,
+        parted=parted,
+    )
 
 
 class Put(NamedTuple):
