@@ -1,5 +1,6 @@
 """Failed requests of a remote bucket: errors within the deadline that say what to do and hold no secret."""
 
+import contextlib
 import re
 import socket
 import threading
@@ -227,6 +228,55 @@ def test_reads_are_repeated_until_the_server_answers(s3: pytest.MonkeyPatch) -> 
         with pytest.raises(ObjectNotFound, match=f"no object log/1 in s3://bucket at {address}"):
             open_bucket("s3://bucket", deadline_seconds=20).get("log/1")
     assert seen == ["GET"] * 3
+
+
+@contextmanager
+def hanging_server(hangs: int) -> Iterator[tuple[str, list[str]]]:
+    """A server that leaves its first requests without an answer; its address and the requests that it got."""
+    seen: list[str] = []
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            seen.append(self.command)
+            if len(seen) <= hangs:
+                over.wait()
+                return
+            self.send_response(200)
+            for name, value in (("Content-Length", "1"), ("ETag", '"1"')):
+                self.send_header(name, value)
+            self.send_header("Last-Modified", "Sat, 01 Jan 2000 00:00:00 GMT")
+            self.end_headers()
+            self.wfile.write(b"x")
+
+        do_PUT = do_GET = answer  # noqa: N815 - the library's names
+
+        def log_message(self, *_: object) -> None:
+            """Keep the tests' output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_a_request_that_hangs_is_asked_once_more_within_the_deadline(s3: pytest.MonkeyPatch) -> None:
+    """What held the connection may have died without a word; a new one reaches another server."""
+    for deadline in (2, 10, 40):
+        with hanging_server(1) as (address, seen):
+            s3.setenv("AWS_ENDPOINT_URL", address)
+            started = time.monotonic()
+            with contextlib.suppress(ObjectStoreUnavailable):  # a busy machine needs a longer deadline
+                assert open_bucket("s3://bucket", deadline_seconds=deadline).get("log/1") == b"x"
+                assert time.monotonic() - started < deadline
+                break
+    assert seen == ["GET", "GET"]
 
 
 @contextmanager

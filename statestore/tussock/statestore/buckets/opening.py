@@ -161,11 +161,13 @@ def _remote(
 ) -> ObstoreBucket:
     _forks.use(str(where))
     # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
-    # three shares together are the deadline.
+    # three shares together are the deadline. An attempt is given up before `retry_timeout`, so that a request whose
+    # answer never comes is asked once more.
     deadline_ms = max(10, int(deadline_seconds * 1000))
+    attempt_ms = deadline_ms * 2 // 5
     retry: RetryConfig = {
         "max_retries": 100,
-        "retry_timeout": timedelta(milliseconds=deadline_ms * 0.4),
+        "retry_timeout": timedelta(milliseconds=deadline_ms * 0.5),
         "backoff": {
             "init_backoff": timedelta(milliseconds=min(100, deadline_ms * 0.1)),
             "max_backoff": timedelta(milliseconds=deadline_ms * 0.1),
@@ -175,8 +177,8 @@ def _remote(
     # Given as settings and not as `client_options`, which would switch off what the environment says (AWS_ALLOW_HTTP).
     settings: dict[str, Any] = {
         "retry_config": retry,
-        "timeout": f"{deadline_ms // 2}ms",
-        "connect_timeout": f"{min(deadline_ms // 2, CONNECT_MS_MAX)}ms",
+        "timeout": f"{attempt_ms}ms",
+        "connect_timeout": f"{min(attempt_ms, CONNECT_MS_MAX)}ms",
     }
     if credentials is not None:
         settings["credential_provider"] = for_library(credentials, system)
