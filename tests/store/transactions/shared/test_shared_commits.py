@@ -84,13 +84,12 @@ def is_waiting(thread: threading.Thread) -> bool:
     if not thread.is_alive():
         return True
     frame = sys._current_frames().get(thread.ident or 0)
-    # At its end, and not for `held`, which is an event.
-    return (
-        frame is not None
-        and frame.f_code.co_name == "wait"
-        and frame.f_back is not None
-        and frame.f_back.f_code.co_name == "wait_for"
-    )
+    names = []
+    while frame is not None and len(names) < 3:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    # At its end, and not for `held`, which is an event, nor at the barrier, which waits in `_wait`.
+    return names[:2] == ["wait", "wait_for"] and names[2:] != ["_wait"]
 
 
 def set_row(k: int, v: int, table: str = "numbers") -> Work:
