@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.binaries import NoCluster, search_path
 from support.operator.process import Objects
+from support.preloaded import run_module
 
 __all__ = ["COMMAND", "Answer", "Kubelets", "plugin", "plugin_process"]
 
@@ -92,15 +93,8 @@ def plugin(
     kubeconfig: Path | None = None,
 ) -> Answer:
     """Run a command to its end, in the namespace of `objects`; `kubeconfig` is that of another user."""
-    return subprocess.run(
-        _command(objects, arguments, kubeconfig),
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=SECONDS_MAX,
-        env=_environment(kubelets),
-        cwd=folder,
-    )
+    _, _, module, *words = _command(objects, arguments, kubeconfig)
+    return run_module(module, words, environment=_environment(kubelets), folder=folder, seconds=SECONDS_MAX)
 
 
 class plugin_process:  # noqa: N801 - used as a function
