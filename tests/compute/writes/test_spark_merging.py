@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.compute.spark.batches.task_times import Meter
-from tussock.compute.spark.writes.merges import check_merge, combine_rows, merged_batches
+from tussock.compute.spark.writes.combined_rows import combine_rows
+from tussock.compute.spark.writes.merges import check_merge, merged_batches
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 

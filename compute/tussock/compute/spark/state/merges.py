@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tussock.compute.spark.state.records import KeyedBatch, Update
-from tussock.compute.spark.writes.merges import FUNCTIONS, check_merge, combine_columns, combine_rows
+from tussock.compute.spark.writes.combined_rows import combine_rows
+from tussock.compute.spark.writes.merges import FUNCTIONS, check_merge, combine_columns
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.rows.conversion import same_kind
 from tussock.statestore.tables.typed_input import conform

@@ -21,7 +21,7 @@ from tussock.compute.spark.state.event_time import MICROS, later, micros, waterm
 from tussock.compute.spark.state.merges import Running, in_type, value_of
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
-from tussock.compute.spark.writes.merges import combine_rows
+from tussock.compute.spark.writes.combined_rows import combine_rows
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["sessions"]

@@ -13,7 +13,6 @@ A column of the table that the batch lacks keeps its stored value.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -23,15 +22,20 @@ from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["FUNCTIONS", "check_merge", "combine_columns", "combine_rows", "merge_with_stored", "merged_batches"]
+__all__ = [
+    "FUNCTIONS",
+    "calculable",
+    "check_merge",
+    "combine_columns",
+    "merge_with_stored",
+    "merged_batches",
+    "overflow",
+]
 
 FUNCTIONS = ("first", "last", "max", "min", "sum")
 
 _LOOKUP_ROWS = 1 << 18
 """Keys to look up and write at once: limits the stored rows that a merge holds in memory."""
-
-_AT = "\0at"
-_FIRST, _LAST = "\0first", "\0last"
 
 
 def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: Iterable[str], table: str) -> None:
@@ -65,6 +69,9 @@ def merged_batches(
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
+    # Loads Polars, which is a fifth of the start of a worker, and most workers merge nothing.
+    from tussock.compute.spark.writes.combined_rows import combine_rows
+
     held = pa.Table.from_batches([_conform(part, table) for part in parts])
     rows = combine_rows(held, table.primary_key, functions)
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
@@ -85,62 +92,15 @@ def _conform(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
     return conform(rows, pa.schema(fields), table.primary_key, table.name)
 
 
-def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[str, str]) -> pa.Table:
-    """Rows combined so that each key occurs once, with the same columns and types; keys in order of first occurrence.
-
-    Integers are summed with 128 bits; `InvalidBatch` if a sum does not fit its column.
-    """
-    keys = list(primary_key)
-    computed = {name: functions[name] for name in rows.column_names if functions.get(name) in ("sum", "min", "max")}
-    frame = pl.DataFrame(pl.from_arrow(rows.select([*keys, *computed]))).with_row_index(_AT)
-    picked = [pl.col(_AT).first().alias(_FIRST), pl.col(_AT).last().alias(_LAST)]
-    grouped = frame.group_by(keys, maintain_order=True).agg(
-        *picked, *(_aggregate(name, function, frame.schema[name]) for name, function in computed.items())
-    )
-    if len(grouped) == rows.num_rows:
-        return rows
-    first, last = (pa.array(grouped[name].to_numpy()) for name in (_FIRST, _LAST))
-    columns = []
-    for field in rows.schema:
-        if field.name in computed:
-            columns.append(_to_arrow(grouped[field.name], field, computed[field.name]))
-        else:
-            at = first if functions.get(field.name) == "first" else last
-            picked = _calculable(rows.column(field.name)).take(at)
-            # Cast only if necessary: Arrow would look at the fields of null structs.
-            columns.append(picked if picked.type == field.type else picked.cast(field.type))
-    return pa.table(columns, schema=rows.schema)
-
-
-def _calculable(values: Any) -> Any:
+def calculable(values: Any) -> Any:
     """The array in a type that Arrow calculates with: it can neither take from views nor compare them."""
     if pt.is_string_view(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if pt.is_binary_view(values.type) else values
 
 
-def _aggregate(name: str, function: str, kind: pl.DataType) -> pl.Expr:
-    column = pl.col(name)
-    if function == "min":
-        return column.min()
-    if function == "max":
-        return column.max()
-    total = column.cast(pl.Int128).sum() if kind.is_integer() else column.sum()
-    # Without a value Polars returns 0, but the rule is null.
-    return pl.when(column.count() > 0).then(total)
-
-
-def _to_arrow(series: pl.Series, field: pa.Field, function: str) -> pa.Array:
-    try:
-        if series.dtype == pl.Int128:
-            # Arrow has no integers of 128 bits.
-            series = series.cast(pl.UInt64 if pt.is_uint64(field.type) else pl.Int64, strict=True)
-        return series.to_arrow().cast(field.type)
-    except (pl.exceptions.PolarsError, pa.ArrowInvalid) as error:
-        raise _overflow(field, function) from error
-
-
-def _overflow(field: pa.Field, function: str) -> InvalidBatch:
+def overflow(field: pa.Field, function: str) -> InvalidBatch:
+    """The error of a result that its column cannot hold."""
     return InvalidBatch(
         f"column {field.name!r}: a {function} does not fit {field.type}; nothing was stored, use a wider type"
     )
@@ -172,7 +132,7 @@ def combine_columns(function: str, old: pa.Array, new: pa.Array, existed: pa.Boo
     if function == "last":
         return new
     if pt.is_string_view(field.type) or pt.is_binary_view(field.type):
-        old, new = _calculable(old), _calculable(new)
+        old, new = calculable(old), calculable(new)
         return combine_columns(function, old, new, existed, field.with_type(new.type)).cast(field.type)
     if function == "first":
         return pc.if_else(existed, old, new)
@@ -188,5 +148,5 @@ def combine_columns(function: str, old: pa.Array, new: pa.Array, existed: pa.Boo
     try:
         total = pc.add_checked(pc.fill_null(old, zero), pc.fill_null(new, zero)).cast(field.type)
     except pa.ArrowInvalid as error:
-        raise _overflow(field, function) from error
+        raise overflow(field, function) from error
     return pc.if_else(pc.or_(old.is_valid(), new.is_valid()), total, pa.scalar(None, field.type))
