@@ -13,7 +13,7 @@ from support.kubernetes.kubectl import Kubectl
 CHART = Path(__file__).resolve().parents[2] / "charts/tussock"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def helm() -> Helm:
     """`helm` for what needs no cluster: built once, kept for all clones."""
     try:
@@ -23,7 +23,7 @@ def helm() -> Helm:
     return Helm(CHART)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Helm, Kubectl]]:
     """`helm` and `kubectl` against a real API server without any of our definitions."""
     folder = tmp_path_factory.mktemp("charts")

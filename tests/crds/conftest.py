@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(BUILD_SECONDS_MAX + 300))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """`kubectl` against a real API server that knows the five kinds."""
     folder = tmp_path_factory.mktemp("api")

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """A Kubernetes cluster for the whole run; this project's node ends with the last run that uses it."""
     named = os.environ.get("KUBECONFIG")
@@ -64,7 +64,7 @@ def _of(cluster: Cluster) -> Path:
     return Path(tempfile.gettempdir(), f"{OPERATORS}-{zlib.crc32(str(cluster.kubeconfig).encode()):08x}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def image_names(cluster: Cluster) -> dict[str, str]:
     """The images `operator`, `node`, `spark` and `minio`, built from this clone and known to the cluster."""
     names = {part: f"{IMAGE_PREFIX}tussock-{part}:dev" for part in ("operator", "node", "spark")}
@@ -81,7 +81,7 @@ def image_names(cluster: Cluster) -> dict[str, str]:
     return names
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def next_image_names(cluster: Cluster, image_names: dict[str, str]) -> dict[str, str]:
     """The images `node` and `spark` by another tag: the same content, and to Kubernetes a new version."""
     names = {part: image_names[part].removesuffix("dev") + "next" for part in ("node", "spark")}
@@ -91,7 +91,7 @@ def next_image_names(cluster: Cluster, image_names: dict[str, str]) -> dict[str,
     return names
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
     """The namespace of an operator that the chart has installed, for the whole cluster and all runs on it."""
     registry, _, rest = image_names["operator"].rpartition("/")

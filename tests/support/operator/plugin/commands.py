@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.binaries import NoCluster, search_path
+from support.operator.plugin.preloaded import run_module
 from support.operator.process import Objects
-from support.preloaded import run_module
 
 __all__ = ["COMMAND", "Answer", "Kubelets", "plugin", "plugin_process"]
 
