@@ -50,14 +50,16 @@ def test_the_status_has_the_last_look(tmp_path: Path) -> None:
     watch.step()
     assert watch.status.checkpoint_used_percent is None
 
+    seen = []
+
     def looked_while_nothing_changed() -> bool:
-        before = used_percent(tmp_path)
+        seen.append(used_percent(tmp_path))
         disk.look()
-        return used_percent(tmp_path) == before
+        return used_percent(tmp_path) == seen[-1]
 
     eventually(looked_while_nothing_changed)  # others write to the same disk
     watch.step()
-    assert watch.status.checkpoint_used_percent == used_percent(tmp_path)
+    assert watch.status.checkpoint_used_percent == seen[-1]
     gone = DiskWatch(tmp_path / "gone", RealSystem())
     gone.look()
     assert gone.used_percent is None
