@@ -9,11 +9,12 @@ from support.buckets.minio import MinioServer
 from support.chaos.child import FENCED, TABLE
 from support.chaos.processes import Stage, problems_in_bucket
 from support.chaos.verdict import is_telling, judge
+from support.depth import DEPTH
 from tussock.statestore import connect
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
-SECONDS = 25.0
+SECONDS = 12.0 * DEPTH
 
 
 def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from support.chaos.child import FENCED, TABLE
 from support.chaos.platform import KilledPlatform
 from support.chaos.processes import Actor, Stage, problems_in_bucket
 from support.chaos.verdict import is_telling, judge, longest_pause
+from support.depth import DEPTH
 from tussock.statestore import StateStore, connect
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
-SECONDS = 12.0
+SECONDS = 8.0 * DEPTH
 REST = (0.3, 1.2)
 
 

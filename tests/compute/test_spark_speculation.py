@@ -17,6 +17,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from support.buckets.minio import free_port
 from support.chaos.processes import Stage
+from support.depth import DEPTH
 from support.spark import speculation as spark_speculation
 from support.spark.speculation import ROWS
 from support.spark.victim import members
@@ -28,7 +29,7 @@ from tussock.statestore.keys.spark_hash import spark_hash
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-WRITES = ("batch", "sink", "stateful", "application")
+WRITES = ("sink", "stateful") if DEPTH == 1 else ("batch", "sink", "stateful", "application")
 SCHEMA = pa.schema([("id", pa.int64()), ("attempt", pa.int32()), ("v", pa.string())])
 
 
@@ -70,7 +71,7 @@ def program_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.create_table("t", schema=SCHEMA, primary_key=["id"])
     with Stage(folder, 0) as stage:
         master = start_cluster(stage, folder)
-        command = [sys.executable, spark_speculation.__file__, master, str(folder)]
+        command = [sys.executable, spark_speculation.__file__, master, str(folder), *WRITES]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
         assert ran.returncode == 0, ran.stderr[-4000:]
     # Python workers that Spark has given up end by themselves; until then they may upload.

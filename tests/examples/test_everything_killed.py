@@ -12,7 +12,7 @@ from support.depth import DEPTH
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SEED = int(os.environ.get("FUNCTION_KILLS_SEED", "1"))
-KILLS = 4 * DEPTH
+KILLS = 3 * DEPTH
 
 
 @pytest.mark.timeout(240 + 60 * DEPTH)

@@ -17,7 +17,7 @@ from support.feeds.serving import Serving, rows_in
 from support.feeds.sums import ITEM, rows_of, sums_of
 from tussock.statestore import connect
 
-KILLS = 3 * DEPTH
+KILLS = 2 * DEPTH
 ITEMS_A_LIFE = 300
 KEYS = 7
 

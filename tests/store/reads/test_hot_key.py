@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support import inside
+from support.depth import DEPTH
 from support.memory import bytes_told_by, peak_bytes
 from support.store.stores import changes_of
 from tussock.meta.version.invariants import problems
@@ -145,6 +146,7 @@ def _bytes_fetched(store: StateStore) -> int:
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.skipif(DEPTH == 1, reason="a minute and gigabytes of memory: set TUSSOCK_DEPTH=2, as the nights do")
 def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
     """The error is not Arrow's: it says what is too large, of which table, and what to do."""
     large = pa.array([bytes(1 << 28)], pa.binary())
@@ -172,6 +174,7 @@ def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.skipif(DEPTH == 1, reason="a minute and gigabytes of memory: set TUSSOCK_DEPTH=2, as the nights do")
 def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
     """2.1 GiB under one key: scans, reads, feed and compaction work, in memory that is no multiple of it."""
     count, size = 270, 8 << 20

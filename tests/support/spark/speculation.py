@@ -1,9 +1,9 @@
 """A program whose tasks are run twice by Spark's speculation, on a standalone cluster of two hosts.
 
-Usage: `python speculation.py MASTER FOLDER`. Four writes go to table `t` of four stores, FOLDER/batch, FOLDER/sink,
-FOLDER/stateful and FOLDER/application. In each, the first attempt of one task stands still, as a rule after it has
-uploaded some of its rows, until the write is committed, which thus needs another attempt. Rows say which attempt wrote
-them.
+Usage: `python speculation.py MASTER FOLDER WRITE...`. Each write goes to table `t` of its store: FOLDER/batch,
+FOLDER/sink, FOLDER/stateful or FOLDER/application. In each, the first attempt of one task stands still, as a rule after
+it has uploaded some of its rows, until the write is committed, which thus needs another attempt. Rows say which attempt
+wrote them.
 
 Spark's event log is in FOLDER/events; the local property `write` of a stage says whose it is.
 """
@@ -41,8 +41,8 @@ CONF = {
 }
 
 
-def main(master: str, folder: Path) -> None:
-    """Write four times."""
+def main(master: str, folder: Path, names: list[str]) -> None:
+    """Write in each of these ways."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -53,10 +53,10 @@ def main(master: str, folder: Path) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     writes = {"batch": write_batch, "sink": write_sink, "stateful": write_stateful, "application": write_application}
-    for name, write in writes.items():
+    for name in names:
         spark.sparkContext.setLocalProperty("write", name)
         done = folder / f"{name}.done"
-        write(spark, (folder / name).as_uri(), str(done))
+        writes[name](spark, (folder / name).as_uri(), str(done))
         done.touch()
     spark.stop()
 
@@ -146,4 +146,4 @@ def write_application(spark: Any, url: str, done: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

@@ -16,7 +16,7 @@ from support.feeds.serving import Serving, rows_in
 from support.feeds.transfers_flow import NUMBER, START, Accounts
 from tussock.statestore import connect
 
-KILLS = 3 * DEPTH
+KILLS = 2 * DEPTH
 TRANSFERS_A_LIFE = 200
 MORE_TRANSFERS = 20
 """Once a broker is back."""

@@ -15,7 +15,7 @@ from support.feeds.serving import Serving, rows_in
 from support.feeds.sums import rows_of
 from tussock.statestore import connect
 
-KILLS = 2 * DEPTH
+KILLS = DEPTH
 TRANSFERS_A_LIFE = 400
 
 
