@@ -1,4 +1,4 @@
-"""Two thousand hostile calls a second for as long as it likes: the service stays within its memory, and serves other clients.
+"""Two thousand hostile calls a second: the service stays within its memory, and serves other clients.
 
 The test prints how much slower it serves them; figures of a run are in `docs/security.md`. An attacker works on another
 machine, so its program has one of the processors, and the service and the other client have the rest, in both phases.
