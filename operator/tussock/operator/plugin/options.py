@@ -36,7 +36,7 @@ Timeout: TypeAlias = Annotated[
     int, typer.Option("--timeout", min=1, max=SECONDS_MAX, metavar="SECONDS", help="How long to wait.")
 ]
 
-_PARTS = ("metas", "compactors", "computes", "statestorebackups")
+_PARTS = ("metas", "compactors", "computes", "statestorebackups", "statestoreclients")
 
 
 def kubectl_of(namespace: str | None, context: str | None, kubeconfig: str | None) -> Kubectl:
@@ -70,7 +70,7 @@ def where(kubectl: Kubectl) -> str:
 
 
 def parts_of(kubectl: Kubectl, store: str = "") -> list[Manifest]:
-    """Every Meta, Compactor, Compute and StateStoreBackup of a store; of all of the namespace without one."""
+    """Everything that belongs to a store, of all kinds; of all of the namespace without one."""
     found = [body for resource in _PARTS for body in kubectl.objects(f"{resource}.{GROUP}")]
     return [body for body in found if store in ("", body["spec"]["storeRef"]["name"])]
 

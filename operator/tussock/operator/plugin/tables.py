@@ -11,7 +11,7 @@ _EMPTY = "-"
 
 
 def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
-    """A line for each store and, below it, each Meta, Compactor, Compute and StateStoreBackup of it."""
+    """A line for each store and, below it, everything that belongs to it, of all kinds."""
     found, others = [], list(parts)
     for store in sorted(stores, key=_name):
         found.append(_status_row(store))
