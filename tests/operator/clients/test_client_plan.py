@@ -251,3 +251,30 @@ def test_a_deleted_client_does_not_wait_for_a_store_that_goes() -> None:
     world.delete()
     world.others[Ref("StateStore", "s")]["metadata"]["deletionTimestamp"] = stamp(world.now)
     assert world.plan().actions == (Release(),)
+
+
+def test_without_a_grant_nothing_is_made_and_nothing_is_told() -> None:
+    """The same with a store that does not allow it as without one; a grant that is taken back is told to the nodes."""
+    world = World(storeRef={"name": "s", "namespace": "team"})
+    world.client["metadata"]["namespace"] = "lab"
+    spec = world.others[Ref("StateStore", "s")]["spec"]
+    assert works(world.plan(due=True)) == []
+    assert world.reason() == ("False", "StoreNotGranted", "True")
+    assert "has to add lab to its spec.allowedNamespaces" in world.message()
+    assert "endpoint" not in world.plan().status
+    client = parse_client(world.client)
+    absent = plan_client(client, Observed(ClientFacts(None), {}, {}), world.now)
+    assert absent.status["conditions"] == world.plan().status["conditions"]
+
+    spec["allowedNamespaces"] = ["lab"]
+    assert world.reason() == ("False", "Reconciling", "False")
+    world.write()
+    world.issue()
+    assert world.reason() == ("True", "Ready", "False")
+    assert world.plan().status["endpoint"] == "tussock://s-meta.team.svc:7370"
+    assert world.plan().status["identity"] == "client:lab/dashboard"
+    spec["allowedNamespaces"] = []
+    assert world.reason() == ("False", "Reconciling", "False")
+    assert world.plan().again_seconds == 1.0
+    world.write()
+    assert world.reason() == ("False", "StoreNotGranted", "True")

@@ -1,21 +1,22 @@
 """Declared clients at an API server: their certificates, the nodes' file, and the end of both."""
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from support.operator.process import Body, Objects, eventually
+from support.operator.process import Body, Objects, OperatorProcess, eventually
 from support.operator.stores_in_cluster import serving, unprobed_store
 from tussock.operator.certificates.issue import certificates_in
 from tussock.operator.planning.words.model import stamp
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def platform(name: str, shared: Objects) -> str:
+def platform(name: str, shared: Objects, operator: OperatorProcess) -> str:
     """A store whose nodes seem to serve."""
     return serving(shared, unprobed_store(name, tls={"mode": "managed"}))
 
@@ -104,3 +105,38 @@ def test_a_declaration_that_cannot_hold_is_refused_alone(platform: str, shared: 
     assert "spec.expiresAt is '0000-01-01T00:00:00Z', which is no time" in message
     shared.await_reason("StateStoreClient", f"{platform}-b", "Ready")
     assert f'"{platform}-a"' not in file_of(shared, platform)
+
+
+def test_a_client_of_another_namespace_comes_and_goes_with_the_grant(
+    name: str, objects: Objects, definitions: Path, tmp_path: Path
+) -> None:
+    """Its certificate is made where it is, and nothing else of the store: neither the CA's key nor a bucket's."""
+    far = Objects(definitions, f"{objects.namespace}-far")
+    far.make_namespace()
+    operator = OperatorProcess(definitions, tmp_path, objects.namespace, far.namespace, lease=objects.namespace)
+    operator.keep()
+    platform = serving(objects, unprobed_store(name, tls={"mode": "managed"}))
+    body = declared("dashboard", platform, storeRef={"name": platform, "namespace": objects.namespace})
+    far.apply(body)
+    assert far.namespace in far.await_reason("StateStoreClient", "dashboard", "StoreNotGranted")["message"]
+    assert far.list("Secret") == []
+    assert "dashboard" not in file_of(objects, platform)
+
+    objects.patch("StateStore", platform, {"spec": {"allowedNamespaces": [far.namespace]}})
+    far.await_reason("StateStoreClient", "dashboard", "Ready")
+    (secret,) = far.list("Secret")
+    assert secret["metadata"]["name"] == "dashboard-client-tls"
+    assert secret["data"].keys() == {"tls.crt", "tls.key", "ca.crt"}
+    assert uris(secret) == [f"tussock://{objects.namespace}/{platform}/client/{far.namespace}/dashboard/1"]
+    assert secret["data"]["ca.crt"] == (objects.get("Secret", f"{platform}-meta-tls") or {})["data"]["ca.crt"]
+    status = (far.get("StateStoreClient", "dashboard") or {})["status"]
+    assert status["endpoint"] == f"tussock://{platform}-meta.{objects.namespace}.svc:7370"
+    assert f'[clients."{far.namespace}/dashboard"]' in file_of(objects, platform)
+
+    objects.patch("StateStore", platform, {"spec": {"allowedNamespaces": []}})
+    far.await_reason("StateStoreClient", "dashboard", "StoreNotGranted")
+    assert "dashboard" not in file_of(objects, platform)
+    far.delete("StateStoreClient", "dashboard")
+    eventually("the object gone", lambda: far.get("StateStoreClient", "dashboard") is None)
+    assert operator.stop() == 0
+    assert "Traceback" not in operator.log()

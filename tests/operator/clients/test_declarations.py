@@ -12,9 +12,10 @@ from tussock.meta.node.auth.clients.file import CLIENTS_MAX as CLIENTS_MAX_OF_FI
 from tussock.meta.node.auth.clients.file import read_clients
 from tussock.meta.node.auth.tokens import ROLES
 from tussock.operator.manifests.certificates import client_certificate
-from tussock.operator.manifests.clients import has_entry
+from tussock.operator.manifests.clients import client_name, has_entry
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.meta_config import clients_file
+from tussock.operator.manifests.network import network_policies
 from tussock.operator.manifests.transport_security import role_patterns
 from tussock.operator.planning.clients.declarations import CLIENTS_MAX, ENTRIES_BYTES_MAX, declare
 from tussock.operator.resources.client import StateStoreClient
@@ -185,3 +186,67 @@ def test_a_file_has_an_entry_only_as_a_whole() -> None:
     assert not has_entry(file, "dashboard", "")
     assert has_entry(file, "board", "")
     assert has_entry(clients_file(meta_with(), [open_, other]), "dashboard", open_)
+
+
+NEAR = client_with(storeRef={"name": "shop", "namespace": "data"})
+FAR = client_with(storeRef={"name": "shop", "namespace": "data"}, metadata={"namespace": "team"})
+
+
+def test_a_client_of_another_namespace_needs_the_grant_of_the_store(tmp_path: Path) -> None:
+    """It has its namespace in its name, so it is another one than the one of its name beside the store."""
+    granting = store_with({"managed": {}}, allowedNamespaces=["team"])
+    assert list(declare(STORE, [NEAR, FAR]).entries) == [("data", "dashboard")]
+    assert list(declare(store_with({"managed": {}}, allowedNamespaces=["tea"]), [FAR]).entries) == []
+    entries = declare(granting, [NEAR, FAR]).entries
+    assert list(entries) == [("data", "dashboard"), ("team", "dashboard")]
+    file = tmp_path / "clients.toml"
+    file.write_text(clients_file(meta_with(), tuple(entries.values())))
+    found = {name: client.certificates for name, client in read_clients([str(file)]).all().items()}
+    assert found == {
+        "dashboard": ("URI:tussock://data/shop/client/dashboard/1",),
+        "team/dashboard": ("URI:tussock://data/shop/client/team/dashboard/1",),
+    }
+    for client in (NEAR, FAR):
+        (uri,) = client_certificate(client, granting).uris
+        assert found[client_name(client)] == (f"URI:{uri}",)
+
+
+@pytest.mark.parametrize(("role", "fits"), [("reader", True), ("writer", True), ("compactor", False), ("admin", False)])
+def test_a_grant_is_for_use_and_not_for_management(role: str, fits: bool) -> None:
+    """Beside the store every role is fine."""
+    granting = store_with({"managed": {}}, allowedNamespaces=["team"])
+    near, far = (
+        client_with(role=role, storeRef={"name": "shop", "namespace": "data"}, metadata={"namespace": namespace})
+        for namespace in ("data", "team")
+    )
+    found = declare(granting, [near, far])
+    assert ("data", "dashboard") in found.entries
+    assert (("team", "dashboard") in found.entries) is fits
+    assert fits or "may be a reader or a writer" in found.refused["team", "dashboard"]
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("Issuer", False), ("ClusterIssuer", True)])
+def test_an_issuer_of_one_namespace_issues_nothing_in_another(kind: str, fits: bool) -> None:
+    tls = {"mode": "certManager", "issuerRef": {"name": "company", "kind": kind}}
+    found = declare(store_with({"managed": {}}, tls=tls, allowedNamespaces=["team"]), [NEAR, FAR])
+    assert ("data", "dashboard") in found.entries
+    assert (("team", "dashboard") in found.entries) is fits
+    assert fits or "Use a ClusterIssuer" in found.refused["team", "dashboard"]
+
+
+def test_network_policies_let_clients_of_allowed_namespaces_in() -> None:
+    """By the label of clients, to the service, its page and a managed bucket; without a grant nobody of elsewhere."""
+    own = {"podSelector": {"matchLabels": {"tussock.dev/client": "shop"}}}
+    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["lab", "team"]}
+    far = {"namespaceSelector": {"matchExpressions": [names]}, **own}
+    for allowed in ([], ["team", "lab"]):
+        store = store_with({"managed": {}}, allowedNamespaces=allowed)
+        rules = {
+            (policy["metadata"]["name"], rule["ports"][0]["port"]): rule["from"]
+            for policy in network_policies(store, DEFAULTS)
+            for rule in policy["spec"]["ingress"]
+        }
+        assert rules.keys() == {("shop-meta", 7370), ("shop-meta", 7371), ("shop-minio", 9000)}
+        for peers in rules.values():
+            assert own in peers
+            assert (far in peers) is bool(allowed)

@@ -96,14 +96,17 @@ def own_certificate_fact(
     """
     if store.spec.tls.mode != "managed":
         return None
-    names = _names(store, (wanted,))
 
     async def run() -> CertificatesFact:
-        secrets = await _secrets(world, owner.namespace, names)
+        secrets = await _own_secrets(world, owner, store, wanted)
         ends = first_end((wanted,), secrets)
         return CertificatesFact(is_own_due(store, wanted, secrets, world.now()), stamp(ends) if ends else "")
 
-    about = ("certificate", owner.metadata.uid, wanted, _versions(world, owner.namespace, names))
+    versions = (
+        *_versions(world, store.namespace, [ca_secret(store)]),
+        *_versions(world, owner.namespace, [wanted.secret]),
+    )
+    about = ("certificate", owner.metadata.uid, wanted, versions)
     return world.probes.fact(Key(owner.kind, owner.namespace, owner.name), about, run, LOOK_SECONDS)
 
 
@@ -114,11 +117,19 @@ async def issue_own_certificate(world: World, owner: Resource, store: StoreResou
     """
     if store.spec.tls.mode != "managed":
         return
-    secrets = await _secrets(world, owner.namespace, _names(store, (wanted,)))
+    secrets = await _own_secrets(world, owner, store, wanted)
     manifest = renew_own_certificate(owner, store, wanted, secrets, world.now())
     if manifest is not None:
         made = await apply_child(world.api, manifest, owner.namespace, holder_of(owner))
         world.seen.put("Secret", made)
+
+
+async def _own_secrets(
+    world: World, owner: Resource, store: StoreResource, wanted: Certificate
+) -> dict[str, dict[str, str]]:
+    """The CA of the store, and what its client has, perhaps in another namespace."""
+    own = await _secrets(world, owner.namespace, [wanted.secret])
+    return own | await _secrets(world, store.namespace, [ca_secret(store)])
 
 
 def _versions(world: World, namespace: str, names: Sequence[str]) -> tuple[str, ...]:

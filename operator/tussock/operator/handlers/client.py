@@ -7,16 +7,16 @@ from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.certificates import certificates_end, issue_own_certificate, own_certificate_fact
 from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import Controller, World
-from tussock.operator.manifests.certificates import client_certificate
+from tussock.operator.manifests.certificates import ca_secret, client_certificate
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.meta_config import CLIENTS_FILE
 from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
-from tussock.operator.planning.clients.declarations import Declarations, declare
+from tussock.operator.planning.clients.declarations import Declarations, declare, is_granted
 from tussock.operator.planning.clients.plan import ClientFacts, plan_client
 from tussock.operator.planning.parts import resources_of_store
-from tussock.operator.planning.words.model import Manifest, Observed
+from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.resources.client import StateStoreClient, parse_client
-from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.common import InvalidResource, store_place
 from tussock.operator.resources.store import StoreResource
 
 __all__ = ["STATE_STORE_CLIENT", "declarations_of"]
@@ -41,8 +41,8 @@ def declarations_of(world: World, store: StoreResource) -> Declarations:
 
 
 def _bodies(world: World, store: StoreResource) -> Iterator[Manifest]:
-    for body in world.seen.all_of("StateStoreClient", store.namespace):
-        if ((body.get("spec") or {}).get("storeRef") or {}).get("name") == store.name:
+    for body in world.seen.all_of("StateStoreClient"):
+        if store_place(body) == (store.namespace, store.name):
             yield body
 
 
@@ -60,13 +60,18 @@ def _parsed(bodies: list[Manifest]) -> Iterator[StateStoreClient]:
 
 
 def _observe(world: World, client: StateStoreClient, body: Manifest) -> Observed[ClientFacts]:
-    store = store_of(world, client.namespace, client.spec.store_ref.name)
-    others = world.refs(client.namespace, "StateStore", "Meta", "Secret")
+    store = store_of(world, client.store_namespace, client.spec.store_ref.name)
+    others = world.refs(client.store_namespace, "StateStore", "Meta") | world.refs(client.namespace, "Secret")
     children = world.seen.children(key_of(body))
     if store is None:
         return Observed(ClientFacts(None), children, others)
+    # The key of the CA stays where the store is.
+    authority = Ref("Secret", ca_secret(store))
+    others.pop(authority, None)
+    if (found := world.seen.get("Secret", store.namespace, authority.name)) is not None:
+        others[authority] = found
     certificate = None
-    if not client.is_being_deleted:
+    if not client.is_being_deleted and is_granted(client, store):
         certificate = own_certificate_fact(world, client, store, client_certificate(client, store))
     facts = ClientFacts(
         store,
@@ -86,8 +91,8 @@ def _file(world: World, meta: Manifest) -> str:
 
 
 async def _issue_certificate(world: World, client: StateStoreClient, _: Mapping[str, Any]) -> None:
-    store = store_of(world, client.namespace, client.spec.store_ref.name)
-    if store is not None:
+    store = store_of(world, client.store_namespace, client.spec.store_ref.name)
+    if store is not None and is_granted(client, store):
         await issue_own_certificate(world, client, store, client_certificate(client, store))
 
 

@@ -18,8 +18,9 @@ __all__ = ["client_entry", "client_name", "has_entry", "with_entries"]
 
 
 def client_name(client: StateStoreClient) -> str:
-    """The client's name in the file, and so in logs and limits."""
-    return client.name
+    """The client's name in the file, and so in logs and limits: one of another namespace has that before it."""
+    is_near = client.store_namespace == client.namespace
+    return client.name if is_near else f"{client.namespace}/{client.name}"
 
 
 def client_entry(client: StateStoreClient, store: StoreResource, expires: datetime | None) -> str:

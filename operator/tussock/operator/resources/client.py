@@ -5,9 +5,17 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
-from tussock.operator.resources.common import CamelStruct, Resource, StoreRef, parse
+from tussock.operator.resources.common import CamelStruct, Resource, parse
 
-__all__ = ["ClientSpec", "OidcIdentity", "StateStoreClient", "parse_client"]
+__all__ = ["ClientSpec", "ForeignStoreRef", "OidcIdentity", "StateStoreClient", "parse_client"]
+
+
+class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
+    """A `StateStore`, perhaps of another namespace, which that has to allow."""
+
+    name: str
+    namespace: str = ""
+    """Empty: that of the object."""
 
 
 class OidcIdentity(CamelStruct, frozen=True, kw_only=True):
@@ -23,7 +31,7 @@ class OidcIdentity(CamelStruct, frozen=True, kw_only=True):
 class ClientSpec(CamelStruct, frozen=True, kw_only=True):
     """What the client may do, until when, and how it is known."""
 
-    store_ref: StoreRef
+    store_ref: ForeignStoreRef
     role: Literal["reader", "writer", "compactor", "admin"]
     tables: tuple[str, ...] = ()
     """Of a writer: the tables that it may write, names or beginnings of names with `*` after them; none: all."""
@@ -45,6 +53,11 @@ class StateStoreClient(Resource, frozen=True, kw_only=True):
     kind: ClassVar[str] = "StateStoreClient"
 
     spec: ClientSpec
+
+    @property
+    def store_namespace(self) -> str:
+        """The namespace of its store."""
+        return self.spec.store_ref.namespace or self.namespace
 
     @property
     def is_known_by_certificate(self) -> bool:

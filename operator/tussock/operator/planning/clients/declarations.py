@@ -14,7 +14,7 @@ from tussock.operator.planning.words.model import moment_of
 from tussock.operator.resources.client import StateStoreClient
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["CLIENTS_MAX", "ENTRIES_BYTES_MAX", "Declarations", "Place", "declare", "place_of"]
+__all__ = ["CLIENTS_MAX", "ENTRIES_BYTES_MAX", "Declarations", "Place", "declare", "is_granted", "place_of"]
 
 CLIENTS_MAX = 500
 """Of one store."""
@@ -39,15 +39,23 @@ def place_of(client: StateStoreClient) -> Place:
     return client.namespace, client.name
 
 
+def is_granted(client: StateStoreClient, store: StoreResource) -> bool:
+    """Whether the client's namespace may name the store."""
+    return client.namespace in (store.namespace, *store.spec.allowed_namespaces)
+
+
 def declare(store: StoreResource, clients: Sequence[StateStoreClient]) -> Declarations:
-    """The declarations of `clients`, all of which name the store. Those that are being deleted count no more."""
+    """The declarations of `clients`, all of which name the store.
+
+    Those that are being deleted count no more, nor those of a namespace that the store does not allow.
+    """
     entries: dict[Place, str] = {}
     refused: dict[Place, str] = {}
     known: dict[tuple[Any, ...], str] = {}
     size = 0
     # By age, so that a newer one takes nothing from those that are in force.
     for client in sorted(clients, key=lambda one: (one.metadata.creation_timestamp, *place_of(one))):
-        if client.is_being_deleted:
+        if client.is_being_deleted or not is_granted(client, store):
             continue
         misfit = _misfit(client, store) or _rival(client, known)
         entry = "" if misfit else client_entry(client, store, moment_of(client.spec.expires_at))
@@ -74,6 +82,15 @@ def _misfit(client: StateStoreClient, store: StoreResource) -> str:
             f"spec.tls.mode of StateStore {store.name} is {store.spec.tls.mode}, with which no client has its own "
             "certificate: whoever reaches the store may do everything, or has the one certificate that may. Set it to "
             "managed or certManager."
+        )
+    is_far, issuer = client.namespace != store.namespace, store.spec.tls.issuer_ref
+    if is_far and spec.role not in ("reader", "writer"):
+        # Who may write objects there chooses the role, and was allowed to use the store, not to manage it.
+        return f"A client of another namespace may be a reader or a writer, and spec.role is {spec.role}."
+    if is_far and issuer is not None and issuer.kind == "Issuer":
+        return (
+            f"Issuer {issuer.name} of StateStore {store.name} issues certificates in its own namespace only. Use a "
+            "ClusterIssuer in spec.tls.issuerRef of the store, or spec.tls.mode managed."
         )
     if spec.expires_at and moment_of(spec.expires_at) is None:
         return f"spec.expiresAt is {spec.expires_at!r}, which is no time; write one such as 2027-03-01T00:00:00Z."

@@ -4,7 +4,7 @@ The plans of the store's Metas write the declaration where the nodes read it; he
 have written. So the status says what is so, also where a Meta cannot be changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from tussock.operator.manifests.clients import client_name, has_entry
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import client_secret
 from tussock.operator.planning.clients.certificates import OwnCertificate, certificate_deletes, plan_certificate
-from tussock.operator.planning.clients.declarations import Declarations, place_of
+from tussock.operator.planning.clients.declarations import Declarations, is_granted, place_of
 from tussock.operator.planning.words.comparison import applies
 from tussock.operator.planning.words.components import named, no_meta_message, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import (
@@ -74,6 +74,10 @@ def plan_client(client: StateStoreClient, observed: Observed[ClientFacts], now: 
     store, body = facts.store, observed.others.get(Ref("StateStore", name))
     if client.is_being_deleted:
         return _plan_deletion(client, observed, now)
+    if client.store_namespace != client.namespace and (store is None or not is_granted(client, store)):
+        lacking = _lacking(client, facts)
+        again = LOOK_SECONDS if lacking else None
+        return Plan((Hold(),), _status(client, observed, _no_grant_verdict(client, lacking), now), again)
     refusal = facts.declarations.refused.get(place_of(client), "")
     if store is None or store.is_being_deleted or refusal:
         waits = store_wait_verdict(body, name) or progress_verdict(
@@ -100,6 +104,19 @@ def plan_client(client: StateStoreClient, observed: Observed[ClientFacts], now: 
         again = max(0.0, (expires - now).total_seconds())
     actions: list[Action] = [Hold(), *applies(certificate.manifests, observed.children), *certificate.actions]
     return Plan(tuple(actions), _status(client, observed, verdict, now), again)
+
+
+def _no_grant_verdict(client: StateStoreClient, lacking: Sequence[str]) -> Verdict:
+    """The same without such a store as with one that does not allow it: so no namespace looks into another."""
+    place = f"{client.store_namespace}/{client.spec.store_ref.name}"
+    if lacking:
+        told = f"StateStore {place} allows this namespace no more; the operator is telling its nodes of it."
+        return progress_verdict(Reason.RECONCILING, told)
+    return problem_verdict(
+        Reason.STORE_NOT_GRANTED,
+        f"There is no StateStore {place} that allows namespace {client.namespace}, or the operator does not watch that "
+        f"namespace. Who may change that store has to add {client.namespace} to its spec.allowedNamespaces.",
+    )
 
 
 def _shut_out(client: StateStoreClient, now: datetime) -> Verdict | None:
@@ -189,7 +206,7 @@ def _status(
         "conditions": status_conditions(client, verdict, now),
         "identity": f"client:{client_name(client)}",
     }
-    if facts.store is not None and facts.files:
+    if facts.store is not None and facts.files and is_granted(client, facts.store):
         addresses = [meta_address(meta, facts.store.namespace) for meta in sorted(facts.files)]
         status["endpoint"] = f"tussock://{','.join(addresses)}"
     secret = observed.others.get(Ref("Secret", client_secret(client.name)))

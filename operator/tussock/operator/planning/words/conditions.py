@@ -95,6 +95,7 @@ class Reason(StrEnum):
     # The platform.
     WRITER_ID_IN_USE = "WriterIdInUse"
     CLIENT_REFUSED = "ClientRefused"
+    STORE_NOT_GRANTED = "StoreNotGranted"
     APPLICATION_IN_USE = "ApplicationInUse"
     FEED_STALLED = "FeedStalled"
     INVALID_SPEC = "InvalidSpec"
