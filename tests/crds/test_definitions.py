@@ -157,7 +157,7 @@ def unknown(struct: type[msgspec.Struct], schema: dict[str, Any], path: str) -> 
     found = [f"{path}.{name}" for name in fields.keys() ^ properties.keys()]
     for name in fields.keys() & properties.keys():
         for inner in structs(fields[name].type):
-            found += unknown(inner, properties[name], f"{path}.{name}")
+            found += unknown(inner, properties[name].get("items", properties[name]), f"{path}.{name}")
     return found
 
 
