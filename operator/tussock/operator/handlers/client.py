@@ -11,7 +11,7 @@ from tussock.operator.manifests.certificates import ca_secret, client_certificat
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.meta_config import CLIENTS_FILE
 from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
-from tussock.operator.planning.clients.declarations import Declarations, declare, is_granted
+from tussock.operator.planning.clients.declarations import StoreClients, declare, is_granted
 from tussock.operator.planning.clients.plan import ClientFacts, plan_client
 from tussock.operator.planning.parts import resources_of_store
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
@@ -25,7 +25,7 @@ STORES_MAX = 1000
 """Whose declarations are kept in memory."""
 
 
-def declarations_of(world: World, store: StoreResource) -> Declarations:
+def declarations_of(world: World, store: StoreResource) -> StoreClients:
     """The declared clients of a store. Each client's pass asks, so the answer is kept until one of them changes."""
     bodies = list(_bodies(world, store))
     # A status changes no declaration.

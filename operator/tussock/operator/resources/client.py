@@ -7,7 +7,7 @@ from msgspec import field
 
 from tussock.operator.resources.common import CamelStruct, Resource, parse
 
-__all__ = ["ClientSpec", "ForeignStoreRef", "OidcIdentity", "StateStoreClient", "parse_client"]
+__all__ = ["ClientSpec", "ForeignStoreRef", "IssuedIdentity", "StateStoreClient", "parse_client"]
 
 
 class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
     """Empty: that of the object."""
 
 
-class OidcIdentity(CamelStruct, frozen=True, kw_only=True):
+class IssuedIdentity(CamelStruct, frozen=True, kw_only=True):
     """Somebody as an OIDC issuer knows them."""
 
     issuer: str
@@ -44,7 +44,7 @@ class ClientSpec(CamelStruct, frozen=True, kw_only=True):
     """Whether its certificate alone is enough; None: if there is no other way by which it is known."""
     certificate_version: int = 1
     """A certificate of another version is taken no more."""
-    oidc: tuple[OidcIdentity, ...] = ()
+    oidc: tuple[IssuedIdentity, ...] = ()
 
 
 class StateStoreClient(Resource, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from tussock.operator.planning.words.model import moment_of
 from tussock.operator.resources.client import StateStoreClient
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["CLIENTS_MAX", "ENTRIES_BYTES_MAX", "Declarations", "Place", "declare", "is_granted", "place_of"]
+__all__ = ["CLIENTS_MAX", "ENTRIES_BYTES_MAX", "Place", "StoreClients", "declare", "is_granted", "place_of"]
 
 CLIENTS_MAX = 500
 """Of one store."""
@@ -25,7 +25,7 @@ Place = tuple[str, str]
 """Namespace and name of a client."""
 
 
-class Declarations(NamedTuple):
+class StoreClients(NamedTuple):
     """The declared clients of a store."""
 
     entries: Mapping[Place, str] = {}
@@ -44,7 +44,7 @@ def is_granted(client: StateStoreClient, store: StoreResource) -> bool:
     return client.namespace in (store.namespace, *store.spec.allowed_namespaces)
 
 
-def declare(store: StoreResource, clients: Sequence[StateStoreClient]) -> Declarations:
+def declare(store: StoreResource, clients: Sequence[StateStoreClient]) -> StoreClients:
     """The declarations of `clients`, all of which name the store.
 
     Those that are being deleted count no more, nor those of a namespace that the store does not allow.
@@ -71,7 +71,7 @@ def declare(store: StoreResource, clients: Sequence[StateStoreClient]) -> Declar
         size += len(entry.encode())
         entries[place_of(client)] = entry
         known |= dict.fromkeys(_ways(client), client_name(client))
-    return Declarations(entries, refused)
+    return StoreClients(entries, refused)
 
 
 def _misfit(client: StateStoreClient, store: StoreResource) -> str:

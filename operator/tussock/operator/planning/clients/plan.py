@@ -14,7 +14,7 @@ from tussock.operator.manifests.clients import client_name, has_entry
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import client_secret
 from tussock.operator.planning.clients.certificates import OwnCertificate, certificate_deletes, plan_certificate
-from tussock.operator.planning.clients.declarations import Declarations, is_granted, place_of
+from tussock.operator.planning.clients.declarations import StoreClients, is_granted, place_of
 from tussock.operator.planning.words.comparison import applies
 from tussock.operator.planning.words.components import named, no_meta_message, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import (
@@ -56,7 +56,7 @@ class ClientFacts:
     """What the plan of a `StateStoreClient` needs beside objects of its store."""
 
     store: StoreResource | None
-    declarations: Declarations = field(default_factory=Declarations)
+    declarations: StoreClients = field(default_factory=StoreClients)
     """Those of all clients of the store."""
     files: Mapping[str, str] = field(default_factory=dict)
     """The clients file of each Meta of the store, as it is in the cluster."""
