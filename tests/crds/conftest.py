@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """`kubectl` against a real API server that knows the five kinds."""
+    """`kubectl` against a real API server that knows the six kinds."""
     folder = tmp_path_factory.mktemp("api")
     try:
         with running_api_server(folder / "server") as kubeconfig:

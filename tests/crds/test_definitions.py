@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from tussock.meta.server.settings.model import CompactionSettings, MetaSettings, VersionSettings
 from tussock.operator.manifests.compute.conf import spark_conf
 from tussock.operator.manifests.transport_security import ROLES
-from tussock.operator.resources import backup, compactor, compute, meta, parse_compute, parse_store, store
+from tussock.operator.resources import backup, client, compactor, compute, meta, parse_compute, parse_store, store
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -33,6 +33,7 @@ SPECS: dict[str, type[msgspec.Struct]] = {
     "Compactor": compactor.CompactorSpec,
     "Compute": compute.ComputeSpec,
     "StateStoreBackup": backup.BackupSpec,
+    "StateStoreClient": client.ClientSpec,
 }
 KINDS = tuple(SPECS)
 CASES = Path(__file__).parent
@@ -94,7 +95,7 @@ def test_tables_say_whether_a_border_is_allowed() -> None:
 
 
 def test_every_kind_is_there() -> None:
-    """The five kinds, with the short names and the category that documents use."""
+    """The six kinds, with the short names and the category that documents use."""
     names = {kind: found["spec"]["names"] for kind, found in DEFINITIONS.items()}
     assert {kind: found["shortNames"] for kind, found in names.items()} == {
         "StateStore": ["tss"],
@@ -102,6 +103,7 @@ def test_every_kind_is_there() -> None:
         "Compactor": ["tsc"],
         "Compute": ["tsx"],
         "StateStoreBackup": ["tsb"],
+        "StateStoreClient": ["tscl"],
     }
     assert {tuple(found["categories"]) for found in names.values()} == {("tussock",)}
     assert {found["spec"]["scope"] for found in DEFINITIONS.values()} == {"Namespaced"}
@@ -155,7 +157,7 @@ def unknown(struct: type[msgspec.Struct], schema: dict[str, Any], path: str) -> 
     found = [f"{path}.{name}" for name in fields.keys() ^ properties.keys()]
     for name in fields.keys() & properties.keys():
         for inner in structs(fields[name].type):
-            found += unknown(inner, properties[name], f"{path}.{name}")
+            found += unknown(inner, properties[name].get("items", properties[name]), f"{path}.{name}")
     return found
 
 

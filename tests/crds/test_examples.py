@@ -18,6 +18,7 @@ PARSERS = {
     "Compactor": resources.parse_compactor,
     "Compute": resources.parse_compute,
     "StateStoreBackup": resources.parse_backup,
+    "StateStoreClient": resources.parse_client,
 }
 
 

@@ -19,6 +19,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "Compactor": {"storeRef": {"name": "shop"}, "replicas": 2, "slots": 4},
     "Compute": COMPUTE,
     "StateStoreBackup": {"storeRef": {"name": "shop"}, "schedule": "@daily"},
+    "StateStoreClient": {"storeRef": {"name": "shop"}, "role": "reader", "expiresAt": "2030-01-01T00:00:00Z"},
 }
 
 
@@ -111,6 +112,11 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         },
         ["NAME", "READY", "REASON", "STORE", "SCHEDULE", "BACKUPS", "LAST", "AGE"],
         ["shop", "True", "Scheduled", "shop", "@daily", "7", "10d"],
+    ),
+    "tscl": (
+        {"conditions": conditions("True", "Ready", "may call as shop"), "secretName": "shop-client-tls"},
+        ["NAME", "READY", "REASON", "STORE", "ROLE", "SECRET", "EXPIRES", "AGE"],
+        ["shop", "True", "Ready", "shop", "reader", "shop-client-tls", "2030-01-01T00:00:00Z"],
     ),
 }
 

@@ -6,14 +6,20 @@ the operator makes. Secrets are read since users name theirs, and written for ce
 */}}
 {{- define "tussock.rules" -}}
 - apiGroups: [tussock.dev]
-  resources: [statestores, metas, compactors, computes, statestorebackups]
+  resources: [statestores, metas, compactors, computes, statestorebackups, statestoreclients]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [tussock.dev]
-  resources: [statestores/status, metas/status, compactors/status, computes/status, statestorebackups/status]
+  resources: [statestores/status, metas/status, compactors/status, computes/status, statestorebackups/status, statestoreclients/status]
   verbs: [patch]
 - apiGroups: [tussock.dev]
   # To name them as owners of children where the cluster checks that.
-  resources: [statestores/finalizers, metas/finalizers, compactors/finalizers, computes/finalizers, statestorebackups/finalizers]
+  resources:
+  - statestores/finalizers
+  - metas/finalizers
+  - compactors/finalizers
+  - computes/finalizers
+  - statestorebackups/finalizers
+  - statestoreclients/finalizers
   verbs: [update]
 - apiGroups: [tussock.dev]
   # Nothing asks for this verb: a driver that has it for a Compute is the driver of that one (driver_policy.yaml).

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tussock.operator.handlers.backup import STATE_STORE_BACKUP
+from tussock.operator.handlers.client import STATE_STORE_CLIENT
 from tussock.operator.handlers.components import COMPACTOR, META
 from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.store import STATE_STORE
@@ -10,4 +11,11 @@ from tussock.operator.handlers.world import Controller
 
 __all__ = ["CONTROLLERS"]
 
-CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR, COMPUTE, STATE_STORE_BACKUP)
+CONTROLLERS: tuple[Controller[Any, Any], ...] = (
+    STATE_STORE,
+    META,
+    COMPACTOR,
+    COMPUTE,
+    STATE_STORE_BACKUP,
+    STATE_STORE_CLIENT,
+)

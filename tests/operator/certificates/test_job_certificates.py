@@ -16,9 +16,9 @@ from support.operator.resources import DEFAULTS, store_with
 from support.operator.services.service_world import ServiceWorld, service
 from support.operator.stores_in_cluster import serving
 from tussock.operator.certificates.issue import certificates_in
-from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renew_certificates, renew_job_certificate
+from tussock.operator.certificates.renewal import SETTLE, is_own_due, renew_certificates, renew_own_certificate
 from tussock.operator.cluster.seen import Seen
-from tussock.operator.handlers.certificates import CertificatesFact, certificates_end, job_certificate_fact
+from tussock.operator.handlers.certificates import CertificatesFact, certificates_end, own_certificate_fact
 from tussock.operator.handlers.world import World as OperatorWorld
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
@@ -27,7 +27,7 @@ from tussock.operator.manifests.certificates import (
     job_certificate,
 )
 from tussock.operator.manifests.transport_security import ROLES, common_name, role_patterns
-from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
+from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
 from tussock.operator.planning.compute.facts import ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.words.model import Apply, Delete, Observed, Ref, Release, Work, stamp
@@ -53,8 +53,8 @@ def renew_store(secrets: Secrets, now: datetime) -> None:
 
 def renew_job(secrets: Secrets, now: datetime) -> bool:
     """Renew the job's certificate; returns whether it was due."""
-    found = renew_job_certificate(JOB, STORE, WANTED, secrets, now)
-    assert is_due_for_job(STORE, WANTED, secrets, now) is (found is not None)
+    found = renew_own_certificate(JOB, STORE, WANTED, secrets, now)
+    assert is_own_due(STORE, WANTED, secrets, now) is (found is not None)
     if found is None:
         return False
     assert found["metadata"]["ownerReferences"][0]["name"] == "totals"
@@ -138,9 +138,9 @@ def test_the_end_of_a_jobs_certificate_is_known_after_the_first_look() -> None:
         system: Any = SimpleNamespace(now_ms=lambda: int((START + timedelta(days=1)).timestamp() * 1000))
         api: Any = _Secrets(secrets)
         world = OperatorWorld(**parts, api=api, seen=Seen(), probes=Probes(lambda _: woken.set()), system=system)
-        assert job_certificate_fact(world, JOB, STORE) is None
+        assert own_certificate_fact(world, JOB, STORE, WANTED) is None
         await woken.wait()
-        found = job_certificate_fact(world, JOB, STORE)
+        found = own_certificate_fact(world, JOB, STORE, WANTED)
         await world.probes.close()
         return found
 
@@ -205,7 +205,7 @@ def test_no_driver_starts_without_its_certificate() -> None:
     issued, ca = world.others.pop(SECRET), world.others.pop(Ref("Secret", "s-ca"))
     assert works(world) == []
     world.others[Ref("Secret", "s-ca")] = ca
-    assert works(world) == [Work(ISSUE_JOB_CERTIFICATE, {})]
+    assert works(world) == [Work(ISSUE_OWN_CERTIFICATE, {})]
     world.settle()
     assert world.pods == []
     assert world.reason() == ("False", "Reconciling")

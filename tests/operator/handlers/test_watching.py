@@ -69,6 +69,20 @@ def test_a_change_wakes_the_resources_that_it_concerns(changed: dict[str, Any], 
     assert concerned_keys(seen, changed["kind"], changed) == woken
 
 
+def test_a_store_and_a_client_of_another_namespace_wake_each_other(seen: Seen) -> None:
+    """A store of the same name beside the client is not concerned."""
+    far = body("StateStoreClient", "x", {"storeRef": {"name": "s", "namespace": "n"}})
+    far["metadata"]["namespace"] = "far"
+    beside = body("StateStore", "s")
+    beside["metadata"] |= {"namespace": "far", "uid": "beside"}
+    for one in (far, beside):
+        seen.put(one["kind"], one)
+    all_of_it = {STORE, META, COMPACTOR, Key("StateStoreClient", "far", "x")}
+    assert concerned_keys(seen, "StateStore", body("StateStore", "s")) == all_of_it
+    assert concerned_keys(seen, "StateStoreClient", far) == all_of_it
+    assert concerned_keys(seen, "StateStore", beside) == {Key("StateStore", "far", "s")}
+
+
 def test_secrets_are_found_wherever_a_spec_names_them() -> None:
     spec = {
         "objectStore": {"gcs": {"credentialsSecret": {"name": "a", "key": "k"}}},

@@ -20,6 +20,7 @@ from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiRefused
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.planning.backup import BackupFacts, backup_id, backup_name, plan_backup
+from tussock.operator.planning.clients.plan import ClientFacts, plan_client
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
 from tussock.operator.planning.compute.facts import ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
@@ -28,6 +29,7 @@ from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.facts import BackupsFact, BucketFact, DriverFact, HeldBackup, PlatformFact
 from tussock.operator.planning.words.model import Observed, Ref, ref_of
 from tussock.operator.resources.backup import parse_backup
+from tussock.operator.resources.client import parse_client
 from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.compute import parse_compute
 from tussock.operator.resources.meta import parse_meta
@@ -158,12 +160,22 @@ def status_that_waits(kind: str) -> Status:
     return status
 
 
+def statuses_of_clients() -> Iterator[Status]:
+    """The status of a client that may call."""
+    client = parse_client(body("StateStoreClient", "x", {"storeRef": {"name": "s"}, "role": "reader"}))
+    secret = {"kind": "Secret", "metadata": {"name": "x-client-tls", "ownerReferences": [{"uid": client.metadata.uid}]}}
+    facts = ClientFacts(parse_store(store()), files={"s": ""}, certificate_expires=at(9000))
+    others = {Ref("StateStore", "s"): store(), Ref("Meta", "s"): body("Meta", "s", {}), ref_of(secret): secret}
+    yield plan_client(client, Observed(facts, {}, others), NOW).status
+
+
 WRITTEN = {
     "StateStore": statuses_of_stores,
     "Meta": statuses_of_metas,
     "Compactor": statuses_of_compactors,
     "Compute": statuses_of_computes,
     "StateStoreBackup": statuses_of_backups,
+    "StateStoreClient": statuses_of_clients,
 }
 
 

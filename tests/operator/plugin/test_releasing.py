@@ -15,6 +15,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "StateStore": {"objectStore": {"managed": {}}},
     "Compute": {"storeRef": {"name": "s"}, "application": {"file": "/opt/app.py"}},
     "StateStoreBackup": {"storeRef": {"name": "s"}},
+    "StateStoreClient": {"storeRef": {"name": "s"}, "role": "reader"},
 }
 
 

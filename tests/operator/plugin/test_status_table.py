@@ -31,3 +31,11 @@ def test_a_resource_under_deletion_is_shown_as_such() -> None:
     assert row(text, "StateStore")[2:4] == ["False", "Deleting"]
     assert "kubectl tussock release" in row(text, "StateStore")[6]
     assert row(text, "Meta")[2:4] == ["True", "Ready"]
+
+
+def test_a_client_is_shown_at_its_own_store_alone() -> None:
+    """And not at the one of that name in its namespace, where it names another one."""
+    near = body("StateStoreClient", "near", {"storeRef": {"name": "s"}})
+    far = body("StateStoreClient", "far", {"storeRef": {"name": "s", "namespace": "elsewhere"}})
+    text = status_text([store()], [near, far])
+    assert row(text, "StateStoreClient")[1:4] == ["near", "True", "Ready"]

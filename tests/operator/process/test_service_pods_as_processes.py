@@ -22,7 +22,7 @@ from support.operator.resources import DEFAULTS, meta_with, store_with
 from support.operator.services.service_cases import service_with
 from support.waiting import eventually
 from tussock.compute import functions as fn
-from tussock.operator.certificates.renewal import renew_certificates, renew_job_certificate
+from tussock.operator.certificates.renewal import renew_certificates, renew_own_certificate
 from tussock.operator.manifests.certificates import desired_certificates, job_certificate
 from tussock.operator.manifests.meta import meta_address, meta_manifests
 from tussock.operator.manifests.service.children import service_manifests
@@ -53,7 +53,7 @@ class ServicePlatform:
         now = datetime.now(UTC)
         secrets = list(renew_certificates(STORE, desired_certificates(STORE, (META.name,), DEFAULTS), {}, now))
         held = {one["metadata"]["name"]: one["data"] for one in secrets}
-        own = renew_job_certificate(BANK, STORE, job_certificate(BANK, STORE), held, now)
+        own = renew_own_certificate(BANK, STORE, job_certificate(BANK, STORE), held, now)
         assert own is not None
         self.sources: dict[str, dict[str, str]] = {
             one["metadata"]["name"]: {key: base64.b64decode(text).decode() for key, text in one["data"].items()}

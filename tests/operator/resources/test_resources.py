@@ -13,12 +13,14 @@ from tussock.operator.resources import (
     InvalidResource,
     Resource,
     parse_backup,
+    parse_client,
     parse_compactor,
     parse_compute,
     parse_meta,
     parse_store,
 )
 from tussock.operator.resources.backup import BackupSpec
+from tussock.operator.resources.client import ClientSpec
 from tussock.operator.resources.compactor import CompactorSpec
 from tussock.operator.resources.compute import ComputeSpec
 from tussock.operator.resources.meta import MetaSpec
@@ -32,6 +34,7 @@ KINDS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], Resource]]] = {
     "compactors": (CompactorSpec, parse_compactor),
     "computes": (ComputeSpec, parse_compute),
     "statestorebackups": (BackupSpec, parse_backup),
+    "statestoreclients": (ClientSpec, parse_client),
 }
 RAW = {"podTemplate", "config", "env", "resources", "emptyDir"}
 """Parts that are passed on unchanged."""

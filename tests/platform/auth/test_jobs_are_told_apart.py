@@ -16,7 +16,7 @@ from support.operator.resources import DEFAULTS, store_with
 from support.service.meta_process import MetaProcess
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.operator.certificates.renewal import renew_certificates, renew_job_certificate
+from tussock.operator.certificates.renewal import renew_certificates, renew_own_certificate
 from tussock.operator.manifests.certificates import desired_certificates, job_certificate
 from tussock.operator.manifests.transport_security import role_patterns, server_name
 
@@ -31,7 +31,7 @@ def issue_secrets() -> dict[str, dict[str, bytes]]:
     secrets = {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, wanted, {}, now)}
     for job in CALLERS:
         compute = compute_with(job)
-        found = renew_job_certificate(compute, STORE, job_certificate(compute, STORE), secrets, now)
+        found = renew_own_certificate(compute, STORE, job_certificate(compute, STORE), secrets, now)
         assert found is not None
         secrets[found["metadata"]["name"]] = found["data"]
     return {name: {file: base64.b64decode(text) for file, text in data.items()} for name, data in secrets.items()}

@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives import serialization
 from tussock.operator.certificates.issue import Pair, certificates_in, issue, new_authority, pem, was_issued_by
 from tussock.operator.manifests.certificates import CA_SECONDS, Certificate, ca_secret, certificate_secret
 from tussock.operator.manifests.labels import Manifest, metadata, secret_data
-from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.common import Resource
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renew_certificates", "renew_job_certificate"]
+__all__ = ["SETTLE", "first_end", "is_due", "is_own_due", "renew_certificates", "renew_own_certificate"]
 
 SETTLE = timedelta(days=1)
 """How long a CA is trusted before it issues. Kubelets bring files to pods within minutes; the rest is a margin."""
@@ -92,23 +92,26 @@ def renew_certificates(
     return tuple(manifests)
 
 
-def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
-    """Whether the certificate of a job has to be made or renewed; false while the store has no CA to issue it.
+def is_own_due(store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
+    """Whether the certificate of a client has to be made or renewed; false while the store has no CA to issue it.
 
-    The store owns the CA and changes it; the job follows the content of the CA's secret.
+    The store owns the CA and changes it; its clients follow the content of the CA's secret.
     """
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
     return found is not None and not _fits(_texts(secrets.get(wanted.secret, {})), wanted, found, now)
 
 
-def renew_job_certificate(
-    compute: Compute, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
+def renew_own_certificate(
+    owner: Resource, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
 ) -> Manifest | None:
-    """Issue the certificate of a job; returns its secret to apply, `None` if it is not due or the store has no CA."""
+    """Issue the certificate of a job, a service or a declared client; returns its secret to apply.
+
+    `None` if it is not due, or if the store has no CA.
+    """
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
-    if found is None or not is_due_for_job(store, wanted, secrets, now):
+    if found is None or not is_own_due(store, wanted, secrets, now):
         return None
-    return certificate_secret(compute, store.name, wanted, _issue_files(found, wanted, now))
+    return certificate_secret(owner, store.name, wanted, _issue_files(found, wanted, now))
 
 
 def _issue_files(authorities: _Authorities, wanted: Certificate, now: datetime) -> dict[str, str]:

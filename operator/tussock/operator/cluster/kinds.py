@@ -42,6 +42,7 @@ RESOURCES: dict[str, Kind] = {
     "Compactor": Kind(API_VERSION, "compactors"),
     "Compute": Kind(API_VERSION, "computes"),
     "StateStoreBackup": Kind(API_VERSION, "statestorebackups"),
+    "StateStoreClient": Kind(API_VERSION, "statestoreclients"),
 }
 """Our custom resources, which users write."""
 

@@ -1,4 +1,4 @@
-"""The certificates of a store and of its jobs: checks whether they are due, and issues them.
+"""The certificates of a store and of its clients: checks whether they are due, and issues them.
 
 Whether one is due depends on the content of secrets, which the operator does not keep in memory. So it reads them when
 one has changed, and once an hour.
@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 from tussock.operator.certificates.renewal import (
     first_end,
     is_due,
-    is_due_for_job,
+    is_own_due,
     renew_certificates,
-    renew_job_certificate,
+    renew_own_certificate,
 )
 from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
-from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
+from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates
 from tussock.operator.planning.certificates import first_end_of
 from tussock.operator.planning.words.model import Manifest, Ref, stamp
 from tussock.operator.planning.words.ownership import holder_of
-from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.common import Resource
 from tussock.operator.resources.store import StoreResource
 
 __all__ = [
@@ -31,8 +30,8 @@ __all__ = [
     "certificates_end",
     "certificates_fact",
     "issue_certificates",
-    "issue_job_certificate",
-    "job_certificate_fact",
+    "issue_own_certificate",
+    "own_certificate_fact",
 ]
 
 LOOK_SECONDS = 3600.0
@@ -40,7 +39,7 @@ LOOK_SECONDS = 3600.0
 
 
 class CertificatesFact(NamedTuple):
-    """The state of the certificates of a store, or of a job."""
+    """The state of the certificates of a store, or of a client."""
 
     due: bool
     expire: str
@@ -53,7 +52,7 @@ def certificates_end(
     status: Mapping[str, Any],
     children: Mapping[Ref, Manifest],
 ) -> str:
-    """When the first certificate of a store, or of a job of it, ends (RFC 3339); empty if that is not known.
+    """When the first certificate of a store, or of a client of it, ends (RFC 3339); empty if that is not known.
 
     `found` is the newest look at secrets. Before the first one, and while one that has changed is looked at, the
     status keeps what it has: an operator that starts changes no status.
@@ -88,33 +87,49 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
-def job_certificate_fact(world: World, compute: Compute, store: StoreResource) -> CertificatesFact | None:
-    """Whether to issue the certificate of a job; `None` if the operator does not, or before the first look."""
+def own_certificate_fact(
+    world: World, owner: Resource, store: StoreResource, wanted: Certificate
+) -> CertificatesFact | None:
+    """Whether to issue the certificate of a job, a service or a declared client.
+
+    `None` if the operator does not issue it, or before the first look.
+    """
     if store.spec.tls.mode != "managed":
         return None
-    wanted = job_certificate(compute, store)
-    names = _names(store, (wanted,))
 
     async def run() -> CertificatesFact:
-        secrets = await _secrets(world, compute.namespace, names)
+        secrets = await _own_secrets(world, owner, store, wanted)
         ends = first_end((wanted,), secrets)
-        return CertificatesFact(is_due_for_job(store, wanted, secrets, world.now()), stamp(ends) if ends else "")
+        return CertificatesFact(is_own_due(store, wanted, secrets, world.now()), stamp(ends) if ends else "")
 
-    about = ("certificate", compute.metadata.uid, wanted, _versions(world, compute.namespace, names))
-    return world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS)
+    versions = (
+        *_versions(world, store.namespace, [ca_secret(store)]),
+        *_versions(world, owner.namespace, [wanted.secret]),
+    )
+    about = ("certificate", owner.metadata.uid, wanted, versions)
+    return world.probes.fact(Key(owner.kind, owner.namespace, owner.name), about, run, LOOK_SECONDS)
 
 
-async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
-    """Make or renew the certificate of a job; does nothing while its store has no CA."""
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
-    if store is None or store.spec.tls.mode != "managed":
+async def issue_own_certificate(world: World, owner: Resource, store: StoreResource, wanted: Certificate) -> None:
+    """Make or renew the certificate of a job, a service or a declared client; does nothing while its store has no CA.
+
+    The Secret is the owner's, or there is none: what belongs to somebody else is not overwritten (`apply_child`).
+    """
+    if store.spec.tls.mode != "managed":
         return
-    wanted = job_certificate(compute, store)
-    secrets = await _secrets(world, compute.namespace, _names(store, (wanted,)))
-    manifest = renew_job_certificate(compute, store, wanted, secrets, world.now())
+    secrets = await _own_secrets(world, owner, store, wanted)
+    manifest = renew_own_certificate(owner, store, wanted, secrets, world.now())
     if manifest is not None:
-        made = await apply_child(world.api, manifest, compute.namespace, holder_of(compute))
+        made = await apply_child(world.api, manifest, owner.namespace, holder_of(owner))
         world.seen.put("Secret", made)
+
+
+async def _own_secrets(
+    world: World, owner: Resource, store: StoreResource, wanted: Certificate
+) -> dict[str, dict[str, str]]:
+    """The CA of the store, and what its client has, perhaps in another namespace."""
+    own = await _secrets(world, owner.namespace, [wanted.secret])
+    return own | await _secrets(world, store.namespace, [ca_secret(store)])
 
 
 def _versions(world: World, namespace: str, names: Sequence[str]) -> tuple[str, ...]:

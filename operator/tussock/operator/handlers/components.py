@@ -1,6 +1,7 @@
 """The controllers of `Meta` and `Compactor`."""
 
 from tussock.operator.cluster.seen import key_of
+from tussock.operator.handlers.client import declarations_of
 from tussock.operator.handlers.inquiries import platform_fact
 from tussock.operator.handlers.rollouts import StoreMetas, metas_of, store_of
 from tussock.operator.handlers.turns import turn_of_compactors, turn_of_nodes
@@ -22,7 +23,8 @@ def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFact
     store = store_of(world, meta.namespace, meta.spec.store_ref.name)
     children = world.seen.children(key_of(body))
     turn = turn_of_nodes(world, meta, store, children) if store is not None else NO_WAIT
-    facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name), turn)
+    clients = tuple(declarations_of(world, store).entries.values()) if store is not None else ()
+    facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name), turn, clients)
     return Observed(facts, children, _others(world, meta.namespace, meta.spec.store_ref.name))
 
 

@@ -7,16 +7,17 @@ from typing import Any
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.certificates import certificates_end, issue_job_certificate, job_certificate_fact
+from tussock.operator.handlers.certificates import certificates_end, issue_own_certificate, own_certificate_fact
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
 from tussock.operator.handlers.rollouts import settled_parts, store_of
 from tussock.operator.handlers.service import node_fact, services_before
 from tussock.operator.handlers.world import Controller, World, make_once
+from tussock.operator.manifests.certificates import job_certificate
 from tussock.operator.manifests.compute.conf import STATUS_PORT
 from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
-from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
+from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
@@ -41,7 +42,7 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
     settled = settled_parts(world, store) if store is not None else {}
     certificate, ends = None, str(compute.status.get("certificatesExpireTime", ""))
     if store is not None and not compute.is_being_deleted:
-        certificate = job_certificate_fact(world, compute, store)
+        certificate = own_certificate_fact(world, compute, store, job_certificate(compute, store))
         ends = certificates_end(store, certificate, compute.status, children)
     before: tuple[str, ...] = ()
     # Without the digest of its program the plan changes nothing.
@@ -112,11 +113,17 @@ async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> 
     await make_once(world, secret, compute.namespace)
 
 
+async def _issue_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
+    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    if store is not None:
+        await issue_own_certificate(world, compute, store, job_certificate(compute, store))
+
+
 COMPUTE = Controller(
     kind="Compute",
     parse=parse_compute,
     observe=_observe,
     plan=plan_compute,
-    works={DRAW_SPARK_SECRET: _draw_secret, ISSUE_JOB_CERTIFICATE: issue_job_certificate},
+    works={DRAW_SPARK_SECRET: _draw_secret, ISSUE_OWN_CERTIFICATE: _issue_certificate},
 )
 """The controller of `Compute`."""

@@ -14,6 +14,7 @@ from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import OperatorMetrics
+from tussock.operator.planning.clients.declarations import StoreClients
 from tussock.operator.planning.compute.turns import DriverTemplate
 from tussock.operator.planning.words.allowances import ONE_AT_A_TIME, Allowance
 from tussock.operator.planning.words.model import Manifest, Observed, Plan, Ref
@@ -51,6 +52,9 @@ class World:
     """What drivers have to be made from, by all that it depends on (`job_turns.py`)."""
     standings: dict[tuple[int, datetime], Any] = field(default_factory=dict)
     """How far all jobs are, at the newest moment at which one asked (`job_turns.py`)."""
+
+    declarations: dict[tuple[str, str], tuple[tuple[Any, ...], StoreClients]] = field(default_factory=dict)
+    """The declared clients of stores, by namespace and name, with all that they depend on (`client.py`)."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as in the API."""

@@ -7,12 +7,15 @@ issuer of cert-manager does, into the same secrets. With `secret` the user bring
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tussock.operator.manifests.clients import client_name
 from tussock.operator.manifests.labels import Component, Manifest, labels, metadata, secret_data
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.service.names import service_host, service_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import (
     Identity,
+    client_secret,
+    client_uri,
     common_name,
     job_common_name,
     job_secret,
@@ -22,6 +25,7 @@ from tussock.operator.manifests.transport_security import (
     service_secret,
     tls_secret,
 )
+from tussock.operator.resources.client import StateStoreClient
 from tussock.operator.resources.common import Resource
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
@@ -33,6 +37,7 @@ __all__ = [
     "ca_secret",
     "cert_manager_manifests",
     "certificate_secret",
+    "client_certificate",
     "desired_certificates",
     "issues_certificates",
     "job_certificate",
@@ -95,6 +100,17 @@ def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
     return Certificate(
         *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
         *((), (job_uri(store, compute.name),)),
+        is_server=False,
+        seconds=LEAF_SECONDS,
+    )
+
+
+def client_certificate(client: StateStoreClient, store: StoreResource) -> Certificate:
+    """The certificate of a declared client of `store`, if certificates are issued."""
+    spec, is_enough = client.spec, client.is_known_by_certificate
+    uri = client_uri(store, client_name(client), spec.certificate_version, is_enough=is_enough)
+    return Certificate(
+        *(client_secret(client.name), "client", f"tussock-client-{client.name}", (), (uri,)),
         is_server=False,
         seconds=LEAF_SECONDS,
     )

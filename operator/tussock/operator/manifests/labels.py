@@ -37,7 +37,7 @@ __all__ = [
 
 Manifest: TypeAlias = dict[str, Any]
 """An object of the API as JSON."""
-Component = Literal["meta", "compactor", "compute", "minio", "restore", "backup", "store"]
+Component = Literal["meta", "compactor", "compute", "minio", "restore", "backup", "store", "client"]
 
 MANAGED_BY = "tussock-operator"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"

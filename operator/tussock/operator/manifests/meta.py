@@ -1,5 +1,6 @@
 """Meta nodes: a Deployment behind a Service, with a configuration file."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import meta_access, reader_volume
@@ -45,8 +46,11 @@ def meta_address(meta: str, namespace: str) -> str:
     return f"{meta_name(meta)}.{namespace}.svc:{GRPC_PORT}"
 
 
-def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rendered:
-    """The children of `meta`; `InvalidResource` if its spec and its store's do not fit together."""
+def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults, clients: Sequence[str] = ()) -> Rendered:
+    """The children of `meta`, with the entries of the store's declared clients.
+
+    `InvalidResource` if its spec and its store's do not fit together.
+    """
     name, image = meta_name(meta.name), node_image(meta, store, defaults)
     access = meta_access(store)
     config = meta_config(meta, store)
@@ -86,7 +90,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
             "kind": "ConfigMap",
             "metadata": metadata(meta, name, store.name, "meta"),
             # Not in the hash: what it says holds without a restart.
-            "data": {_CONFIG_FILE: text} | ({CLIENTS_FILE: clients_file(meta)} if has_tls(store) else {}),
+            "data": {_CONFIG_FILE: text} | ({CLIENTS_FILE: clients_file(meta, clients)} if has_tls(store) else {}),
         },
         _service(meta, store, name, {"type": "ClusterIP"}),
         # For clients that have to reach a certain replica, even one that does not serve yet.

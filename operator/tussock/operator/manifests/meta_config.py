@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tussock.operator.manifests.bucket_access import READER_FOLDER, bucket_secret, minio_endpoint, reader_secret
+from tussock.operator.manifests.clients import with_entries
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_patterns
 from tussock.operator.resources.common import InvalidResource
@@ -38,9 +39,9 @@ def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     return strategic_merge(strategic_merge(suggested, given), _fixed_config(store))
 
 
-def clients_file(meta: Meta) -> str:
-    """The clients file of the service: the certificates that are revoked."""
-    return to_toml({"revoked": (meta.spec.config.get("tls") or {}).get("revoked") or []})
+def clients_file(meta: Meta, entries: Sequence[str] = ()) -> str:
+    """The clients file of the service: the certificates that are revoked, and the entries of declared clients."""
+    return with_entries(to_toml({"revoked": (meta.spec.config.get("tls") or {}).get("revoked") or []}), entries)
 
 
 def _check_credentials(meta: Meta, store: StoreResource) -> None:

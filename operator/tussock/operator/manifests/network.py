@@ -7,6 +7,8 @@
 | compactor | | no pod: it opens connections itself, and accepts none |
 | minio | S3 | pods of the store, pods with that label, the operator |
 
+Pods with that label count in the namespaces that the store allows, too.
+
 Only incoming traffic is limited. The addresses of the bucket, its STS and the issuers of identities are not known here,
 and a rule for outgoing traffic that is too narrow stops a store for good. Kubelets may always probe the pods of their
 node. A pod belongs to the store by its label `tussock.dev/store`, which those of computes carry too.
@@ -37,14 +39,24 @@ def network_policies(store: StoreResource, defaults: Defaults) -> tuple[Manifest
     if not store.spec.network_policy:
         return ()
     own: Peer = {"podSelector": {"matchLabels": {STORE_LABEL: store.name}}}
-    client: Peer = {"podSelector": {"matchLabels": {CLIENT_LABEL: store.name}}}
+    clients = _client_peers(store)
     operator = operator_peer(defaults)
-    grpc = _rule(GRPC_PORT, own, client, operator)
-    http = _rule(HTTP_PORT, client, operator, *prometheus_peers(defaults))
+    grpc = _rule(GRPC_PORT, own, *clients, operator)
+    http = _rule(HTTP_PORT, *clients, operator, *prometheus_peers(defaults))
     found = [_policy(store, "meta", [grpc, http]), _policy(store, "compactor", [])]
     if isinstance(store.spec.object_store.backend, ManagedStore):
-        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, client, operator)]))
+        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, *clients, operator)]))
     return tuple(found)
+
+
+def _client_peers(store: StoreResource) -> tuple[Peer, ...]:
+    """Pods with the label of clients, of the store's namespace and of those that it allows."""
+    pods = {"podSelector": {"matchLabels": {CLIENT_LABEL: store.name}}}
+    allowed = sorted(set(store.spec.allowed_namespaces))
+    if not allowed:
+        return (pods,)
+    there = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": allowed}]}
+    return (pods, {"namespaceSelector": there, **pods})
 
 
 def operator_peer(defaults: Defaults) -> Peer:

@@ -10,6 +10,8 @@ __all__ = [
     "Identity",
     "Mounted",
     "client_identity",
+    "client_secret",
+    "client_uri",
     "common_name",
     "has_tls",
     "job_common_name",
@@ -101,6 +103,19 @@ def role_uri(store: StoreResource, role: str) -> str:
 def job_uri(store: StoreResource, compute: str) -> str:
     """The name by which the meta service knows a job: it has the role of a writer, and its own limits and log lines."""
     return f"{role_uri(store, 'writer')}/{compute}"
+
+
+def client_secret(client: str) -> str:
+    """The secret of the `StateStoreClient` of that name. No name of another certificate ends so."""
+    return f"{client}-client-tls"
+
+
+def client_uri(store: StoreResource, client: str, version: int, *, is_enough: bool) -> str:
+    """The name in the certificate of a declared client: no pattern of a role fits it, so the declaration alone counts.
+
+    One that is not enough to be known by has another name, which no declaration has: it only opens the connection.
+    """
+    return f"tussock://{store.namespace}/{store.name}/{'client' if is_enough else 'connection'}/{client}/{version}"
 
 
 def job_common_name(compute: str) -> str:

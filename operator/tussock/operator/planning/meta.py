@@ -66,6 +66,8 @@ class MetaFacts:
     """`None` before the first answer of the meta nodes."""
     turn: UpgradeTurn = NO_WAIT
     """What an upgrade of the operator waits for before it changes these nodes (`turns.py`)."""
+    clients: Sequence[str] = ()
+    """The entries of the store's declared clients."""
 
 
 def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
@@ -96,7 +98,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         return Plan((), _status(meta, store, observed, workload, verdict, now))
     note = observed.children.get(Ref("PodDisruptionBudget", meta_name(meta.name)))
     meta, pending = approved_nodes(meta, store, observed.facts.defaults, workload, note)
-    rendered = meta_manifests(meta, store, observed.facts.defaults)
+    rendered = meta_manifests(meta, store, observed.facts.defaults, observed.facts.clients)
     image = node_image(meta, store, observed.facts.defaults)
     refused = _downgrade_refusal(meta, image, observed.facts.platform, workload)
     turn = observed.facts.turn
@@ -105,8 +107,9 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     actions: list[Action] = [*begins(applied, wanted, turn), *applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
     # Kubelets look at a ConfigMap about once a minute otherwise, and a revocation is urgent.
-    revoked = clients_file(meta) if (meta.spec.config.get("tls") or {}).get("revoked") else ""
-    actions += stamps(observed.pods(), _secrets(store), observed.others, *[revoked] * bool(revoked))
+    named = observed.facts.clients or (meta.spec.config.get("tls") or {}).get("revoked")
+    known = [clients_file(meta, observed.facts.clients)] if named else []
+    actions += stamps(observed.pods(), _secrets(store), observed.others, *known)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
     verdict = _verdict(

@@ -6,7 +6,7 @@ import typer
 
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.plugin.kubectl import Kubectl, KubectlFailed, NotThere
-from tussock.operator.resources.common import GROUP
+from tussock.operator.resources.common import GROUP, store_place
 
 __all__ = [
     "Context",
@@ -36,7 +36,7 @@ Timeout: TypeAlias = Annotated[
     int, typer.Option("--timeout", min=1, max=SECONDS_MAX, metavar="SECONDS", help="How long to wait.")
 ]
 
-_PARTS = ("metas", "compactors", "computes", "statestorebackups")
+_PARTS = ("metas", "compactors", "computes", "statestorebackups", "statestoreclients")
 
 
 def kubectl_of(namespace: str | None, context: str | None, kubeconfig: str | None) -> Kubectl:
@@ -70,9 +70,10 @@ def where(kubectl: Kubectl) -> str:
 
 
 def parts_of(kubectl: Kubectl, store: str = "") -> list[Manifest]:
-    """Every Meta, Compactor, Compute and StateStoreBackup of a store; of all of the namespace without one."""
+    """Everything that belongs to a store, of all kinds; to all stores of the namespace without one."""
     found = [body for resource in _PARTS for body in kubectl.objects(f"{resource}.{GROUP}")]
-    return [body for body in found if store in ("", body["spec"]["storeRef"]["name"])]
+    near = [body for body in found if store_place(body)[0] == body["metadata"]["namespace"]]
+    return [body for body in near if store in ("", store_place(body)[1])]
 
 
 def status_of(body: Manifest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tussock.operator.cluster.kinds import FINALIZER, RESOURCES
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.plugin.kubectl import Kubectl
-from tussock.operator.resources.common import GROUP
+from tussock.operator.resources.common import GROUP, store_place
 
 __all__ = ["held_resources", "release"]
 
@@ -46,9 +46,9 @@ def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
 
 
 def _store_of(body: Manifest) -> str:
-    if body["kind"] == "StateStore":
-        return str(body["metadata"]["name"])
-    return str(body["spec"]["storeRef"]["name"])
+    """The name of the store of this namespace that it belongs to; empty for one of another namespace."""
+    namespace, name = store_place(body)
+    return name if namespace == body["metadata"]["namespace"] else ""
 
 
 def _release_line(kind: str, body: Manifest) -> str:

@@ -1,9 +1,9 @@
 """The plugin's output, as pure functions of the objects' statuses."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tussock.operator.planning.words.model import Manifest
+from tussock.operator.resources.common import store_place
 
 __all__ = ["epochs_text", "status_text"]
 
@@ -11,11 +11,11 @@ _EMPTY = "-"
 
 
 def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
-    """A line for each store and, below it, each Meta, Compactor, Compute and StateStoreBackup of it."""
+    """A line for each store and, below it, everything that belongs to it, of all kinds."""
     found, others = [], list(parts)
     for store in sorted(stores, key=_name):
         found.append(_status_row(store))
-        found += [_status_row(part) for part in others if _store_of(part) == _name(store)]
+        found += [_status_row(part) for part in others if store_place(part) == store_place(store)]
     return _grid(("KIND", "NAME", "READY", "REASON", "PODS", "COMMITTED", "MESSAGE"), found)
 
 
@@ -53,10 +53,6 @@ def _cells(body: Manifest, *fields: str) -> tuple[str, ...]:
 
 def _name(body: Manifest) -> str:
     return str(body["metadata"]["name"])
-
-
-def _store_of(body: Manifest) -> Any:
-    return body["spec"].get("storeRef", {}).get("name")
 
 
 def _grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -1,6 +1,7 @@
 """The custom resources, parsed and typed."""
 
 from tussock.operator.resources.backup import StateStoreBackup, parse_backup
+from tussock.operator.resources.client import StateStoreClient, parse_client
 from tussock.operator.resources.common import API_VERSION, GROUP, VERSION, InvalidResource, Resource
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.compute import Compute, parse_compute
@@ -17,8 +18,10 @@ __all__ = [
     "Meta",
     "Resource",
     "StateStoreBackup",
+    "StateStoreClient",
     "StoreResource",
     "parse_backup",
+    "parse_client",
     "parse_compactor",
     "parse_compute",
     "parse_meta",

@@ -23,6 +23,7 @@ __all__ = [
     "ResourceRequirements",
     "StoreRef",
     "parse",
+    "store_place",
 ]
 
 GROUP = "tussock.dev"
@@ -112,3 +113,12 @@ def parse(body: Mapping[str, Any], kind: type[AnyResource]) -> AnyResource:
             f"{kind.kind} {about.get('namespace', '')}/{about.get('name', '')} does not fit the schema of this "
             f"operator: {error}; apply it again with that field corrected"
         ) from error
+
+
+def store_place(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Namespace and name of the store that one of our resources belongs to; a `StateStore` belongs to itself."""
+    metadata = body["metadata"]
+    if body["kind"] == "StateStore":
+        return metadata["namespace"], metadata["name"]
+    reference = (body.get("spec") or {}).get("storeRef") or {}
+    return str(reference.get("namespace") or metadata["namespace"]), str(reference.get("name", ""))

@@ -112,6 +112,8 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     deletion_deadline_seconds: float = 120.0
     """Seconds after which a deletion that cannot clean up gives up."""
     network_policy: bool = True
+    allowed_namespaces: tuple[str, ...] = ()
+    """Other namespaces whose declared clients may name this store."""
     adopt: str = ""
     """The uid of the StateStore whose data in the bucket this one takes over, as a message has asked for."""
     restore_from: RestoreFrom | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from tussock.operator.cluster.kinds import RESOURCES
 from tussock.operator.cluster.seen import Key, Seen, owner_of
+from tussock.operator.resources.common import store_place
 
 __all__ = ["concerned_keys", "secrets_of"]
 
@@ -17,7 +18,7 @@ def concerned_keys(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
     """The resources to look at after the object `body` of `kind` was added, changed or deleted."""
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     if kind in RESOURCES:
-        return {Key(kind, namespace, name), *_keys_of_store(seen, namespace, _store_of(kind, body))}
+        return {Key(kind, namespace, name), *_keys_of_store(seen, store_place({**body, "kind": kind}))}
     found = set()
     owner = owner_of(body)
     if owner is not None:
@@ -26,7 +27,7 @@ def concerned_keys(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
         for key in seen.resources():
             resource = seen.get(*key)
             if key.namespace == namespace and resource and (key == owner or name in secrets_of(resource["spec"])):
-                found |= {key, *_keys_of_store(seen, namespace, _store_of(key.kind, resource))}
+                found |= {key, *_keys_of_store(seen, store_place(resource))}
     return found
 
 
@@ -51,16 +52,5 @@ def _secrets_of(part: Any) -> Iterator[str]:
             yield from _secrets_of(entry)
 
 
-def _store_of(kind: str, body: Mapping[str, Any]) -> str:
-    """The name of the store that a resource belongs to; a `StateStore` belongs to itself."""
-    if kind == "StateStore":
-        return str(body["metadata"]["name"])
-    return str(((body.get("spec") or {}).get("storeRef") or {}).get("name", ""))
-
-
-def _keys_of_store(seen: Seen, namespace: str, store: str) -> set[Key]:
-    return {
-        key
-        for key in seen.resources()
-        if key.namespace == namespace and _store_of(key.kind, seen.get(*key) or {"metadata": {"name": ""}}) == store
-    }
+def _keys_of_store(seen: Seen, store: tuple[str, str]) -> set[Key]:
+    return {key for key in seen.resources() if (body := seen.get(*key)) is not None and store_place(body) == store}

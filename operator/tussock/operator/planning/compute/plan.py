@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tussock.operator.manifests.certificates import job_certificate
 from tussock.operator.manifests.compute.job import (
     EXECUTORS_ANNOTATION,
     TEMPLATE_ANNOTATION,
@@ -22,7 +23,12 @@ from tussock.operator.manifests.compute.spark_security import spark_secret_name
 from tussock.operator.manifests.labels import SPEC_ANNOTATION
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import has_tls, job_secret
-from tussock.operator.planning.compute.certificates import JobCertificate, certificate_deletes, plan_certificate
+from tussock.operator.planning.clients.certificates import (
+    OwnCertificate,
+    certificate_deletes,
+    foreign_secret_verdict,
+    plan_certificate,
+)
 from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
@@ -30,7 +36,7 @@ from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
 from tussock.operator.planning.compute.runs import JobRun, has_ended, runs_of
 from tussock.operator.planning.compute.scheduled.timetable import drive_by_schedule
-from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
+from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, secret_version
 from tussock.operator.planning.compute.volumes import checkpoint_used, volume_verdict
 from tussock.operator.planning.service.plan import plan_service
 from tussock.operator.planning.turns import turn_message
@@ -93,8 +99,10 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     secret = secret_version(compute, observed.others)
     job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
-    due, has_cert_manager = facts.certificate_due, facts.has_cert_manager
-    certificate = plan_certificate(compute, store, observed, now, due=due, has_cert_manager=has_cert_manager)
+    own, has_cert_manager = job_certificate(compute, store), facts.has_cert_manager
+    certificate = plan_certificate(
+        compute, store, own, observed, now, due=facts.certificate_due, has_cert_manager=has_cert_manager
+    )
     driving = _plan_driver(compute, store, job, observed, gates, certificate, runs, now)
     wanted = [*job.manifests, *certificate.manifests]
     applied = applies(wanted, observed.children)
@@ -130,7 +138,7 @@ def _plan_driver(
     job: Job,
     observed: Observed[ComputeFacts],
     gates: Gates,
-    certificate: JobCertificate,
+    certificate: OwnCertificate,
     runs: Sequence[JobRun],
     now: datetime,
 ) -> Driving:

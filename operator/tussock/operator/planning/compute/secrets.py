@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 
 from tussock.operator.manifests.compute.spark_security import spark_secret_name
-from tussock.operator.planning.words.conditions import Verdict
 from tussock.operator.planning.words.model import Manifest, Ref
-from tussock.operator.planning.words.ownership import belongs, foreign_object_verdict, holder_of
 from tussock.operator.resources.compute import Compute
 
-__all__ = ["DRAW_SPARK_SECRET", "foreign_secret_verdict", "secret_version"]
+__all__ = ["DRAW_SPARK_SECRET", "secret_version"]
 
 DRAW_SPARK_SECRET = "draw-spark-secret"  # noqa: S105 - the name of a piece of work
 
@@ -20,12 +18,3 @@ def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | No
     """
     found = others.get(Ref("Secret", spark_secret_name(compute.name)))
     return None if found is None else str(found["metadata"].get("uid", ""))
-
-
-def foreign_secret_verdict(compute: Compute, name: str, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """The verdict if a Secret with a name of the job is foreign; the operator neither uses nor touches it."""
-    ref = Ref("Secret", name)
-    holder = holder_of(compute)
-    if ref not in others or belongs(others[ref], holder):
-        return None
-    return foreign_object_verdict(ref, others[ref], compute.namespace, holder)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from tussock.operator.manifests.certificates import job_certificate
 from tussock.operator.manifests.labels import Manifest
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.service.children import (
@@ -18,7 +19,7 @@ from tussock.operator.manifests.service.children import (
 )
 from tussock.operator.manifests.service.names import client_address, workers_name
 from tussock.operator.manifests.transport_security import has_tls, service_secret
-from tussock.operator.planning.compute.certificates import certificate_deletes, plan_certificate
+from tussock.operator.planning.clients.certificates import certificate_deletes, plan_certificate
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas
 from tussock.operator.planning.compute.health import is_ready_pod
@@ -103,7 +104,9 @@ def _plan_children(
 ) -> Plan:
     facts = observed.facts
     certificate = plan_certificate(
-        compute, store, observed, now, due=facts.certificate_due, has_cert_manager=facts.has_cert_manager
+        *(compute, store, job_certificate(compute, store), observed, now),
+        due=facts.certificate_due,
+        has_cert_manager=facts.has_cert_manager,
     )
     conflict = certificate.foreign or application_conflict(compute, facts.node, observed.others)
     if facts.missing:

@@ -55,6 +55,8 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     SCHEDULED = "Scheduled"
+    REVOKED = "Revoked"
+    EXPIRED = "Expired"
     # On its way.
     RECONCILING = "Reconciling"
     WAITING_FOR_STORE = "WaitingForStore"
@@ -92,6 +94,8 @@ class Reason(StrEnum):
     NAME_IN_USE = "NameInUse"
     # The platform.
     WRITER_ID_IN_USE = "WriterIdInUse"
+    CLIENT_REFUSED = "ClientRefused"
+    STORE_NOT_GRANTED = "StoreNotGranted"
     APPLICATION_IN_USE = "ApplicationInUse"
     FEED_STALLED = "FeedStalled"
     INVALID_SPEC = "InvalidSpec"

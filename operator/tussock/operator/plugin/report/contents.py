@@ -17,6 +17,7 @@ from tussock.operator.plugin.options import status_of
 from tussock.operator.plugin.report.archive import Archive
 from tussock.operator.plugin.report.redaction import LEFT_OUT, Redactor, hidden_values, values_of_secret
 from tussock.operator.plugin.tables import epochs_text, status_text
+from tussock.operator.resources.common import store_place
 
 __all__ = ["Scope", "gather"]
 
@@ -116,9 +117,9 @@ def _resource(kind: Kind) -> str:
 
 
 def _store_of(body: Manifest) -> str:
-    if body["kind"] == "StateStore":
-        return str(body["metadata"]["name"])
-    return str(body["spec"]["storeRef"]["name"])
+    """The name of the store of this namespace that it belongs to; empty for one of another namespace."""
+    namespace, name = store_place(body)
+    return name if namespace == body["metadata"]["namespace"] else ""
 
 
 def _secrets(kubectl: Kubectl) -> list[Manifest]:
