@@ -42,7 +42,7 @@ CASES = Path(__file__).parent
 # has, for all that look into it.
 NOT_OF_USERS = {
     "store", "listen", "advertise", "http_listen", "versions", "compaction", "bucket",
-    "tokens", "clients", "accounts", "oidc",
+    "tokens", "clients", "accounts", "oidc", "outside",
     "tls.certificate", "tls.key", "tls.client_ca", *(f"tls.roles.{role}" for role in ROLES),
     "credentials.access_key_id", "credentials.secret_access_key",
     "credentials.reader_access_key_id", "credentials.reader_secret_access_key", "credentials.reader_folder",

@@ -8,7 +8,7 @@ import pytest
 from tussock.operator.cluster.actions import DELETE_ATTEMPTS, Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound
 from tussock.operator.cluster.seen import Seen
-from tussock.operator.planning.words.model import Annotate, Delete, Ref
+from tussock.operator.planning.words.model import Annotate, Delete, Label, Ref
 from tussock.statestore.base.system import RealSystem
 
 OWNER = {"kind": "Meta", "metadata": {"name": "m", "namespace": "n", "uid": "1"}}
@@ -40,6 +40,8 @@ def test_an_annotation_is_for_the_object_that_was_seen(error: ApiError | None) -
     seen.put("Pod", POD)
     asyncio.run(actor.act(OWNER, annotate))
     assert server.patches == [{"metadata": {"uid": "of-p", "annotations": {"a": "1"}}}]
+    asyncio.run(actor.act(OWNER, Label(Ref("Pod", "p"), {"b": None})))
+    assert server.patches[1:] == [{"metadata": {"uid": "of-p", "labels": {"b": None}}}]
 
 
 OWN_REFERENCE = [{"uid": "1"}]

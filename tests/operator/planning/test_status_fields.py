@@ -70,7 +70,7 @@ def statuses_of_stores() -> Iterator[Status]:
     """Statuses of a store that serves, and of one that began with a backup."""
     meta = body("Meta", "s", {"storeRef": {"name": "s"}})
     told = {"version": "0.1.0", "leader": "s-meta-1", "committedEpoch": 7, "committedTime": at(0), "replicas": 2}
-    told |= {"quarantinedSsts": 1, "lostRows": 5}
+    told |= {"quarantinedSsts": 1, "lostRows": 5, "outsideEndpoint": "tussock://meta.example:7370"}
     meta["status"].update(told)
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
     one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
@@ -82,8 +82,13 @@ def statuses_of_stores() -> Iterator[Status]:
 
 def statuses_of_metas() -> Iterator[Status]:
     """Statuses of a Meta with a leader, and of one that cannot be asked any more."""
-    parent, one = parse_store(store()), body("Meta", "s", {"storeRef": {"name": "s"}, "replicas": 2})
+    outside = {"type": "NodePort", "host": "nodes.example"}
+    spec = {"storeRef": {"name": "s"}, "replicas": 2, "outside": outside}
+    parent, one = parse_store(store(tls={"mode": "managed"})), body("Meta", "s", spec)
     made = meta_manifests(parse_meta(one), parent, DEFAULTS).manifests
+    for one_made in made:
+        if one_made["metadata"]["name"] == "s-meta-outside-0":
+            one_made["spec"]["ports"][0]["nodePort"] = 30400
     pod = {"kind": "Pod", "metadata": {"name": "s-meta-1"}, "status": {"podIP": "10.0.0.2"}}
     children = {ref_of(manifest): manifest for manifest in [*made, pod]}
     others = {Ref("StateStore", "s"): store()}

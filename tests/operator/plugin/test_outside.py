@@ -66,6 +66,26 @@ def test_a_laptop_uses_the_store(objects: Objects, store: EncryptedStore, tmp_pa
     assert {file.name for file in folder.iterdir()} == {"ca.crt", "tls.crt", "tls.key", "env.sh", ".tussock-env.json"}
 
 
+def test_by_the_addresses_outside_nothing_is_forwarded(objects: Objects, store: EncryptedStore, tmp_path: Path) -> None:
+    """All of them are in the variables, by which a program then opens the store, without a word about ports."""
+    endpoint = f"tussock://127.0.0.1:1,{store.meta.address}"
+    objects.patch("StateStore", "s", {"status": {"outsideEndpoint": endpoint}}, "status")
+    told = plugin(objects, "env", "s", "-d", str(tmp_path / "f"), "--outside", "-r", "writer")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert f"export TUSSOCK_STORE={endpoint}\n" in told.stdout
+    assert in_shell(told.stdout, f"{sys.executable} -c '{USE}'") == "created 1\n"
+
+
+@pytest.mark.parametrize("endpoint", [None, "tussock://", "tussock://a:7370,$(x):1", "tussock://a"])
+def test_no_address_outside_is_said(objects: Objects, tmp_path: Path, endpoint: str | None) -> None:
+    """Also if a status has something else, which a shell would run."""
+    objects.apply(unprobed_store("s"))
+    objects.patch("StateStore", "s", {"status": {"outsideEndpoint": endpoint}}, "status")
+    told = plugin(objects, "env", "s", "--outside", folder=tmp_path)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("error: StateStore s has no address outside of the cluster: give it meta.outside")
+
+
 def test_its_own_files_are_replaced(objects: Objects, tmp_path: Path) -> None:
     """With another certificate, for the same store; a link in their place is replaced, and not what it leads to."""
     make_store(objects)
@@ -148,6 +168,7 @@ def test_without_tls_nothing_is_written(objects: Objects) -> None:
         (("plain", "-a", "h:1", "-d", "/proc/x/y"), 1, "/proc/x"),
         (("s", "-d", "/tmp/x"), 1, "StateStore s has no leader; see kubectl tussock status s"),
         (("s", "-a", "h:1", "-d", "f"), 1, 'Error from server (NotFound): secrets "s-client-reader-tls" not found'),
+        (("s", "-a", "h:1", "--outside"), 2, "Invalid value: --address and --outside both say where the store is"),
         (("s", "-r", "compactor"), 2, "Invalid value for '--role'"),
     ],
 )

@@ -1,6 +1,7 @@
 """TLS of the HTTP port, with certificates that a real CA made and a real client checks."""
 
 import asyncio
+import hashlib
 import shutil
 import ssl
 import subprocess
@@ -12,11 +13,14 @@ import pytest
 
 from support.service.statuses import bare_status
 from support.store.versions import FakeSystem
-from tussock.meta.node.auth.authentication import Authenticator
+from tussock.meta.node.auth.authentication import Authenticator, Presented
+from tussock.meta.node.auth.clients.registry import ClientRegistry
 from tussock.meta.node.auth.http_tls import http_tls
+from tussock.meta.node.auth.tokens import create_token
 from tussock.meta.node.wire.http_port import start_http
 from tussock.meta.server.wire.http_server import make_app
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import InvalidOption, Unauthenticated
 
 DAYS = "2"
 
@@ -71,12 +75,13 @@ def serve(context: ssl.SSLContext, authenticator: Authenticator, questions: Call
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
-async def ask(url: str, client: ssl.SSLContext) -> tuple[int, str]:
+async def ask(url: str, client: ssl.SSLContext, token: str = "") -> tuple[int, str]:
     """Status and the server's serial number, over a new connection."""
+    shown = f"Authorization: Bearer {token}\r\n" if token else ""
     where = urlsplit(url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port, ssl=client)
     try:
-        writer.write(f"GET {where.path} HTTP/1.0\r\n\r\n".encode())
+        writer.write(f"GET {where.path} HTTP/1.0\r\n{shown}\r\n".encode())
         status = int((await reader.readuntil()).split()[1])
         return status, writer.get_extra_info("peercert")["serialNumber"]
     finally:
@@ -138,6 +143,44 @@ def test_status_needs_a_certificate_if_the_service_does(certificates: Certificat
             await ask(f"{url}/healthz", stranger)
 
     serve(context, authenticator, questions)
+
+
+def test_a_declared_client_looks_with_its_token_alone(certificates: Certificates) -> None:
+    """A browser has no certificate. A token that only the tokens file has is not enough: that needs both."""
+    system = FakeSystem()
+    context = http_tls(*(certificates.path(name) for name in ("server.pem", "server.key", "ca.pem")), system)
+    declared, _ = create_token("guest", "reader", RealSystem())
+    of_file, entry = create_token("of-file", "admin", RealSystem())
+    file, tokens = certificates.folder / "clients", certificates.folder / "tokens"
+    digest = hashlib.sha256(declared.encode()).hexdigest()
+    text = f'[clients.guest]\nrole = "reader"\ntokens = ["sha256:{digest}"]\n'
+    file.write_text(text)
+    tokens.write_text(f"{entry}\n")
+    authenticator = Authenticator(
+        system,
+        tokens_file=str(tokens),
+        certificates_required=True,
+        certificate_roles={"reader": ["CN:dashboard"]},
+        clients=ClientRegistry(str(file), system),
+    )
+    browser = ssl.create_default_context(cafile=certificates.path("ca.pem"))
+
+    async def questions(url: str) -> None:
+        async def status(token: str) -> int:
+            return (await ask(f"{url}/api/status", browser, token))[0]
+
+        assert await status(declared) == 200
+        assert [await status(wrong) for wrong in ("", of_file, declared[:-1])] == [401] * 3
+        file.write_text(f"{text}revoked = true\n")
+        system.forward(2)
+        assert await status(declared) == 401
+
+    serve(context, authenticator, questions)
+    # A call is none of a page's: its connection has a certificate, or there is none.
+    file.write_text(text)
+    system.forward(2)
+    with pytest.raises(Unauthenticated, match="shows no certificate"):
+        authenticator.authenticate(Presented(f"Bearer {declared}", ()))
 
 
 def test_unusable_files_are_named(certificates: Certificates) -> None:

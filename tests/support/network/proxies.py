@@ -103,6 +103,7 @@ class ClosingPort(_Proxy):
         self._target = target
         self.is_closing = True
         self.closed = 0
+        self.carried = 0
 
     def _serve(self, client: socket.socket) -> None:
         host, _, port = self._target.rpartition(":")
@@ -110,6 +111,7 @@ class ClosingPort(_Proxy):
             if self.is_closing:
                 self.closed += 1
                 return
+            self.carried += 1
             with socket.create_connection((host, int(port))) as server:
                 _join(client, server)
 

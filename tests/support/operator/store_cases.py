@@ -54,6 +54,21 @@ CASES: dict[str, Case] = {
             resources=_RESOURCES,
             config={"drain_seconds": 20, "leader": {"lease_seconds": 5}, "log": {"level": "debug"}},
             podTemplate=_TEMPLATE,
+            outside={
+                "type": "LoadBalancer",
+                "host": "meta-{replica}.shop.example",
+                "annotations": {"external-dns.alpha.kubernetes.io/hostname": "meta-{replica}.shop.example"},
+                "loadBalancerSourceRanges": ["203.0.113.0/24"],
+            },
+            console={
+                "namespace": "ingress-nginx",
+                "ingress": {
+                    "className": "nginx",
+                    "host": "console.shop.example",
+                    "tlsSecret": "console-tls",
+                    "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+                },
+            },
         ),
         compactor_with(replicas=4, slots=4, resources=_RESOURCES),
     ),
@@ -63,7 +78,7 @@ CASES: dict[str, Case] = {
             networkPolicy=False,
             tls={"mode": "certManager", "issuerRef": {"name": "nodes", "kind": "ClusterIssuer"}},
         ),
-        meta_with(replicas=2),
+        meta_with(replicas=2, outside={"type": "NodePort", "host": "nodes.example"}, console={"namespace": "gateways"}),
         compactor_with(memoryBytes=1 << 30),
     ),
     "gcs": (

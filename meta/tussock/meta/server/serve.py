@@ -23,6 +23,7 @@ from tussock.meta.node.doors import (
     stop_on_signals,
     warn_of_open_doors,
 )
+from tussock.meta.node.wire.outside import OutsideAddresses
 from tussock.meta.node.wire.rate_limits import RateLimits
 from tussock.meta.server.bucket_credentials import credential_source
 from tussock.meta.server.node import MetaNode
@@ -85,6 +86,7 @@ async def _serve(settings: MetaSettings) -> None:
         message_bytes_max=settings.limits.message_bytes,
     )
     address = _address_for_clients(settings, server.bind(settings.listen))
+    outside = _bind_outside(settings, server, system)
     store_options = _bucket_options(settings)
     open_other = functools.partial(open_source, system=system, options=store_options)
     requests = RequestCounts(open_other(settings.store), open_other)
@@ -114,7 +116,7 @@ async def _serve(settings: MetaSettings) -> None:
         await _drain(node, server, settings.drain_seconds)
         raise
     spare_collector()
-    log.info("serving", address=address, http=http, store=settings.store)
+    log.info("serving", address=address, outside=outside, http=http, store=settings.store)
     await stopped.wait()
     if watching is not None:
         watching.cancel()
@@ -150,6 +152,15 @@ def _bucket_options(settings: MetaSettings) -> dict[str, str]:
         return {}
     found = {name: value or os.environ.get(name, "") for name, value in told.items()}
     return {name: value for name, value in found.items() if value}
+
+
+def _bind_outside(settings: MetaSettings, server: GrpcServer, system: RealSystem) -> str:
+    """Where clients outside come in: `host:port` of this machine; empty if they do not."""
+    if not settings.outside.listen:
+        return ""
+    told = OutsideAddresses(settings.outside.file, system).told
+    port = server.bind_outside(settings.outside.listen, told)
+    return f"{settings.outside.listen.rpartition(':')[0]}:{port}"
 
 
 def _address_for_clients(settings: MetaSettings, port: int) -> str:

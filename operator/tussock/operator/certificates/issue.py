@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from cryptography import x509
@@ -56,6 +57,7 @@ def issue(authority: Pair, wanted: Certificate, now: datetime) -> Pair:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in wanted.dns_names]
+    alternatives += [x509.IPAddress(ip_address(address)) for address in wanted.ip_addresses]
     alternatives += [x509.UniformResourceIdentifier(uri) for uri in wanted.uris]
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)

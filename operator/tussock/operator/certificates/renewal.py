@@ -148,7 +148,7 @@ def _fits(files: Mapping[str, str], wanted: Certificate, authorities: _Authoriti
         and files.get("ca.crt") == "".join(authorities.trusted)
         and was_issued_by(leaf, issuer)
         and not _is_old(leaf, now)
-        and _names(leaf) == (wanted.dns_names, wanted.uris)
+        and _names(leaf) == (wanted.dns_names, wanted.uris, wanted.ip_addresses)
         and leaf.subject == x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, wanted.common_name)])
         and _belongs(files.get("tls.key", ""), leaf)
     )
@@ -159,14 +159,15 @@ def _is_old(certificate: x509.Certificate, now: datetime) -> bool:
     return now >= begun + (ends - begun) * 2 / 3
 
 
-def _names(leaf: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Hosts and URIs of a certificate."""
+def _names(leaf: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Hosts, URIs and addresses of a certificate."""
     try:
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return (), ()
+        return (), (), ()
     hosts, uris = found.get_values_for_type(x509.DNSName), found.get_values_for_type(x509.UniformResourceIdentifier)
-    return tuple(hosts), tuple(uris)
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return tuple(hosts), tuple(uris), tuple(map(str, addresses))
 
 
 def _belongs(key: str, certificate: x509.Certificate) -> bool:

@@ -15,7 +15,7 @@ from tussock.operator.cluster.events import event_of
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
 from tussock.operator.planning.words.conditions import Reason
-from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Ref, Release
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Label, Manifest, Ref, Release
 from tussock.operator.planning.words.ownership import holder_in, is_deletable
 from tussock.operator.planning.words.template_fields import without_unknown
 from tussock.operator.resources.common import API_VERSION
@@ -29,7 +29,7 @@ log = get_logger("tussock.operator")
 DELETE_ATTEMPTS = 3
 """If an object changes between the look at its owner and the deletion; after that the pass is repeated."""
 
-ClusterAction: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release
+ClusterAction: TypeAlias = Apply | Delete | Annotate | Label | Emit | Hold | Release
 
 
 class Actor:
@@ -50,7 +50,9 @@ class Actor:
             case Delete(ref):
                 await self._delete(body, ref)
             case Annotate(ref, annotations):
-                await self._annotate(namespace, ref.kind, ref.name, annotations)
+                await self._note(namespace, ref, "annotations", annotations)
+            case Label(ref, labels):
+                await self._note(namespace, ref, "labels", labels)
             case Emit():
                 await self._emit(body, action)
             case Hold():
@@ -114,18 +116,19 @@ class Actor:
             log.info("deleted", namespace=namespace, **about)
             return
 
-    async def _annotate(self, namespace: str, kind: str, name: str, annotations: Mapping[str, str | None]) -> None:
-        known = self._seen.get(kind, namespace, name)
+    async def _note(self, namespace: str, ref: Ref, field: str, values: Mapping[str, str | None]) -> None:
+        """Merge into the annotations or the labels of an object."""
+        known = self._seen.get(ref.kind, namespace, ref.name)
         if known is None:
             return
         # Only that very object: another one may have its name by now.
-        metadata = {"uid": known["metadata"]["uid"], "annotations": dict(annotations)}
+        metadata = {"uid": known["metadata"]["uid"], field: dict(values)}
         try:
-            answer = await self._api.merge(kind, namespace, name, {"metadata": metadata})
+            answer = await self._api.merge(ref.kind, namespace, ref.name, {"metadata": metadata})
         except (ApiNotFound, ApiConflict):
-            # A pod that is gone by now needs no annotation.
+            # A pod that is gone by now needs none.
             return
-        self._seen.put(kind, answer)
+        self._seen.put(ref.kind, answer)
 
     async def _emit(self, body: Manifest, emit: Emit) -> None:
         now = datetime.fromtimestamp(self._system.now_ms() / 1000, UTC)

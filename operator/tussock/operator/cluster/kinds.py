@@ -49,6 +49,7 @@ RESOURCES: dict[str, Kind] = {
 CHILDREN: dict[str, Kind] = {
     "ConfigMap": Kind("v1", "configmaps"),
     "Deployment": Kind("apps/v1", "deployments"),
+    "Ingress": Kind("networking.k8s.io/v1", "ingresses"),
     "NetworkPolicy": Kind("networking.k8s.io/v1", "networkpolicies"),
     "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
     "Pod": Kind("v1", "pods"),

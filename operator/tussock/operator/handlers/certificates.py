@@ -62,11 +62,13 @@ def certificates_end(
     return found.expire if found is not None else str(status.get("certificatesExpireTime", ""))
 
 
-def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) -> CertificatesFact | None:
+def certificates_fact(
+    world: World, store: StoreResource, metas: Sequence[str], hosts: Sequence[str]
+) -> CertificatesFact | None:
     """Whether certificates are due; `None` if that is not known yet, or if the operator does not issue them."""
     if store.spec.tls.mode != "managed":
         return None
-    wanted = desired_certificates(store, metas, world.defaults)
+    wanted = desired_certificates(store, metas, world.defaults, hosts)
     names = _names(store, wanted)
 
     async def run() -> CertificatesFact:
@@ -80,8 +82,8 @@ def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) 
 
 
 async def issue_certificates(world: World, store: StoreResource, arguments: Mapping[str, Any]) -> None:
-    """Make and renew what is due for the `Meta` objects named in `metas`; writes the CA's secret first."""
-    wanted = desired_certificates(store, arguments["metas"], world.defaults)
+    """Make and renew what is due for the `Meta` objects named in `metas`, with their `hosts` outside; the CA first."""
+    wanted = desired_certificates(store, arguments["metas"], world.defaults, arguments["hosts"])
     secrets = await _secrets(world, store.namespace, _names(store, wanted))
     for manifest in renew_certificates(store, wanted, secrets, world.now()):
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))

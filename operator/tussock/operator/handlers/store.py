@@ -14,6 +14,7 @@ from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.deletion import EmptiedFact, is_over, leaves_bucket, remaining_pods, untouched_fact
+from tussock.operator.planning.outside.addresses import hosts_outside
 from tussock.operator.planning.parts import resources_of_store
 from tussock.operator.planning.precedence import Claim, keeps_out
 from tussock.operator.planning.store import (
@@ -43,8 +44,9 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
     empties = leaving and not leaves_bucket(store) and (not remaining_pods(pods) or is_over(store, world.now()))
     empties = empties and not has_let_go
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
-    metas = meta_names(store, resources_of_store(others, "Meta", store), sections)
-    certificates = None if leaving or rivals else certificates_fact(world, store, metas)
+    nodes = resources_of_store(others, "Meta", store)
+    names, hosts = meta_names(store, nodes, sections), hosts_outside(nodes)
+    certificates = None if leaving or rivals else certificates_fact(world, store, names, hosts)
     children = seen.children(key_of(body))
     # A store that starts nothing must not mark the prefix as its own, either.
     waits = leaving or rivals or (store.spec.paused and not _holds_prefix(world, store))

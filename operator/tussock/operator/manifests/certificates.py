@@ -5,6 +5,7 @@ issuer of cert-manager does, into the same secrets. With `secret` the user bring
 """
 
 from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.clients import client_name
@@ -71,6 +72,8 @@ class Certificate(NamedTuple):
     """Its lifetime; it is renewed when two thirds of that are over."""
     is_both: bool = False
     """A server's that is shown to other servers, too."""
+    ip_addresses: tuple[str, ...] = ()
+    """In the form of `ipaddress`, so that they compare."""
 
 
 def ca_secret(store: StoreResource) -> str:
@@ -116,12 +119,22 @@ def client_certificate(client: StateStoreClient, store: StoreResource) -> Certif
     )
 
 
-def desired_certificates(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
-    """The certificates of `store`, whose `Meta` objects have the names `metas`; none if the operator issues none."""
+def desired_certificates(
+    store: StoreResource, metas: Sequence[str], defaults: Defaults, hosts: Sequence[str] = ()
+) -> tuple[Certificate, ...]:
+    """The certificates of `store`, whose `Meta` objects have the names `metas`; none if the operator issues none.
+
+    `hosts`: names and addresses by which clients outside of the cluster reach its nodes.
+    """
     if not issues_certificates(store):
         return ()
+    ips = {host: str(ip) for host in hosts if (ip := _ip_of(host)) is not None}
+    names = _server_names(store, metas, defaults, [host for host in hosts if host not in ips])
     server = Certificate(
-        tls_secret(store, "meta"), "meta", "tussock-meta", _server_names(store, metas, defaults), (), True, LEAF_SECONDS
+        *(tls_secret(store, "meta"), "meta", "tussock-meta", names, ()),
+        is_server=True,
+        seconds=LEAF_SECONDS,
+        ip_addresses=tuple(ips.values()),
     )
     clients = [
         Certificate(
@@ -134,14 +147,23 @@ def desired_certificates(store: StoreResource, metas: Sequence[str], defaults: D
     return (server, *clients)
 
 
-def _server_names(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[str, ...]:
+def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _server_names(
+    store: StoreResource, metas: Sequence[str], defaults: Defaults, outside: Sequence[str]
+) -> tuple[str, ...]:
     """The name that our clients check, and the names under which people reach the Services from elsewhere."""
     names = [server_name(store)]
     for meta in metas:
         service, namespace = meta_name(meta), store.namespace
         names += [service, f"{service}.{namespace}", f"{service}.{namespace}.svc"]
         names.append(f"{service}.{namespace}.svc.{defaults.cluster_domain}")
-    return tuple(dict.fromkeys([*names, "localhost"]))
+    return tuple(dict.fromkeys([*names, "localhost", *outside]))
 
 
 def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: dict[str, str]) -> Manifest:
@@ -173,10 +195,11 @@ def _uses(wanted: Certificate) -> list[str]:
 
 
 def _request(owner: Resource, store: str, wanted: Certificate, issuer: dict[str, str]) -> Manifest:
+    alternatives = {"dnsNames": wanted.dns_names, "ipAddresses": wanted.ip_addresses, "uris": wanted.uris}
     spec: dict[str, Any] = {
         "secretName": wanted.secret,
         "commonName": wanted.common_name,
-        **{key: list(names) for key, names in (("dnsNames", wanted.dns_names), ("uris", wanted.uris)) if names},
+        **{key: list(names) for key, names in alternatives.items() if names},
         "duration": f"{wanted.seconds // 3600}h",
         "renewBefore": f"{wanted.seconds // 3 // 3600}h",
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},

@@ -18,10 +18,14 @@ from tussock.operator.manifests.meta_config import (
     CONFIG_FOLDER,
     GRPC_PORT,
     HTTP_PORT,
+    OUTSIDE_FILE,
+    OUTSIDE_PORT,
     clients_file,
     meta_config,
     to_toml,
 )
+from tussock.operator.manifests.outside.console import console_manifests
+from tussock.operator.manifests.outside.services import outside_manifests
 from tussock.operator.manifests.pod.deployments import deployment, service_account
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
@@ -46,10 +50,13 @@ def meta_address(meta: str, namespace: str) -> str:
     return f"{meta_name(meta)}.{namespace}.svc:{GRPC_PORT}"
 
 
-def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults, clients: Sequence[str] = ()) -> Rendered:
+def meta_manifests(
+    meta: Meta, store: StoreResource, defaults: Defaults, clients: Sequence[str] = (), outside: str = ""
+) -> Rendered:
     """The children of `meta`, with the entries of the store's declared clients.
 
-    `InvalidResource` if its spec and its store's do not fit together.
+    `InvalidResource` if its spec and its store's do not fit together. `outside` is the file with the addresses of its
+    nodes outside of the cluster, if it asks for that.
     """
     name, image = meta_name(meta.name), node_image(meta, store, defaults)
     access = meta_access(store)
@@ -64,7 +71,8 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults, clients
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "TUSSOCK_META_CONFIG", "value": f"{CONFIG_FOLDER}/{_CONFIG_FILE}"},
         ),
-        ports={"grpc": GRPC_PORT, web_port(store): HTTP_PORT},
+        ports={"grpc": GRPC_PORT, web_port(store): HTTP_PORT}
+        | ({"outside": OUTSIDE_PORT} if meta.spec.outside else {}),
         probes=_probes(store),
         resources=requirements(meta.spec.resources, _RESOURCES),
         drain_seconds=float(config["drain_seconds"]),
@@ -90,13 +98,19 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults, clients
             "kind": "ConfigMap",
             "metadata": metadata(meta, name, store.name, "meta"),
             # Not in the hash: what it says holds without a restart.
-            "data": {_CONFIG_FILE: text} | ({CLIENTS_FILE: clients_file(meta, clients)} if has_tls(store) else {}),
+            "data": {
+                _CONFIG_FILE: text,
+                **({CLIENTS_FILE: clients_file(meta, clients)} if has_tls(store) else {}),
+                **({OUTSIDE_FILE: outside} if meta.spec.outside else {}),
+            },
         },
         _service(meta, store, name, {"type": "ClusterIP"}),
         # For clients that have to reach a certain replica, even one that does not serve yet.
         _service(meta, store, f"{name}-peers", {"clusterIP": "None", "publishNotReadyAddresses": True}),
         deployment(meta, name, store.name, "meta", image, meta.spec.replicas, template),
         budget,
+        *outside_manifests(meta, store),
+        *console_manifests(meta, store),
     ]
     if not access.service_account:
         found.insert(0, service_account(meta, name, store.name, "meta"))

@@ -18,14 +18,29 @@ from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore, S3Store, bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["CLIENTS_FILE", "CONFIG_FOLDER", "GRPC_PORT", "HTTP_PORT", "clients_file", "meta_config", "to_toml"]
+__all__ = [
+    "CLIENTS_FILE",
+    "CONFIG_FOLDER",
+    "GRPC_PORT",
+    "HTTP_PORT",
+    "OUTSIDE_FILE",
+    "OUTSIDE_PORT",
+    "clients_file",
+    "meta_config",
+    "to_toml",
+]
 
 CONFIG_FOLDER = "/etc/tussock/meta"
 CLIENTS_FILE = "clients.toml"
 """What may change under running nodes, which read it again."""
 
+OUTSIDE_FILE = "outside.toml"
+"""The addresses outside, which change with pods: the nodes read this again, too."""
+
 GRPC_PORT = 7370
 HTTP_PORT = 7371
+OUTSIDE_PORT = 7373
+"""In a pod: where callers from outside of the cluster come in. Their own port is `GRPC_PORT`, or a node port."""
 
 _SECRETS = ("access_key_id", "secret_access_key", "reader_access_key_id", "reader_secret_access_key")
 
@@ -36,7 +51,7 @@ def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     _check_credentials(meta, store)
     # If the service can, it hands credentials out: then no other process needs a secret.
     suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
-    return strategic_merge(strategic_merge(suggested, given), _fixed_config(store))
+    return strategic_merge(strategic_merge(suggested, given), _fixed_config(store) | _outside_config(meta))
 
 
 def clients_file(meta: Meta, entries: Sequence[str] = ()) -> str:
@@ -107,6 +122,12 @@ def _fixed_config(store: StoreResource) -> dict[str, Any]:
     return _without_empty(config)
 
 
+def _outside_config(meta: Meta) -> dict[str, Any]:
+    if meta.spec.outside is None:
+        return {}
+    return {"outside": {"listen": f"0.0.0.0:{OUTSIDE_PORT}", "file": f"{CONFIG_FOLDER}/{OUTSIDE_FILE}"}}
+
+
 def _bucket(store: StoreResource) -> dict[str, Any]:
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint, region=region, allow_http=allow_http):
@@ -122,18 +143,22 @@ def _without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in cleaned.items() if value is not None and value != {}}
 
 
-def to_toml(tree: Mapping[str, Any], group: str = "") -> str:
+def to_toml(tree: Mapping[str, Any], group: str = "", *, quoted: bool = False) -> str:
     """Numbers, booleans, strings, lists of strings and nested groups as TOML text, names ascending.
 
-    The same tree gives the same bytes, in whatever order it was built.
+    The same tree gives the same bytes, in whatever order it was built. `quoted` for names that are any text.
     """
-    lines = [f"{name} = {_value(tree[name])}" for name in sorted(tree) if not isinstance(tree[name], Mapping)]
+    lines = [
+        f"{_value(name) if quoted else name} = {_value(tree[name])}"
+        for name in sorted(tree)
+        if not isinstance(tree[name], Mapping)
+    ]
     blocks = ["\n".join(lines) + "\n"] if lines else []
     if lines and group:
         blocks = [f"[{group}]\n{blocks[0]}"]
     for name in sorted(tree):
         if isinstance(tree[name], Mapping):
-            blocks.append(to_toml(tree[name], f"{group}.{name}" if group else name))
+            blocks.append(to_toml(tree[name], f"{group}.{name}" if group else name, quoted=quoted))
     return "\n".join(block for block in blocks if block)
 
 

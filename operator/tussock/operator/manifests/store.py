@@ -15,8 +15,10 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["store_manifests"]
 
 
-def store_manifests(store: StoreResource, metas: Sequence[str], defaults: Defaults, secret_version: str) -> Rendered:
-    """The children of `store`; `metas` are the names of its `Meta` objects.
+def store_manifests(
+    store: StoreResource, metas: Sequence[str], defaults: Defaults, secret_version: str, hosts: Sequence[str] = ()
+) -> Rendered:
+    """The children of `store`; `metas` are the names of its `Meta` objects, and `hosts` theirs outside of the cluster.
 
     `secret_version` is that of the secret of a managed object store. The `Meta` and `Compactor` are not among the
     children, nor are the secrets whose content is drawn or issued.
@@ -30,5 +32,5 @@ def store_manifests(store: StoreResource, metas: Sequence[str], defaults: Defaul
             made, kept = minio_manifests(store, managed, defaults, secret_version)
             found += made
     found += network_policies(store, defaults)
-    found += cert_manager_manifests(store, desired_certificates(store, metas, defaults))
+    found += cert_manager_manifests(store, desired_certificates(store, metas, defaults, hosts))
     return Rendered(tuple(found), kept)

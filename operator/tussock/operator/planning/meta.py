@@ -16,6 +16,13 @@ from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_n
 from tussock.operator.manifests.meta_config import clients_file
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.outside.addresses import (
+    missing_address,
+    outside_endpoint,
+    outside_file,
+    with_address,
+)
+from tussock.operator.planning.outside.replicas import marked_leader, numbered
 from tussock.operator.planning.turns import NO_WAIT, UpgradeTurn, begins, passes, with_turn, without_nodes
 from tussock.operator.planning.words.approvals import approval_status, approved_nodes, with_approval
 from tussock.operator.planning.words.comparison import applies, prunes
@@ -98,7 +105,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         return Plan((), _status(meta, store, observed, workload, verdict, now))
     note = observed.children.get(Ref("PodDisruptionBudget", meta_name(meta.name)))
     meta, pending = approved_nodes(meta, store, observed.facts.defaults, workload, note)
-    rendered = meta_manifests(meta, store, observed.facts.defaults, observed.facts.clients)
+    outside = outside_file(meta, observed.children, observed.pods()) if meta.spec.outside else ""
+    rendered = meta_manifests(meta, store, observed.facts.defaults, observed.facts.clients, outside)
     image = node_image(meta, store, observed.facts.defaults)
     refused = _downgrade_refusal(meta, image, observed.facts.platform, workload)
     turn = observed.facts.turn
@@ -106,16 +114,22 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     applied = applies(wanted, observed.children)
     actions: list[Action] = [*begins(applied, wanted, turn), *applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children, holder_of(meta))
-    # Kubelets look at a ConfigMap about once a minute otherwise, and a revocation is urgent.
+    actions += numbered(observed.pods(), meta.spec.replicas if meta.spec.outside else 0)
+    if meta.spec.console is None or (observed.facts.platform is not None and observed.facts.platform.leader):
+        # While nobody is known to lead, the console stays where it was: that node tells what is wrong.
+        actions += marked_leader(observed.pods(), _leader_ip(observed.facts.platform) if meta.spec.console else "")
+    # Kubelets look at a ConfigMap about once a minute otherwise; a revocation is urgent, and clients need addresses.
     named = observed.facts.clients or (meta.spec.config.get("tls") or {}).get("revoked")
-    known = [clients_file(meta, observed.facts.clients)] if named else []
-    actions += stamps(observed.pods(), _secrets(store), observed.others, *known)
+    known = clients_file(meta, observed.facts.clients) if named else ""
+    actions += stamps(observed.pods(), _secrets(store), observed.others, *filter(None, (known, outside)))
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
     verdict = _verdict(
         meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
     )
     actions += passes(workload, note, serves=found.done and not changes and verdict.reason is Reason.READY)
+    # Not before that: an upgrade of others does not wait for somebody's load balancer.
+    verdict = with_address(verdict, missing_address(meta, observed.children))
     waiting = approval_status(pending, meta.status, now)
     verdict = with_approval(with_turn(verdict, turn, "them after those"), waiting, store_name)
     if refused:
@@ -280,6 +294,10 @@ def _deletion_costs(pods: Sequence[Manifest], platform: PlatformFact | None) -> 
     return found
 
 
+def _leader_ip(platform: PlatformFact | None) -> str:
+    return platform.leader_ip if platform is not None else ""
+
+
 def _name(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["name"])
 
@@ -308,6 +326,8 @@ def _status(
     }
     if image := image_of(workload):
         status["image"] = image
+    if outside := outside_endpoint(meta, observed.children):
+        status["outsideEndpoint"] = outside
     if store is None:
         return status
     platform = observed.facts.platform

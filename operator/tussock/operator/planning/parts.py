@@ -47,7 +47,7 @@ def verdict_of_parts(
         if held["Degraded"]["status"] == "True":
             return problem_verdict(known_reason(held["Ready"]["reason"], _waiting_reason(kind)), told, serving=serving)
         if not is_ready(body) or held["Progressing"]["status"] == "True":
-            rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
+            rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE, Reason.WAITING_FOR_ADDRESS)
             reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
             return progress_verdict(reason, told, serving=serving)
     serves = ready_verdict(f"The store serves at {endpoint_of(store, metas)}.")

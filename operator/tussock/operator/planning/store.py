@@ -16,6 +16,7 @@ from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
+from tussock.operator.planning.outside.addresses import hosts_outside
 from tussock.operator.planning.parts import (
     endpoint_of,
     images_that_wait,
@@ -118,7 +119,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     server = observed.children.get(Ref("StatefulSet", managed_name(store)))
     store, pending = approved_server(store, facts.defaults, server)
     version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
-    wanted, kept = store_manifests(store, names, facts.defaults, version)
+    wanted, kept = store_manifests(store, names, facts.defaults, version, hosts_outside(metas))
     if not facts.has_cert_manager:
         wanted = tuple(manifest for manifest in wanted if manifest["kind"] != "Certificate")
     actions: list[Action] = [Hold()]
@@ -126,7 +127,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     has_store = facts.bucket is not None and facts.bucket.has_store
     restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now, has_store=has_store)
     if obstacle is None:
-        actions += _works(store, observed, names)
+        actions += _works(store, observed, names, hosts_outside(metas))
         obstacle = _obstacle(store, observed, now)
         if obstacle is None and not is_prefix_held(store):
             # The status first, so that it is known if the operator dies now and another store wants the prefix.
@@ -203,14 +204,16 @@ def meta_names(
     return sorted({*section, *(body["metadata"]["name"] for body in metas)})
 
 
-def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence[str]) -> list[Action]:
+def _works(
+    store: StoreResource, observed: Observed[StoreFacts], metas: Sequence[str], hosts: Sequence[str]
+) -> list[Action]:
     """Work for secrets whose content has to be drawn or issued."""
     found: list[Action] = []
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     if managed and Ref("Secret", managed_name(store)) not in observed.others:
         found.append(Work(MAKE_MINIO_SECRET, {}))
     if observed.facts.certificates_due and not foreign_secrets(store, observed.others, metas, observed.facts.defaults):
-        found.append(Work(ISSUE_CERTIFICATES, {"metas": list(metas)}))
+        found.append(Work(ISSUE_CERTIFICATES, {"metas": list(metas), "hosts": list(hosts)}))
     return found
 
 
@@ -336,7 +339,15 @@ def _status(
     if metas:
         status["endpoint"] = endpoint_of(store, metas)
         first = metas[0].get("status") or {}
-        told = ("version", "leader", "committedEpoch", "committedTime", "quarantinedSsts", "lostRows")
+        told = (
+            "outsideEndpoint",
+            "version",
+            "leader",
+            "committedEpoch",
+            "committedTime",
+            "quarantinedSsts",
+            "lostRows",
+        )
         status |= {name: first[name] for name in told if name in first}
     if observed.facts.certificates_expire:
         status["certificatesExpireTime"] = observed.facts.certificates_expire

@@ -10,6 +10,9 @@
 | `tls.revoked`, or `revoked` of `clients.file`, that fits its certificate | nobody, whatever else it shows |
 | `clients.file` that has its certificate or token | that declared client, with what the file says and nothing else |
 
+A page is looked at by browsers, which have a token at best: there the token of a declared client is enough, also where
+the service asks for certificates.
+
 Every refusal is a typed error whose text has names, never a secret, nor any part of one.
 """
 
@@ -40,6 +43,8 @@ class Presented(NamedTuple):
     """The metadata of that name."""
     names: Sequence[str]
     """Those of the certificate; empty without one."""
+    is_page: bool = False
+    """Whether it asks for a page, and not for a call."""
 
     def __repr__(self) -> str:
         """The secret stays out of whatever prints this."""
@@ -96,7 +101,12 @@ class Authenticator:
         if self.is_open:
             return ANYONE
         if self._certificates_required and not presented.names:
-            raise Unauthenticated("the client shows no certificate that says who it is: give it tls_cert and tls_key")
+            if presented.is_page and (declared := self._declared(presented)) is not None:
+                return _caller_of(declared, self._system.now_ms())
+            other = ", or here the token of a declared client" if presented.is_page and self.clients else ""
+            raise Unauthenticated(
+                f"the client shows no certificate that says who it is: give it tls_cert and tls_key{other}"
+            )
         if place := self._revoked_by(presented.names):
             raise Unauthenticated(
                 f"the certificate of {self._rules.identity(presented.names)!r} is taken no more: a pattern of {place} "

@@ -1,7 +1,7 @@
 """TLS of the HTTP port, with the same files as gRPC, read again when they change.
 
 A client may show a certificate, but need not: a probe of `/healthz` has none. Where the service asks for
-certificates, the status is refused without one (`authentication.py`).
+certificates, the status is refused without one, except to a declared client with a token (`authentication.py`).
 """
 
 import ssl

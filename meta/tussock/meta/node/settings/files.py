@@ -9,6 +9,7 @@ from typing import Any
 
 from tussock.meta.node.auth.clients.file import read_clients
 from tussock.meta.node.auth.tokens import read_tokens
+from tussock.meta.node.wire.outside import read_outside
 from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.errors import InvalidOption
 
@@ -25,6 +26,7 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         "tokens.file": settings.tokens.file,
         # Nodes of applications have none.
         "clients.file": settings.clients.file if hasattr(settings, "clients") else "",
+        "outside.file": settings.outside.file if hasattr(settings, "outside") else "",
         "oidc.ca": settings.oidc.ca if hasattr(settings, "oidc") else "",
     }
     unreadable = {name: why for name, path in files.items() if path and (why := _unreadable(path))}
@@ -44,6 +46,7 @@ def unusable_files(settings: Any) -> list[tuple[str, str]]:
         *misfit("tls.client_ca", check=lambda: check_authority(tls.client_ca)),
         *misfit("tokens.file", check=lambda: read_tokens([settings.tokens.file])),
         *misfit("oidc.ca", check=lambda: check_authority(files["oidc.ca"])),
+        *misfit("outside.file", check=lambda: read_outside([files["outside.file"]])),
         *misfit("clients.file", check=lambda: read_clients([files["clients.file"]])),
     ]
 

@@ -11,10 +11,11 @@ from tussock.statestore.errors import InvalidOption
 __all__ = ["bind_grpc", "unusable_address"]
 
 
-def bind_grpc(server: Any, address: str, credentials: grpc.ServerCredentials | None) -> int:
+def bind_grpc(server: Any, address: str, credentials: grpc.ServerCredentials | None, option: str = "listen") -> int:
     """Let a gRPC server take `host:port`, or a free port of the host if it is 0; returns the port.
 
-    `InvalidOption` says why it cannot be taken: gRPC tells that in its log only, which is off.
+    `InvalidOption` says why it cannot be taken: gRPC tells that in its log only, which is off. `option` is what names
+    the address.
     """
     try:
         if credentials is None:
@@ -22,7 +23,7 @@ def bind_grpc(server: Any, address: str, credentials: grpc.ServerCredentials | N
         else:
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise unusable_address(address, _bind_obstacle(address) or error, "listen") from None
+        raise unusable_address(address, _bind_obstacle(address) or error, option) from None
     return port
 
 

@@ -40,6 +40,19 @@ _NODE = NodeOptions()
 _PICKER = PickerConfig()
 
 
+class OutsideSettings(SettingsGroup):
+    """A second address, for clients that cannot reach what the replicas advertise."""
+
+    listen: AddressOrNothing = Field(
+        default="", description="where gRPC is served for clients outside; empty for nowhere"
+    )
+    file: str = Field(
+        default="",
+        description="file with the address outside of each replica, by the one that it advertises; read again when it "
+        "changes",
+    )
+
+
 class LeaderSettings(SettingsGroup):
     """How replicas agree on who leads."""
 
@@ -194,6 +207,7 @@ class MetaSettings(SettingsGroup):
         default="127.0.0.1:7371", description="where console, `/metrics` and `/healthz` are served; empty for nowhere"
     )
     drain_seconds: SecondsOrNever = Field(default=10.0, description="how long SIGTERM waits for running calls")
+    outside: OutsideSettings = OutsideSettings()
     leader: LeaderSettings = LeaderSettings()
     session: SessionSettings = SessionSettings()
     versions: VersionSettings = VersionSettings()
@@ -215,6 +229,9 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
     """Pairs (option, what is wrong) of values that are right each, and cannot work together."""
     compaction = settings.compaction
     found = access_contradictions(settings.tls, settings.tokens, settings.clients)
+    if bool(settings.outside.listen) != bool(settings.outside.file):
+        missing = "file" if settings.outside.listen else "listen"
+        found.append((f"outside.{missing}", "outside.listen and outside.file belong together"))
     if settings.leader.poll_seconds > settings.leader.lease_seconds:
         lease = f"leader.lease_seconds, {settings.leader.lease_seconds:g}"
         found.append(("leader.poll_seconds", f"is more than {lease}: replicas would see changes of leaders too late"))

@@ -70,8 +70,12 @@ class _Lane:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
+Told = Callable[[TussockError], TussockError]
+"""What a caller is told in place of an error, by where the caller came in."""
+
+
 class GrpcServer:
-    """Serves one node on one address: `bind`, which tells the port, then `start`."""
+    """Serves one node: `bind`, which tells the port, perhaps `bind_outside`, then `start`."""
 
     def __init__(
         self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int
@@ -89,7 +93,10 @@ class GrpcServer:
         self._large = LargeAnswers()
         self._health = HealthService()
         self._health_task: asyncio.Task[None] | None = None
-        self._server = grpc.aio.server(
+        self._servers = [self._new_server(lambda error: error)]
+
+    def _new_server(self, told: Told) -> Any:
+        server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", PIECE_BYTES_MAX),
                 ("grpc.max_send_message_length", -1),
@@ -103,37 +110,47 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
         )
-        handlers = {method.name: self._handler(method) for method in METHODS.values()}
-        self._server.add_generic_rpc_handlers(
+        handlers = {method.name: self._handler(method, told) for method in METHODS.values()}
+        server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, handlers), self._health.handler())
         )
+        return server
 
     def bind(self, address: str) -> int:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
-        return bind_grpc(self._server, address, self._credentials)
+        return bind_grpc(self._servers[0], address, self._credentials)
+
+    def bind_outside(self, address: str, told: Told) -> int:
+        """Take another address as `bind` does, for callers who are told of the leader by `told`.
+
+        Its connections and calls are counted by themselves: a flood from outside takes no place of those inside.
+        """
+        self._servers.append(self._new_server(told))
+        return bind_grpc(self._servers[-1], address, self._credentials, "outside.listen")
 
     async def start(self, node: MetaNode) -> None:
         """Serve `node` from now on."""
         self._node = node
         self._health_task = asyncio.create_task(self._tell_health())
-        await self._server.start()
+        for server in self._servers:
+            await server.start()
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new calls, and give those in flight `seconds` to end."""
         if self._health_task is not None:
             self._health_task.cancel()
         self._health.end()
-        await self._server.stop(grace_seconds)
+        await asyncio.gather(*(server.stop(grace_seconds) for server in self._servers))
         for lane in (self._beats, self._sessions, self._calls):
             lane.pool.shutdown(wait=False, cancel_futures=True)
 
-    def _handler(self, method: Method) -> Any:
+    def _handler(self, method: Method, told: Told) -> Any:
         # Requests come as bytes: nothing is decoded for a caller who may not call, and what cannot be is refused here.
         if method.streams:
-            return grpc.stream_stream_rpc_method_handler(self._stream(method))
-        return grpc.stream_unary_rpc_method_handler(self._unary(method), response_serializer=_serialize)
+            return grpc.stream_stream_rpc_method_handler(self._stream(method, told))
+        return grpc.stream_unary_rpc_method_handler(self._unary(method, told), response_serializer=_serialize)
 
-    def _unary(self, method: Method) -> Callable[[Pieces, Context], Awaitable[Message | Encoded]]:
+    def _unary(self, method: Method, told: Told) -> Callable[[Pieces, Context], Awaitable[Message | Encoded]]:
         lane = self._lane(method)
 
         async def answer(pieces: Pieces, context: Context) -> Message | Encoded:
@@ -158,7 +175,7 @@ class GrpcServer:
                     )
             except TussockError as error:
                 await self._hold(call, error)
-                return await _refuse(context, call, error)
+                return await _refuse(context, call, told(error))
             except asyncio.CancelledError:
                 call.cancel()
                 raise
@@ -174,7 +191,7 @@ class GrpcServer:
 
         return answer
 
-    def _stream(self, method: Method) -> Callable[[Pieces, Context], AsyncIterator[bytes]]:
+    def _stream(self, method: Method, told: Told) -> Callable[[Pieces, Context], AsyncIterator[bytes]]:
         lane = self._sessions
 
         async def answer(pieces: Pieces, context: Context) -> AsyncIterator[bytes]:
@@ -195,7 +212,7 @@ class GrpcServer:
                     )
             except TussockError as error:
                 await self._hold(call, error)
-                await _refuse(context, call, error)
+                await _refuse(context, call, told(error))
                 return
             except asyncio.CancelledError:
                 call.cancel()

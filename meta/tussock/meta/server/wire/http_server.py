@@ -111,7 +111,7 @@ class _Pages:
 
     async def _check(self, request: web.Request) -> None:
         # The same as over gRPC: a caller that may call GetStatus may see the status here, and the metrics made of it.
-        presented = Presented(request.headers.get("Authorization"), certificate_names_of(request))
+        presented = Presented(request.headers.get("Authorization"), certificate_names_of(request), is_page=True)
         if self._prove is not None:
             await self._prove(presented)
         authorize(self._authenticate(presented), METHODS["GetStatus"])

@@ -43,6 +43,7 @@ from tussock.operator.planning.words.model import (
     Delete,
     Emit,
     Hold,
+    Label,
     Manifest,
     Plan,
     Ref,
@@ -269,7 +270,7 @@ def _kind_of(action: Action) -> str:
     match action:
         case Apply(manifest):
             return str(manifest["kind"])
-        case Delete(ref) | Annotate(ref, _):
+        case Delete(ref) | Annotate(ref, _) | Label(ref, _):
             return ref.kind
     return ""
 

@@ -13,7 +13,7 @@ from tussock.operator.cluster.errors import ApiRefused, NameInUse, TemplateField
 from tussock.operator.cluster.seen import Key
 from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.conditions import Reason
-from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Work, ref_of
+from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Label, Work, ref_of
 
 __all__ = ["REFUSED_SECONDS", "Refusals", "advice", "refusal_summary"]
 
@@ -109,7 +109,7 @@ def _name(action: Action) -> str:
     match action:
         case Apply(manifest):
             return f"apply {'/'.join(ref_of(manifest))}"
-        case Delete(ref) | Annotate(ref, _):
+        case Delete(ref) | Annotate(ref, _) | Label(ref, _):
             return f"{type(action).__name__} {'/'.join(ref)}"
         case Work(name, _):
             return f"work {name}"
@@ -120,8 +120,8 @@ def _content(action: Action) -> str:
     match action:
         case Apply(manifest):
             return digest(manifest)
-        case Annotate(_, annotations):
-            return digest(annotations)
+        case Annotate(_, values) | Label(_, values):
+            return digest(values)
         case Work(_, arguments):
             return digest(arguments)
     return ""

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     WAITING_FOR_STORE = "WaitingForStore"
     WAITING_FOR_META = "WaitingForMeta"
     WAITING_FOR_COMPACTORS = "WaitingForCompactors"
+    WAITING_FOR_ADDRESS = "WaitingForAddress"
     ROLLING_OUT = "RollingOut"
     UPGRADE_STOPPED = "UpgradeStopped"
     WAITING_FOR_APPROVAL = "WaitingForApproval"

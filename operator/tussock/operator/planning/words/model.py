@@ -19,6 +19,7 @@ __all__ = [
     "Delete",
     "Emit",
     "Hold",
+    "Label",
     "Manifest",
     "Observed",
     "Plan",
@@ -70,6 +71,13 @@ class Annotate(NamedTuple):
     annotations: dict[str, str | None]
 
 
+class Label(NamedTuple):
+    """The same for labels."""
+
+    ref: Ref
+    labels: dict[str, str | None]
+
+
 class Emit(NamedTuple):
     """Post an event about the resource: one for each transition, not for each pass."""
 
@@ -97,7 +105,7 @@ class Work(NamedTuple):
     arguments: dict[str, Any]
 
 
-Action: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release | Work
+Action: TypeAlias = Apply | Delete | Annotate | Label | Emit | Hold | Release | Work
 
 
 class Plan(NamedTuple):

@@ -107,6 +107,20 @@ def _show(address: str, store: str, pod: str, *, no_browser: bool) -> None:
         webbrowser.open(address)
 
 
+def _outside_addresses(store: Manifest) -> str:
+    """The addresses of a store's meta nodes outside of the cluster; `KubectlFailed` if it has none."""
+    name, found = store["metadata"]["name"], str(status_of(store).get("outsideEndpoint", ""))
+    addresses = found.removeprefix("tussock://")
+    try:
+        # From a status, which more people may write than run what is printed.
+        return ",".join(map(check_address, addresses.split(",")))
+    except ValueError:
+        raise KubectlFailed(
+            f"StateStore {name} has no address outside of the cluster: give it meta.outside, or see with kubectl "
+            f"tussock status {name} why it has none"
+        ) from None
+
+
 def env(
     store: StoreName,
     folder: Annotated[
@@ -125,6 +139,9 @@ def env(
             show_default=False,
         ),
     ] = None,
+    outside: Annotated[
+        bool, typer.Option("--outside", help="By the addresses that the store has outside of the cluster.")
+    ] = False,
     role: Annotated[ClientRole, typer.Option("--role", "-r", help="What the certificate allows.")] = ClientRole.READER,
     namespace: Namespace = None,
     context: Context = None,
@@ -135,6 +152,8 @@ def env(
     For a shell: eval "$(kubectl tussock env STORE -d FOLDER)". The same is in FOLDER/env.sh. What else it takes, such
     as a forwarded port, is said on stderr. Files of others are not overwritten.
     """
+    if outside and address:
+        raise typer.BadParameter("--address and --outside both say where the store is: give one of them")
     try:
         chosen = check_address(address or f"127.0.0.1:{GRPC_PORT}")
     except ValueError as error:
@@ -144,7 +163,9 @@ def env(
     found = parse_store(body)
     if has_tls(found) and folder is None:
         raise typer.BadParameter(f"StateStore {store} uses TLS: name a folder for its certificate with --folder")
-    leader = None if address else leader_of(body)
+    if outside:
+        chosen = _outside_addresses(body)
+    leader = None if address or outside else leader_of(body)
     certificates = certificates_of(kubectl, found, _IDENTITIES[role])
     place = None if folder is None else folder.expanduser().absolute()
     text = exports(found, chosen, place if certificates is not None else None)

@@ -1,0 +1,1 @@
+"""What lets clients in that are outside of the cluster."""

@@ -1,0 +1,1 @@
+"""Which nodes are reached from outside, and where."""
