@@ -11,11 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from cluster.binaries import NoCluster
 from cluster.node import Node
 from cluster.parts import cgroups
 from cluster.parts.network import NAMESPACES
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+
+ASK = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), timeout=1)
+except OSError as error:
+    print(type(error).__name__)
+"""
 
 
 @pytest.fixture
@@ -32,7 +41,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
         pytest.skip(f"this machine lets nobody make a cgroup: {error}")
     yield found
     found.down()
-    shutil.rmtree(found.folder, ignore_errors=True)
+    for each in (found, found.second):
+        shutil.rmtree(each.folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -103,6 +113,44 @@ def test_a_node_removes_what_a_killed_run_has_left(node: Node, spaces: list[str]
         for process in (shim, pod, stranger):
             process.kill()
             process.wait()
+
+
+def test_a_lost_node_ends_without_a_word(node: Node, spaces: list[str]) -> None:
+    """Its processes and pods are killed; what is sent to it vanishes, and nobody is told. The first node lives on."""
+    own, *_ = spaces
+    second = node.second
+    subprocess.run(["ip", "netns", "del", own], check=True)
+    for each in (node, second):
+        each.network.up()
+        cgroups.make(each.name)
+    node.network.connect(second.network)
+    stays, ends = left_in(node.name), left_in(second.name)
+    groups = pod_of(second.name, ends.pid)
+    ask = [sys.executable, "-c", ASK, second.network.node_address]
+
+    def asked() -> str:
+        return subprocess.run(node.network.inside(*ask), check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        assert asked() == "ConnectionRefusedError", "it answers that nobody listens"
+        second.lose()
+        assert ends.wait(10) == -signal.SIGKILL
+        assert asked() in ("TimeoutError", "OSError"), "as from a machine without power"
+        assert stays.poll() is None
+        # A node that is lost leaves nothing, either, when the first one goes.
+        node.down()
+        assert stays.wait(10) == -signal.SIGKILL
+        assert not any(group.exists() for group in groups)
+        assert not {node.name, second.name} & {path.name for path in NAMESPACES.iterdir()}
+    finally:
+        for process in (stays, ends):
+            process.kill()
+            process.wait()
+
+
+def test_a_second_node_needs_a_first_one(node: Node) -> None:
+    with pytest.raises(NoCluster, match="python -m cluster up"):
+        node.second.up()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "tussock", "tussock-1/..", "docker", "/tussock-1"])

@@ -56,6 +56,12 @@ def main() -> None:
     building.add_argument("--where-possible", action="store_true", help="elsewhere only say why not")
     words.add_parser("up", help="start the node; prints what to export")
     words.add_parser("down", help="stop it; images and programs stay")
+    second = words.add_parser("second", help="a second node of the same cluster")
+    second.add_argument(
+        "what",
+        choices=["up", "lose", "down"],
+        help="up: add it, or let it come back; lose: end all that it runs, as without power; down: take it away",
+    )
     running = words.add_parser("in", help="run a command with KUBECONFIG and PATH of the node")
     running.add_argument("command", nargs=argparse.REMAINDER)
     image = words.add_parser("image", help="build an image of this project and give it to the node")
@@ -70,6 +76,8 @@ def main() -> None:
             up(node)
         elif arguments.word == "down":
             node.down()
+        elif arguments.word == "second":
+            {"up": node.second.up, "lose": node.second.lose, "down": node.second.down}[arguments.what]()
         elif arguments.word == "image":
             node.load(images.build(arguments.name, arguments.dockerfile), arguments.name)
         else:

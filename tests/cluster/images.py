@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cluster.binaries import HERE, PROGRAMS
 
@@ -14,6 +15,7 @@ ROOT = HERE.parent.parent
 BASE = "localhost/tussock-base:bookworm"
 BUILD_SECONDS_MAX = 1800
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
+REF_NAME = "org.opencontainers.image.ref.name"
 # What an image of Debian for containers leaves out too.
 UNNEEDED = (
     "usr/share/doc",
@@ -74,10 +76,13 @@ def load(image: str, name: str, ctr: Callable[..., list[str]], layout: Path) -> 
     of a gigabyte whose code has changed takes seconds.
     """
     _buildah("push", "--quiet", "--disable-compression", image, f"oci:{layout}:{name}")
-    index = json.loads((layout / "index.json").read_text())
-    # What had the name before is still there, without one.
-    named = {each.get("annotations", {}).get("org.opencontainers.image.ref.name"): each for each in index["manifests"]}
-    ours = named[name]
+    give(name, ctr, layout)
+
+
+def give(name: str, ctr: Callable[..., list[str]], layout: Path) -> None:
+    """Give an image that `layout` keeps under this name to the containerd that `ctr` makes commands for."""
+    index = _index(layout)
+    ours = kept(layout)[name]
     manifest = json.loads((layout / _blob(ours)).read_text())
     there = set(_run(*ctr("content", "ls", "--quiet")).split())
     blobs = [ours, manifest["config"], *(layer for layer in manifest["layers"] if layer["digest"] not in there)]
@@ -90,6 +95,18 @@ def load(image: str, name: str, ctr: Callable[..., list[str]], layout: Path) -> 
             for path in dict.fromkeys(map(_blob, blobs)):
                 tar.add(layout / path, path)
         _run(*ctr("images", "import", str(archive)))
+
+
+def kept(layout: Path) -> dict[str, dict[str, Any]]:
+    """What an OCI layout has, by its names."""
+    found = ((each.get("annotations", {}).get(REF_NAME), each) for each in _index(layout)["manifests"])
+    return {name: each for name, each in found if name}  # what had a name before is still there, without one
+
+
+def _index(layout: Path) -> dict[str, Any]:
+    found = json.loads((layout / "index.json").read_text())
+    assert isinstance(found, dict)
+    return found
 
 
 def _blob(descriptor: dict[str, str]) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
+from cluster.parts import external_metrics
 from support.kubernetes.kubectl import Kubectl
 from support.kubernetes.promtool import Promtool
 
@@ -67,6 +69,27 @@ def test_they_ask_for_documented_metrics() -> None:
     assert rule["seriesQuery"] in documented
     asked = read("hpa")["spec"]["metrics"][0]["external"]["metric"]
     assert asked == {"name": rule["name"]["as"], "selector": {"matchLabels": {"store": "metrics"}}}
+
+
+def test_the_node_of_the_tests_serves_the_metric_of_that_rule() -> None:
+    """So the autoscaler of the end-to-end tests reads what one beside a Prometheus does."""
+    [rule] = read("prometheus-adapter")["rules"]["external"]
+    assert rule["name"]["as"] == external_metrics.METRIC
+    assert set(re.findall(r"\btussock_\w+", adapter_query())) == set(external_metrics.SUMMED)
+    names = {"tussock_meta_compaction_backlog_tasks": "", "tussock_meta_compaction_tasks": 'kind="l0"'}
+    kinds = [f"{name}{{{labels}}} 3" for name, labels in names.items()]
+    text = "\n".join([*kinds, 'tussock_meta_compaction_tasks{kind="level"} 1', "tussock_meta_compaction_slots 9", ""])
+    assert external_metrics.tasks_wanted(text) == 7
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["/apis", "/namespaces/x/another?labelSelector=store%3Dmetrics", f"/namespaces/x/{external_metrics.METRIC}"],
+)
+def test_the_node_of_the_tests_serves_no_other_metric(asked: str) -> None:
+    """Nor one without a store's name."""
+    with pytest.raises(external_metrics.Unknown, match="with the label store=NAME"):
+        external_metrics.answer(f"/apis/{external_metrics.GROUP_VERSION}{asked}", client.CoreV1Api())
 
 
 @pytest.mark.parametrize("query", [keda_query(), adapter_query()], ids=["keda", "adapter"])

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.binaries import HERE, PROGRAMS
+from cluster.parts.network import SERVICE_RANGE
 from support.network.certificates import Authority, Pair
-
-SERVICE_RANGE = "10.96.0.0/16"
 
 
 class Keys(NamedTuple):

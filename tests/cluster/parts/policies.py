@@ -1,11 +1,11 @@
 """Enforces NetworkPolicies on the node: what no policy of a pod lets in is dropped on its way to the pod.
 
 A cluster elsewhere has Calico, Cilium or the like; this is the smallest that means the same by policies about what
-comes in. The node is always let in (kubelet, API server), and so is a pod to itself. Refused packets are dropped, as
+comes in. Nodes are always let in (kubelet, API server), and so is a pod to itself. Refused packets are dropped, as
 those two do, so a client waits in vain instead of being told. Peers by `ipBlock` and ranges of ports let nobody in
 here, and policies about what goes out do nothing: neither the operator nor the chart makes any.
 
-Run as `python -m cluster.parts.policies KUBECONFIG` in the network namespace of the node.
+Run as `python -m cluster.parts.policies KUBECONFIG` in the network namespace of each node.
 """
 
 import subprocess
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
+
+from cluster.parts.configuration import NODE_NAMES
+from cluster.parts.network import node_address
 
 SECONDS_BETWEEN_TRIES = 0.5
 
@@ -79,6 +82,8 @@ def ruleset(policies: Collection[client.V1NetworkPolicy], pods: Collection[Pod])
     In the table `mangle`, so that what passes there still goes through the rules of kube-proxy in `filter`.
     """
     lines = ["*mangle", "-F FORWARD", "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"]
+    # What a node sends to its own pods is not forwarded; this is for the API server and pods of another node.
+    lines += [f"-A FORWARD -s {node_address(number)} -j ACCEPT" for number in range(len(NODE_NAMES))]
     for pod in sorted(pods, key=lambda pod: pod.address):
         mine = [
             policy

@@ -1,6 +1,7 @@
-"""Gives claims their volumes: a folder of the node for each, as a `local` volume, which honours `fsGroup`.
+"""Gives claims their volumes: a folder of the machine for each, as a `local` volume, which honours `fsGroup`.
 
-A cluster elsewhere has a provisioner; this is the smallest program that does the same. Run it as
+A cluster elsewhere has a provisioner; this is the smallest program that does the same. Both nodes see the folder, so it
+is what a network file system is elsewhere: a pod finds its volume on any node. Run it as
 `python -m cluster.parts.volumes KUBECONFIG FOLDER`.
 """
 
@@ -13,7 +14,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from cluster.parts.configuration import NODE_NAME
+from cluster.parts.configuration import NODE_NAMES
 
 PROVISIONER = "tussock.dev/folders"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
@@ -23,8 +24,9 @@ SECONDS_BETWEEN = 0.5
 
 def volume_for(claim: client.V1PersistentVolumeClaim, folder: Path) -> client.V1PersistentVolume:
     """The volume that only this claim can bind."""
-    here = client.V1NodeSelectorRequirement(key="kubernetes.io/hostname", operator="In", values=[NODE_NAME])
-    terms = client.V1NodeSelector(node_selector_terms=[client.V1NodeSelectorTerm(match_expressions=[here])])
+    names = list(NODE_NAMES)
+    there = client.V1NodeSelectorRequirement(key="kubernetes.io/hostname", operator="In", values=names)
+    terms = client.V1NodeSelector(node_selector_terms=[client.V1NodeSelectorTerm(match_expressions=[there])])
     return client.V1PersistentVolume(
         metadata=client.V1ObjectMeta(name=f"pvc-{claim.metadata.uid}", annotations={PROVISIONED_BY: PROVISIONER}),
         spec=client.V1PersistentVolumeSpec(

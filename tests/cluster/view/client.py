@@ -144,7 +144,7 @@ class Cluster:
         found = self.get("pod", pod, namespace)
         assert found is not None, f"no pod {pod}"
         for container in found["status"]["containerStatuses"]:
-            self.node.kill(container["containerID"].removeprefix("containerd://"))
+            self.node.named(found["spec"]["nodeName"]).kill(container["containerID"].removeprefix("containerd://"))
 
     def describe(self, namespace: str) -> str:
         """Pods, events and the ends of logs of a namespace, for messages."""

@@ -29,7 +29,7 @@ def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Itera
                 found.kubectl("delete", "tsx,tss", "--all", "--timeout=200s", seconds=240)
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def node(cluster: Cluster) -> Node:
     """The node, which has to be this project's."""
     if cluster.node is None:

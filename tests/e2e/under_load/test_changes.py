@@ -16,18 +16,6 @@ from support.kubernetes.users import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-AUTOSCALER = {
-    "apiVersion": "autoscaling/v2",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "board"},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compactor", "name": "board"},
-        "minReplicas": 3,
-        "maxReplicas": 3,
-    },
-}
-"""Its limits hold without metrics, which a cluster need not have."""
-
 
 def names(pods: list[dict[str, Any]]) -> set[str]:
     """The names of pods."""
@@ -113,7 +101,7 @@ def test_missing_images_stop_the_rollout(cluster: Cluster, board: Board, image_n
 
 
 def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> None:
-    """Up and down under load, by `kubectl scale` and an autoscaler; the status has the selector's number."""
+    """Up and down under load, by `kubectl scale`; the status has the selector's number."""
 
     def expect(compactors: int, executors: int) -> None:
         for what, count in (("tsc/board", compactors), ("tsx/board", executors)):
@@ -127,11 +115,10 @@ def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> 
         return status["replicas"] == status["readyReplicas"] == count == len(found)
 
     driver = board.get("pod/board-driver")["metadata"]["uid"]
-    with cluster.phase("scaled up: 1 to 3 compactors by an autoscaler, 1 to 2 executors"):
-        cluster.apply(AUTOSCALER, namespace=board.namespace)
+    with cluster.phase("scaled up: 1 to 3 compactors, 1 to 2 executors"):
+        board.kubectl("scale", "tsc/board", "--replicas=3")
         board.kubectl("scale", "tsx/board", "--replicas=2")
         expect(3, 2)
-    board.kubectl("delete", "hpa/board")
     board.await_batches()
     with cluster.phase("a table compacted by hand"):
         assert board.kubectl("tussock", "compact", "board", "board") == "Table board of board is compacted.\n"

@@ -27,25 +27,25 @@ def test_the_node_of_a_driver_is_lost(cluster: Cluster, board: Board, node: Node
     Nobody tells the pods of a node without a kubelet to end. Without a controller manager the others count as pods of
     other nodes, which live.
     """
-    assert board.driver_pod() == "board-driver"
+    lost = board.driver_pod()
     with peace.broken():
         for name in ("kube-controller-manager", "kubelet"):
             node.daemon(name).stop(signal.SIGKILL)
         try:
-            board.kubectl("delete", "pod/board-driver", "--grace-period=1", "--wait=false")
+            board.kubectl("delete", f"pod/{lost}", "--grace-period=1", "--wait=false")
             before = board.batch()
             with cluster.phase("losses: driver on a lost node, to another one (120 s are waited)"):
-                cluster.wait_for("another driver", lambda: board.driver_pod() == "board-driver-2", SECONDS)
-            assert cluster.get("pod", "board-driver", board.namespace) is not None
-            status = f"/api/v1/namespaces/{board.namespace}/pods/board-driver:7372/proxy/status"
+                cluster.wait_for("another driver", lambda: board.driver_pod() != lost, SECONDS)
+            assert cluster.get("pod", lost, board.namespace) is not None
+            status = f"/api/v1/namespaces/{board.namespace}/pods/{lost}:7372/proxy/status"
             assert cluster.answer(status)["committedBatch"] > before, "the old one runs on"
         finally:
             node.start("kubelet")
             node.start("kube-controller-manager")
         with cluster.phase("losses: node back, to batches of the other driver"):
             board.settle()
-            cluster.wait_for("end of the lost pod", lambda: not cluster.get("pod", "board-driver", board.namespace))
-    assert any("board-driver" in told for told in events(board, "NodeLost"))
+            cluster.wait_for("end of the lost pod", lambda: not cluster.get("pod", lost, board.namespace))
+    assert any(f"Pod {lost} " in told for told in events(board, "NodeLost"))
     board.expect_exact()
 
 
