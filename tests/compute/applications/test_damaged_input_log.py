@@ -259,7 +259,7 @@ def test_what_takes_the_next_number_and_is_no_object_is_named(tmp_path: Path, ob
         (tmp_path / following).mkdir()
     else:
         (tmp_path / following).symlink_to(tmp_path / "nowhere")
-    told = f"{following} in .* can neither be read nor created"
+    told = f"cannot go on: .*{following}: .* lies there, which no store makes"
     with open_on(left.bucket, QuickSystem()) as store, pytest.raises(CorruptLog, match=told):
         Program(left.plan, store).app.start()
     if obstacle == "folder":

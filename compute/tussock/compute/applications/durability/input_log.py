@@ -16,7 +16,7 @@ from itertools import islice
 from tussock.compute.applications.errors import ApplicationFenced
 from tussock.compute.applications.records import Group, Record, decode_group, encode_group
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.errors import CorruptLog, ObjectNotFound
+from tussock.statestore.errors import CorruptLog, CorruptObject, ObjectNotFound
 
 __all__ = ["InputLog"]
 
@@ -76,11 +76,11 @@ class InputLog:
                 self.next += 1
                 return
             # Another runner's object is listed now, unless it was committed and deleted already; then it is not made
-            # again. A folder, or a link to nothing, takes the number and is no object.
+            # again.
             if tried == self.next and not self._is_there(tried):
                 raise CorruptLog(
                     f"{self._path(tried)} in {self._bucket.url} can neither be read nor created: what is there is no "
-                    "object, such as a folder or a link to nothing; move it elsewhere"
+                    "object; move it elsewhere"
                 )
             tried = self.next
 
@@ -124,8 +124,12 @@ class InputLog:
     def _create(self, records: list[Record]) -> bool:
         data = encode_group(Group(self._uid, self._generation, records, self.next))
         path = self._path(self.next)
-        if self._bucket.create(path, data):
-            return True
+        try:
+            if self._bucket.create(path, data):
+                return True
+        except CorruptObject as error:
+            # A folder, or a link to nothing, takes the number and is no object.
+            raise CorruptLog(f"the input log of application {self._application!r} cannot go on: {error}") from error
         # An earlier attempt whose answer was lost may have created it.
         return bool(records) and self._bucket.get(path) == data
 

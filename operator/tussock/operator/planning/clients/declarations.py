@@ -2,7 +2,7 @@
 
 All of them share one file, which the nodes refuse whole for one mistake. So each declaration is looked at alone, and
 one that would spoil the file is left out and says so in its status; of two that contradict each other the older counts.
-Who is left out is not let in: no pattern of the roles fits the certificate of a declared client.
+A client that is left out is not let in: no pattern of the roles fits the certificate of a declared client.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,12 +80,12 @@ def _misfit(client: StateStoreClient, store: StoreResource) -> str:
     if not issues_certificates(store):
         return (
             f"spec.tls.mode of StateStore {store.name} is {store.spec.tls.mode}, with which no client has its own "
-            "certificate: whoever reaches the store may do everything, or has the one certificate that may. Set it to "
-            "managed or certManager."
+            "certificate: a client that reaches the store may do everything, or has the one certificate that may. Set "
+            "it to managed or certManager."
         )
     is_far, issuer = client.namespace != store.namespace, store.spec.tls.issuer_ref
     if is_far and spec.role not in ("reader", "writer"):
-        # Who may write objects there chooses the role, and was allowed to use the store, not to manage it.
+        # A user who writes objects there chooses the role, and was allowed to use the store, not to manage it.
         return f"A client of another namespace may be a reader or a writer, and spec.role is {spec.role}."
     if is_far and issuer is not None and issuer.kind == "Issuer":
         return (

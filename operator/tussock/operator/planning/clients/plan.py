@@ -115,7 +115,7 @@ def _no_grant_verdict(client: StateStoreClient, lacking: Sequence[str]) -> Verdi
     return problem_verdict(
         Reason.STORE_NOT_GRANTED,
         f"There is no StateStore {place} that allows namespace {client.namespace}, or the operator does not watch that "
-        f"namespace. Who may change that store has to add {client.namespace} to its spec.allowedNamespaces.",
+        f"namespace. Its owner has to add {client.namespace} to its spec.allowedNamespaces.",
     )
 
 
@@ -168,10 +168,10 @@ def _verdict(
         missing = no_meta_message(observed.others.get(Ref("StateStore", store.name)), store.name)
         return waits or progress_verdict(Reason.WAITING_FOR_META, told if metas else missing)
     return ready_verdict(
-        f"Whoever has the certificate in Secret {client_secret(client.name)} may call as {client_name(client)}."
+        f"A program with the certificate in Secret {client_secret(client.name)} may call as {client_name(client)}."
         if client.is_known_by_certificate
-        else f"Who shows one of the tokens of spec.oidc may call as {client_name(client)}; the certificate in Secret "
-        f"{client_secret(client.name)} only opens the connection."
+        else f"A program with one of the tokens of spec.oidc may call as {client_name(client)}; the certificate in "
+        f"Secret {client_secret(client.name)} only opens the connection."
     )
 
 
