@@ -90,7 +90,7 @@ def test_the_definitions_are_those_of_the_repository(render: Rendered) -> None:
         crd = yaml.safe_load(path.read_text())
         crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
         mine[crd["metadata"]["name"]] = crd
-    assert len(mine) == 5
+    assert len(mine) == 6
     assert {name: one for (kind, name), one in render().items() if kind == "CustomResourceDefinition"} == mine
     objects = render(crds={"keep": False})
     assert "annotations" not in objects["CustomResourceDefinition", "metas.tussock.dev"]["metadata"]
