@@ -51,9 +51,9 @@ def test_only_deleted_resources_are_released(objects: Objects) -> None:
     make(objects, "StateStore", "held", "example.com/mine")
     for kind, name in [*((kind, "s") for kind in BODIES), ("Compute", "elsewhere"), ("StateStore", "held")]:
         objects.delete(kind, name)
-    assert len(objects_left(objects)) == 6
+    assert len(objects_left(objects)) == 7
     told = release(objects, "s", "--namespace", objects.namespace)
-    assert told.splitlines()[-1] == "3 objects were released."
+    assert told.splitlines()[-1] == "4 objects were released."
     assert f"Compute {objects.namespace}/s is released." in told
     assert objects_left(objects) == {("Compute", "stays"), ("Compute", "elsewhere"), ("StateStore", "held")}
     told = release(objects, "--namespace", objects.namespace)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from support.network.certificates import Authority
 from support.network.proxies import ClosingPort
 from support.service.guarded_meta import Caller
 from support.service.meta_process import MetaProcess
@@ -179,3 +180,19 @@ def test_an_outside_address_that_is_taken_is_told(tmp_path: Path) -> None:
         with MetaProcess((tmp_path / "bucket").as_uri(), *options) as process:
             assert process.wait() == 1
     assert any("set outside.listen to another" in line for line in process.raw)
+
+
+def test_both_addresses_show_the_certificate_of_the_files(tmp_path: Path) -> None:
+    """A certificate of files is told to gRPC once for each address that has its own credentials."""
+    authority = Authority(tmp_path)
+    server, client = authority.sign("meta"), authority.sign("worker")
+    (tmp_path / "outside.toml").write_text("")
+    files = ("--tls.certificate", str(server.certificate), "--tls.key", str(server.key))
+    clients = ("--tls.client-ca", str(authority.certificate), "--tls.roles.admin", "CN:worker")
+    outside = ("--outside.listen", "127.0.0.1:0", "--outside.file", str(tmp_path / "outside.toml"))
+    with MetaProcess((tmp_path / "bucket").as_uri(), *files, *clients, *outside) as process:
+        process.wait_until_it_leads()
+        shown = {"tls_ca": authority.certificate, "tls_cert": client.certificate, "tls_key": client.key}
+        for address in (process.address, str(process.wait_for(event="serving")["outside"])):
+            with connect(f"tussock://{address}", **{name: str(path) for name, path in shown.items()}) as store:
+                assert store.tables() == []

@@ -159,7 +159,7 @@ def _bind_outside(settings: MetaSettings, server: GrpcServer, system: RealSystem
     if not settings.outside.listen:
         return ""
     told = OutsideAddresses(settings.outside.file, system).told
-    port = server.bind_outside(settings.outside.listen, told)
+    port = server.bind_outside(settings.outside.listen, told, grpc_credentials(settings.tls, system))
     return f"{settings.outside.listen.rpartition(':')[0]}:{port}"
 
 

@@ -120,13 +120,14 @@ class GrpcServer:
         """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
         return bind_grpc(self._servers[0], address, self._credentials)
 
-    def bind_outside(self, address: str, told: Told) -> int:
+    def bind_outside(self, address: str, told: Told, credentials: grpc.ServerCredentials | None = None) -> int:
         """Take another address as `bind` does, for callers who are told of the leader by `told`.
 
         Its connections and calls are counted by themselves: a flood from outside takes no place of those inside.
+        `credentials` are none that another address has: those of files tell gRPC of a certificate once.
         """
         self._servers.append(self._new_server(told))
-        return bind_grpc(self._servers[-1], address, self._credentials, "outside.listen")
+        return bind_grpc(self._servers[-1], address, credentials, "outside.listen")
 
     async def start(self, node: MetaNode) -> None:
         """Serve `node` from now on."""
