@@ -183,7 +183,7 @@ def test_an_outside_address_that_is_taken_is_told(tmp_path: Path) -> None:
 
 
 def test_both_addresses_show_the_certificate_of_the_files(tmp_path: Path) -> None:
-    """A certificate of files is told to gRPC once for each address that has its own credentials."""
+    """A certificate of files is told to gRPC once, so each address has its own credentials."""
     authority = Authority(tmp_path)
     server, client = authority.sign("meta"), authority.sign("worker")
     (tmp_path / "outside.toml").write_text("")
