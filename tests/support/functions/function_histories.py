@@ -19,13 +19,14 @@ from support.feeds.transfers import answers
 from support.functions.random_programs import Interpreter, Steps, make_request, things
 from support.procedures.histories import Dead, Fuse, QuickSystem
 from support.store.stores import open_on
+from support.waiting import WAIT_SECONDS
 from tussock.compute import functions as fn
 from tussock.statestore import ObjectStoreUnavailable
 from tussock.statestore.buckets import open_bucket
 
 __all__ = ["History"]
 
-SECONDS = 30
+SECONDS = WAIT_SECONDS
 FEEDS = ("f", "g")
 """Tables of requests."""
 ROWS = pa.schema(
