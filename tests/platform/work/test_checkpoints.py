@@ -393,7 +393,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
 
 def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
     """The leader ends in the middle of the job: committed rows stay, the rest is repeated, barriers go on."""
-    with Platform(tmp_path.as_uri(), replicas=2, session_lease_seconds=5.0, leader_lease_seconds=3.0) as platform:
+    with Platform(tmp_path.as_uri(), replicas=2, session_lease_seconds=20.0, leader_lease_seconds=4.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
         a.committed_write("1")
