@@ -11,6 +11,7 @@ import pytest
 
 from support.changelog.random_transactions import SOURCE_SCHEMA, RandomTransactions, as_arrow
 from support.changelog.view_checks import apply, comparable, exact_sum, table_rows
+from support.depth import DEPTH
 from tussock.compute import changelog as cl
 from tussock.statestore import StateStore, connect
 
@@ -199,7 +200,7 @@ def frame(rows: list[dict[str, Any]]) -> Frame:
     return pl.from_arrow(pa.Table.from_pylist(rows, schema=SOURCE_SCHEMA))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(DEPTH + 1))
 @pytest.mark.parametrize("name", OPERATORS)
 def test_after_each_transaction_a_stream_is_what_polars_computes(store: StateStore, name: str, seed: int) -> None:
     """By what it publishes, applied to nothing, and by its table; of few records and many, also after a restart."""

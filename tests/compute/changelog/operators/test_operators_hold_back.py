@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from support.changelog.view_checks import table_rows
+from support.depth import DEPTH
 from tussock.compute import changelog as cl
 from tussock.statestore import InvalidOption, StateStore, connect
 
@@ -174,7 +175,7 @@ def _is_odd(row: Row) -> bool:
     return row["v"] is None or not 5 < abs(row["v"]) <= 10**9
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2 * DEPTH))
 def test_an_operator_is_what_its_rows_come_to_or_says_so(store: StateStore, seed: int) -> None:
     """Random transactions, few records and many, through restarts; each operator is often behind, and catches up."""
     chance = random.Random(seed)
