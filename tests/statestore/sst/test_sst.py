@@ -568,12 +568,14 @@ def test_a_meta_counts_the_bytes_that_it_takes(bucket: ObjectStore) -> None:
         (sst,) = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=64 << 20)
         sstables = Sstables(bucket, 0, RealSystem())
         sstables.meta(sst)
-        gc.collect()
-        tracemalloc.start()
-        meta = sstables.meta(sst)
-        assert all((meta.segment_numbers, meta.raw_ends, meta.row_ends))
-        gc.collect()
-        taken = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        assert 0.8 * taken < meta.nbytes < 1.5 * taken
+        takes = []
+        for _ in range(3):  # threads that other tests have left may take memory meanwhile
+            gc.collect()
+            tracemalloc.start()
+            meta = sstables.meta(sst)
+            assert all((meta.segment_numbers, meta.raw_ends, meta.row_ends))
+            gc.collect()
+            takes.append(tracemalloc.get_traced_memory()[0])
+            tracemalloc.stop()
+        assert 0.8 * min(takes) < meta.nbytes < 1.5 * min(takes)
         sstables.close()
