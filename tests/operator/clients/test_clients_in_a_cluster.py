@@ -71,7 +71,11 @@ def test_a_client_comes_and_goes_without_a_restart(platform: str, shared: Object
     shared.patch("StateStoreClient", client, {"spec": {"revoked": True}})
     shared.await_reason("StateStoreClient", client, "Revoked")
     assert "revoked = true" in file_of(shared, platform)
-    assert [one["reason"] for one in shared.events(client)].count("Revoked") == 1
+    # The event comes after the status.
+    reasons = eventually(
+        "the event", lambda: found if "Revoked" in (found := [one["reason"] for one in shared.events(client)]) else None
+    )
+    assert reasons.count("Revoked") == 1
 
     shared.delete("StateStoreClient", client)
     eventually("the object gone", lambda: shared.get("StateStoreClient", client) is None)
