@@ -11,6 +11,7 @@ import pytest
 
 from cluster.view.client import Cluster
 from support.kubernetes.users import SECONDS, User, resource
+from support.waiting import eventually
 
 USE = """
 import sys
@@ -62,5 +63,6 @@ def test_a_program_outside_follows_the_leader(cluster: Cluster, user: User, tmp_
     user.kubectl("delete", "pod", leader)
     with cluster.phase("outside: a table by the next leader"):
         assert create_table(user, tmp_path / "env", "b") == ["a", "b"]
+    # The replica that takes the place of the former leader has to get its number first.
+    eventually(lambda: len(user.get("tss/shop")["status"].get("outsideEndpoint", "").split(",")) == 2)
     user.await_reason("tss/shop", "Ready", status="True")
-    assert len(user.get("tss/shop")["status"]["outsideEndpoint"].split(",")) == 2
