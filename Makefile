@@ -44,7 +44,7 @@ test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"
 
 e2e: setup-no-java build-cluster ## Tests on a Kubernetes node of our own (root on Linux, with Go), or on the cluster of KUBECONFIG
-	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest tests/e2e
+	@TUSSOCK_LONG_TESTS=1 TUSSOCK_DEPTH=2 $(PYTHON) -m pytest tests/e2e
 
 spark-classes: setup
 	@cd tests && ../$(PYTHON) -m support.spark.shared_classes

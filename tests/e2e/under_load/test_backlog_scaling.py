@@ -12,11 +12,16 @@ import yaml
 
 from cluster.node import Node
 from cluster.view.client import Cluster
+from support.depth import DEPTH
 from support.kubernetes.boards import Board
 from support.kubernetes.external_metrics import METRIC, served_metrics
 from support.kubernetes.users import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.skipif(DEPTH == 1, reason="a minute and a half of an autoscaler: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"),
+]
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/kubernetes/autoscaling/hpa.yaml"
 COMPACTORS_MAX = 3

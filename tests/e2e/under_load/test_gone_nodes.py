@@ -15,10 +15,15 @@ from cluster.node import Node
 from cluster.second import SecondNode
 from cluster.sharing import Peace
 from cluster.view.client import Cluster
+from support.depth import DEPTH
 from support.kubernetes.boards import Board
 from support.kubernetes.users import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.skipif(DEPTH == 1, reason="five minutes with a second node: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"),
+]
 
 OF_PLATFORM = "app.kubernetes.io/component"
 """A label that all pods of the platform have, and no client."""
