@@ -20,7 +20,9 @@ from support.kubernetes.users import SECONDS
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.skipif(DEPTH == 1, reason="a minute and a half of an autoscaler: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"),
+    pytest.mark.skipif(
+        DEPTH == 1, reason="a minute and a half of an autoscaler: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"
+    ),
 ]
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/kubernetes/autoscaling/hpa.yaml"

@@ -22,7 +22,9 @@ from support.kubernetes.users import SECONDS
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.skipif(DEPTH == 1, reason="five minutes with a second node: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"),
+    pytest.mark.skipif(
+        DEPTH == 1, reason="five minutes with a second node: set TUSSOCK_DEPTH=2, as `make e2e` and the nights do"
+    ),
 ]
 
 OF_PLATFORM = "app.kubernetes.io/component"
