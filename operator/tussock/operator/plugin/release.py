@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tussock.operator.cluster.kinds import FINALIZER, RESOURCES
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.plugin.kubectl import Kubectl
-from tussock.operator.resources.common import GROUP, store_place
+from tussock.operator.resources.common import GROUP, near_store
 
 __all__ = ["held_resources", "release"]
 
@@ -22,7 +22,7 @@ def held_resources(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
         for body in bodies
         if body["metadata"].get("deletionTimestamp")
         and FINALIZER in (body["metadata"].get("finalizers") or ())
-        and store in ("", _store_of(body))
+        and store in ("", near_store(body))
     ]
 
 
@@ -43,12 +43,6 @@ def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
             kubectl.run("patch", resource, metadata["name"], where, "--type=merge", f"--patch={json.dumps(patch)}")
             told.append(_release_line(kind, body))
     return told
-
-
-def _store_of(body: Manifest) -> str:
-    """The name of the store of this namespace that it belongs to; empty for one of another namespace."""
-    namespace, name = store_place(body)
-    return name if namespace == body["metadata"]["namespace"] else ""
 
 
 def _release_line(kind: str, body: Manifest) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "Resource",
     "ResourceRequirements",
     "StoreRef",
+    "near_store",
     "parse",
     "store_place",
 ]
@@ -122,3 +123,9 @@ def store_place(body: Mapping[str, Any]) -> tuple[str, str]:
         return metadata["namespace"], metadata["name"]
     reference = (body.get("spec") or {}).get("storeRef") or {}
     return str(reference.get("namespace") or metadata["namespace"]), str(reference.get("name", ""))
+
+
+def near_store(body: Mapping[str, Any]) -> str:
+    """The name of the store of its namespace that a resource belongs to; empty for one of another namespace."""
+    namespace, name = store_place(body)
+    return name if namespace == body["metadata"]["namespace"] else ""

@@ -17,7 +17,7 @@ from tussock.operator.plugin.options import status_of
 from tussock.operator.plugin.report.archive import Archive
 from tussock.operator.plugin.report.redaction import LEFT_OUT, Redactor, hidden_values, values_of_secret
 from tussock.operator.plugin.tables import epochs_text, status_text
-from tussock.operator.resources.common import store_place
+from tussock.operator.resources.common import near_store
 
 __all__ = ["Scope", "gather"]
 
@@ -109,17 +109,11 @@ def _objects(kubectl: Kubectl, scope: Scope, notes: _Notes) -> Iterator[tuple[st
             return kubectl.objects(resource, labels=labels)
 
         found = notes.attempt(f"objects/{name}", ask, [])
-        yield name, [body for body in found if labels or scope.store in ("", _store_of(body))]
+        yield name, [body for body in found if labels or scope.store in ("", near_store(body))]
 
 
 def _resource(kind: Kind) -> str:
     return f"{kind.plural}.{kind.version}.{kind.group}"
-
-
-def _store_of(body: Manifest) -> str:
-    """The name of the store of this namespace that it belongs to; empty for one of another namespace."""
-    namespace, name = store_place(body)
-    return name if namespace == body["metadata"]["namespace"] else ""
 
 
 def _secrets(kubectl: Kubectl) -> list[Manifest]:
@@ -143,7 +137,8 @@ def _summary(objects: dict[str, list[Manifest]]) -> str:
     stores = objects.get("StateStore", [])
     parts = [body for kind in RESOURCES if kind != "StateStore" for body in objects.get(kind, [])]
     epochs = (
-        epochs_text(store, [part for part in parts if _store_of(part) == store["metadata"]["name"]]) for store in stores
+        epochs_text(store, [part for part in parts if near_store(part) == store["metadata"]["name"]])
+        for store in stores
     )
     return "\n".join([status_text(stores, parts), *epochs])
 
