@@ -15,7 +15,7 @@ from support.buckets.minio import MinioServer, NoMinio, build_binary, find_binar
 from support.kubernetes.api_server import running_api_server
 from support.spark.shared_classes import JAVA_OPTIONS, java_options
 
-pytest_plugins = ("support.workers", "support.everyday", "support.times", "support.unraisable")
+pytest_plugins = ("support.workers", "support.everyday", "support.times", "support.unraisable", "support.spark.loggers")
 
 # How long an example takes says more of what else the machine does than of the code.
 hypothesis.settings.register_profile("busy-machine", deadline=None)

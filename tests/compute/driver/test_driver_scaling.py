@@ -11,9 +11,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from support.buckets.minio import free_port
+from tussock.compute.driver.context import running_context
 from tussock.compute.driver.scale import Scaler, surplus, wanted_executors
+from tussock.compute.driver.watch import Watch
+from tussock.statestore.base.system import RealSystem
 
 
 class Cluster:
@@ -77,6 +81,16 @@ def test_passes_are_level_triggered(file: Path) -> None:
     assert scaler.step(cluster) == ["2", "3"]
     assert cluster.asked == [3, 1]
     assert cluster.ids == ["1"]
+
+
+@pytest.mark.spark
+def test_a_local_spark_has_no_executors(spark: SparkSession, file: Path) -> None:
+    """A program may set its master itself; the driver's status still says that Spark runs."""
+    file.write_text("2")
+    watch = Watch(Scaler(file, None), RealSystem(), is_stream=False)
+    watch.step()
+    assert running_context() is spark.sparkContext
+    assert (watch.status.is_started, watch.status.executors, watch.status.executors_wanted) == (True, 0, 2)
 
 
 STREAM = """

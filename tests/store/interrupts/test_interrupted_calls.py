@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.children import child_environment
 from support.depth import DEPTH
 from support.interrupts.points import Interrupt, interrupted_at, points_of, some_points
 from support.service.platforms import Platform
@@ -202,5 +203,12 @@ def test_signals_that_come_all_the_time_leave_nobody_waiting() -> None:
     """A timer's handler raises every other millisecond, while the main thread of a process commits."""
     count = 200 * DEPTH
     command = [sys.executable, "-m", "support.interrupts.timer", str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX * DEPTH, check=False)
+    done = subprocess.run(
+        command,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX * DEPTH,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, f"{count} interrupts\n"), done.stderr

@@ -41,9 +41,12 @@ class Executors:
         self._gateway: Any = context._gateway  # noqa: SLF001
         self._scala: Any = context._jsc.sc()  # noqa: SLF001
         self._backend = self._scala.schedulerBackend()
+        self._is_local = bool(self._scala.isLocal())
 
     def active(self) -> list[str]:
-        """The ids of those that take tasks: registered, and not being decommissioned."""
+        """The ids of those that take tasks: registered, and not being decommissioned; a local Spark has none."""
+        if self._is_local:
+            return []  # its scheduler does not know the calls below
         found = self._backend.getExecutorIds()
         ids = [str(found.apply(at)) for at in range(found.size())]
         return [executor for executor in ids if self._backend.isExecutorActive(executor)]
