@@ -11,6 +11,7 @@ from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
+from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX, check_key_bytes
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.python_values import python_value
@@ -108,9 +109,11 @@ class TypedTable:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         at = self._access.write_epoch(epoch)
         few = self._few_keys(keys)
-        if few is not None and self._access.write_alone(at, [(key, None) for key in few], self._encode_kept):
+        short = few is not None and max(map(len, few), default=0) <= KEY_BYTES_MAX
+        if few is not None and short and self._access.write_alone(at, [(key, None) for key in few], self._encode_kept):
             return
         encoded = self._encode_keys(keys)
+        check_key_bytes(encoded, self.name)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
         self._access.write(at, sorted_newest(rows))
@@ -310,7 +313,10 @@ class TypedTable:
             row = codec.row(given)
             if row is None:
                 return False
-            kept.append((self._alone.key_of(row), row))
+            key = self._alone.key_of(row)
+            if len(key) > KEY_BYTES_MAX:
+                return False
+            kept.append((key, row))
         return self._access.write_alone(epoch, kept, self._encode_kept)
 
     def _encode_kept(self, keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:
@@ -357,7 +363,9 @@ class TypedTable:
         batch = conform(rows, shape.schema, self.primary_key, self.name)
         columns = zip(shape.values, shape.types, strict=True)
         stored = tuple(as_type(batch.column(name), kind) for name, kind in columns)
-        return Rows(self._encoder.encode(batch), 0, None, stored)
+        keys = self._encoder.encode(batch)
+        check_key_bytes(keys, self.name)
+        return Rows(keys, 0, None, stored)
 
     def _encode_keys(self, keys: TypedRows | Sequence[Any]) -> pa.BinaryArray:
         schema = pa.schema([self._shape.schema.field(name) for name in self.primary_key])

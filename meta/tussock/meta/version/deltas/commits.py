@@ -25,6 +25,7 @@ from tussock.statestore.errors import (
     StaleUpload,
     TableNotFound,
 )
+from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX
 
 __all__ = [
     "AlreadyCommitted",
@@ -202,6 +203,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         holding = _epoch_of_ssts(version, request)
         if holding is not None:
             return AlreadyCommitted(holding)
+    if any(len(key) > KEY_BYTES_MAX for sst in _all_ssts(request) for key in (sst.smallest, sst.largest)):
+        raise InvalidBatch(f"a key of the commit has more than {KEY_BYTES_MAX} bytes; nothing was committed")
     for table_id, read_epoch in request.expect.items():
         _check_expected(version, table_id, read_epoch)
     for table_id in request.tables:
@@ -328,8 +331,8 @@ def _at_epoch(runs: Sequence[Run], epoch: int) -> tuple[Run, ...]:
     )
 
 
-def _all_ssts(delta: CommitEpoch) -> Iterator[SstInfo]:
-    for runs in delta.tables.values():
+def _all_ssts(commit: CommitEpoch | CommitRequest) -> Iterator[SstInfo]:
+    for runs in commit.tables.values():
         for run in runs:
             yield from run.ssts
 
