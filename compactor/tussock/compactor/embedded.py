@@ -372,11 +372,13 @@ class EmbeddedBackend:
             if self._is_closing():
                 raise
             return None
-        except ObjectNotFound as error:
+        except (ObjectNotFound, CorruptSst) as error:
             try:
                 is_ours = task.id in self.refresh().tasks
             finally:
                 self._give_up(task)
+            if is_ours and isinstance(error, CorruptSst):
+                raise
             if is_ours:  # Nobody else replaces its inputs: the newest version names what is not there.
                 raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
             return None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tussock.statestore.contract.readable import expiry_error
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
-from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
+from tussock.statestore.errors import CorruptSst, InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.format.expiry import TimeToLive, expiry_of
 from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
@@ -124,7 +124,7 @@ class KeyReader:
             view = self._views.take(self._views.epoch_to_read(epoch))
         try:
             found = self._find(key, view)
-        except ObjectNotFound:
+        except (ObjectNotFound, CorruptSst):
             found = self._views.resilient(lambda again: self._find(key, again), view.epoch)
         return None if found is None or found.deleted else found
 
@@ -308,7 +308,7 @@ class KeyReader:
                             return
                     scan.reached = rows.key(0) if scan.reverse else rows.key(len(rows) - 1) + b"\0"
                 return
-            except ObjectNotFound as error:
+            except (ObjectNotFound, CorruptSst) as error:
                 view = self._views.after(error, view)
                 if view.epoch is None and view.state.last_epoch > scan.newest:
                     # What is left of it would be of a later epoch than what it has shown.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.readable import check_exact, check_unpinned
 from tussock.statestore.epochs import check_position, check_read_epoch
-from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.errors import CorruptSst, InvalidOption, ObjectNotFound
 from tussock.statestore.read.views import ReadView, Views
 from tussock.statestore.rows.row_codec import ABSENT, Absent
 from tussock.statestore.rows.rows import Rows
@@ -105,14 +105,16 @@ class TableViews:
         """Run a read at an epoch that was checked, on newer versions until vacuum leaves its SSTs alone."""
         return self._views.resilient(lambda: read(self.take(epoch)), self._table, epoch, pinned=self._pin is not None)
 
-    def after(self, error: ObjectNotFound, view: ReadView) -> ReadView:
+    def after(self, error: ObjectNotFound | CorruptSst, view: ReadView) -> ReadView:
         """What a read sees on the newest version, at the epoch that it has, when an SST of its view is gone."""
         self._views.refresh_after(error, view.version)
         if view.epoch is not None:
             self._views.check_readable(self._table, view.epoch, pinned=self._pin is not None)
         return self.take(view.epoch)
 
-    def since_after(self, error: ObjectNotFound, view: ReadView, epoch: int, *, unpinned: bool = False) -> ReadView:
+    def since_after(
+        self, error: ObjectNotFound | CorruptSst, view: ReadView, epoch: int, *, unpinned: bool = False
+    ) -> ReadView:
         """The same for changes after an epoch, as `since` has it."""
         self._views.refresh_after(error, view.version)
         return self.since(epoch, unpinned=unpinned)

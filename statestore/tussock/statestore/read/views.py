@@ -3,7 +3,7 @@
 `TableViews` takes from here what the reads of one table see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from tussock.statestore.base.arguments import check_table
@@ -13,7 +13,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import Backend, VersionView
 from tussock.statestore.contract.known_tables import no_table
 from tussock.statestore.contract.readable import expiry_error
-from tussock.statestore.contract.records import TableState, data_object
+from tussock.statestore.contract.records import SstInfo, TableState, data_object
 from tussock.statestore.errors import (
     CorruptSst,
     InvalidOption,
@@ -164,13 +164,14 @@ class Views:
         """Run a read; if an SST has gone since its version, do it again on the newest version.
 
         Compaction and vacuum may have replaced what an old version names. If the newest version still names a
-        missing object, it was lost: `CorruptSst`. `SnapshotExpired` if versions go faster than they can be read.
+        missing object, or one that is damaged, it was lost: `CorruptSst`. `SnapshotExpired` if versions go faster than
+        they can be read.
         """
         for attempt in range(1, _MISSING_RETRIES + 1):
             before = self.backend.version()
             try:
                 return read()
-            except ObjectNotFound as error:
+            except (ObjectNotFound, CorruptSst) as error:
                 self.refresh_after(error, before)
                 if attempt == _MISSING_RETRIES:
                     raise SnapshotExpired(
@@ -181,9 +182,17 @@ class Views:
                     self.check_readable(table, epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:
-        """Learn of the newest version, as an object of `version` has gone; raises `loss_error` if that names it too."""
-        if self.refresh() is version and (lost := self.loss_error(error)):
+    def refresh_after(self, error: ObjectNotFound | CorruptSst, version: VersionView) -> None:
+        """Learn of the newest version, as an object of `version` has gone; raises `loss_error` if that names it too.
+
+        A damaged SST may be one that has gone as well, and then does not matter any more: it lay in an entry of the
+        log, and a client whose create of that entry came too late has left its own there after a vacuum.
+        """
+        newest = self.refresh()
+        if isinstance(error, CorruptSst):
+            if newest is version or any(sst.id in str(error) for sst in _named_ssts(newest)):
+                raise error
+        elif newest is version and (lost := self.loss_error(error)):
             raise lost from error
 
     def loss_error(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
@@ -197,12 +206,15 @@ class Views:
                 f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
                 "write it again, with a longer gc_grace or a larger buffer_bytes"
             )
-        version = self.backend.version()
-        states = [*version.tables.values(), *(gone.state for gone in version.gone.values())]
-        ssts = [sst for state in states for sst in state.levels.ssts()]
+        ssts = _named_ssts(self.backend.version())
         if any((data_object(sst) if sst.entry else sst.id) in str(error) for sst in ssts):
             return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
         return None
+
+
+def _named_ssts(version: VersionView) -> Iterator[SstInfo]:
+    for state in (*version.tables.values(), *(gone.state for gone in version.gone.values())):
+        yield from state.levels.ssts()
 
 
 def _indexed(version: VersionView, state: TableState, before: ReadView | None) -> ReadView:

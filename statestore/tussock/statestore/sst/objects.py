@@ -55,10 +55,11 @@ def read_meta(
 def read_filter(bucket: ObjectStore, sst: SstInfo, first: int, count: int) -> list[memoryview]:
     """Parts of a filter that lies apart, from number `first` on, with one request; `CorruptSst` if one is damaged."""
     path, size = meta_object(sst), _part_bytes(sst)
+    where = sst_text(f"{bucket.url}/{path}", sst)
     data = bucket.get_range(path, sst.head_bytes + first * size, count * size)
     if len(data) != count * size:
-        raise CorruptSst(f"{bucket.url}/{path}: it ends within its filter; it was truncated")
-    return check_parts(data, first, count, sst.id, f"{bucket.url}/{path}")
+        raise CorruptSst(f"{where}: it ends within its filter; it was truncated")
+    return check_parts(data, first, count, sst.id, where)
 
 
 def _part_bytes(sst: SstInfo) -> int:

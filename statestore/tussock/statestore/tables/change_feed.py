@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.epochs import SERIAL_BITS
-from tussock.statestore.errors import ObjectNotFound, SchemaMismatch
+from tussock.statestore.errors import CorruptSst, ObjectNotFound, SchemaMismatch
 from tussock.statestore.format.expiry import expiry_of
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.read.unexpired_hits import unexpired_hits
@@ -109,7 +109,7 @@ class ChangeFeed:
             try:
                 epochs: list[int] = self._epochs(view, from_epoch, until).tolist()
                 return epochs
-            except ObjectNotFound as error:
+            except (ObjectNotFound, CorruptSst) as error:
                 view = self._views.since_after(error, view, from_epoch)
 
     def _walk(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:
@@ -129,7 +129,7 @@ class ChangeFeed:
                     self._views.lifetime.check_process()
                     start = rows.key(len(rows) - 1) + b"\0"
                 return
-            except ObjectNotFound as error:
+            except (ObjectNotFound, CorruptSst) as error:
                 view = self._views.since_after(error, view, from_epoch, unpinned=not want.compared)
             except pa.ArrowInvalid as error:
                 raise SchemaMismatch(
