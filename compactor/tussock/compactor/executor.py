@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tussock.compactor.freed_memory import FreedMemory
 from tussock.compactor.kept_rows import part_rows, unexpired
 from tussock.compactor.retention import retained_rows
 from tussock.meta.version.version import CompactionTask
@@ -103,6 +104,7 @@ def _steps(
 ) -> Iterator[Step]:
     read = 0
     before: tuple[bytes, int] | None = None
+    freed = FreedMemory()
     for rows in merged:
         if cancelled():
             raise CompactionCancelled(f"compaction task {task.id} was cancelled")
@@ -110,6 +112,7 @@ def _steps(
         last = len(rows) - 1
         before = rows.key(last), rows.epoch(last)
         read += len(rows)
+        freed.note(rows.nbytes)
         progress(read)
 
 
