@@ -307,7 +307,10 @@ def _read_pinned(process: Process, table: str) -> None:
 
 
 def _kept_tables(process: Process, snapshot: Any, *, newest: bool) -> list[str]:
-    """The tables that the snapshot keeps; the others it refuses to read. There may be none: one beside them keeps it."""
+    """The tables that the snapshot keeps; the others it refuses to read.
+
+    There may be none of these: a table beside them may be the only one that keeps the epoch.
+    """
     unkept = inside.pin_info(snapshot).unkept
     tables = process.oracle.version.tables
     lost = {tables[one].spec.name for one in unkept if one in tables}

@@ -266,17 +266,34 @@ def hanging_server(hangs: int) -> Iterator[tuple[str, list[str]]]:
             thread.join()
 
 
-def test_a_request_that_hangs_is_asked_once_more_within_the_deadline(s3: pytest.MonkeyPatch) -> None:
+REQUESTS: dict[str, Callable[[ObjectStore], object]] = {
+    "GET": lambda bucket: bucket.get("log/1") == b"x",
+    "PUT": lambda bucket: bucket.put("log/1", b"x") is None,
+    "create": lambda bucket: bucket.create("log/1", b"x"),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_request_that_hangs_is_asked_once_more_within_the_deadline(s3: pytest.MonkeyPatch, request_name: str) -> None:
     """What held the connection may have died without a word; a new one reaches another server."""
     for deadline in (2, 10, 40):
         with hanging_server(1) as (address, seen):
             s3.setenv("AWS_ENDPOINT_URL", address)
             started = time.monotonic()
             with contextlib.suppress(ObjectStoreUnavailable):  # a busy machine needs a longer deadline
-                assert open_bucket("s3://bucket", deadline_seconds=deadline).get("log/1") == b"x"
+                assert REQUESTS[request_name](open_bucket("s3://bucket", deadline_seconds=deadline))
                 assert time.monotonic() - started < deadline
                 break
-    assert seen == ["GET", "GET"]
+    assert len(seen) == 2
+
+
+def test_a_create_that_hangs_twice_is_given_up(s3: pytest.MonkeyPatch) -> None:
+    """Within the deadline, and its error does not say that nothing was written."""
+    with hanging_server(9) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(ObjectStoreUnavailable, match="the call is safe to repeat") as raised:
+            open_bucket("s3://bucket", deadline_seconds=2).create("log/1", b"x")
+    assert (len(seen), raised.value.nothing_written) == (2, False)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from tussock.statestore.buckets.urls import without_secrets
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable, TussockError
 
-__all__ = ["DENIED", "NO_BUCKET", "is_past_end", "translate"]
+__all__ = ["DENIED", "NO_BUCKET", "is_past_end", "is_timeout", "translate"]
 
 NO_BUCKET = "the bucket does not exist"
 DENIED = "access was denied"
@@ -23,12 +23,18 @@ _RETRIES = re.compile(r"after (\d+) retries")
 _PAST_END = re.compile(r"InvalidRange|StartTooLarge|Wanted range starting at|416 Range Not Satisfiable")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _DENIED = re.compile(r"403 Forbidden|401 Unauthorized|code: AccessDenied")  # a listing: `GenericError`
+_TIMEOUT = re.compile(r"kind: Timeout\b|\bTimedOut\b|operation timed out")
 _ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
 def is_past_end(error: Exception) -> bool:
     """Whether a ranged read failed because the object ends at or before the first byte asked for."""
     return bool(_PAST_END.search(str(error)))
+
+
+def is_timeout(error: Exception) -> bool:
+    """Whether a request was given up because its answer did not come in time."""
+    return bool(_TIMEOUT.search(str(error)))
 
 
 def translate(error: Exception, operation: str, path: str, where: str, seconds: float) -> TussockError:

@@ -14,7 +14,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.base.system import System
-from tussock.statestore.buckets.failures import DENIED, NO_BUCKET, is_past_end, translate
+from tussock.statestore.buckets.failures import DENIED, NO_BUCKET, is_past_end, is_timeout, translate
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.contract.object_store import ObjectInfo, check_size
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, TussockError
@@ -125,6 +125,7 @@ class ObstoreBucket:
         # to that too, though nothing may be there yet. So the object itself is asked, and the create repeated if it
         # is absent.
         refused: AlreadyExistsError | None = None
+        has_hung = False
         for attempt in range(_CREATE_ATTEMPTS):
             if refused:
                 self._system.sleep(_PAUSE_SECONDS * 2**attempt)
@@ -133,6 +134,13 @@ class ObstoreBucket:
                 return True
             except AlreadyExistsError as error:
                 refused = error
+            except BaseError as error:
+                # The library repeats other requests whose answer never came, and not this one, which may have
+                # happened. Who asked for it knows that it may have, as with those that it repeats.
+                if has_hung or not is_timeout(error):
+                    raise
+                has_hung = True
+                continue
             if self._exists(path):
                 return False
         assert refused

@@ -52,6 +52,9 @@ class VersionView(Protocol):
     def compacted_epoch_of(self, state: TableState) -> int:
         """Reads of the table at this epoch or a later one are exact."""
 
+    def newest_generation(self, writer: str) -> int:
+        """The generation after which the next one of this writer comes."""
+
     @property
     def gc_horizon(self) -> str:
         """A commit may not name an SST id below this; empty at first."""

@@ -19,7 +19,7 @@ from tussock.statestore.base.arguments import check_table
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
-from tussock.statestore.errors import Conflict, InvalidOption, StoreClosed, TableNotFound
+from tussock.statestore.errors import Conflict, Fenced, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
@@ -213,9 +213,7 @@ class Transaction:
         if is_small and self._request.writer is None:
             oldest_first = {table: [run.block.rows for run in some[::-1] if run.block] for table, some in runs.items()}
             return self._commit_shared(oldest_first)
-        return self._parts.system.uninterrupted(
-            lambda: self._commit(lambda request: self._commit_rows(request, written), self._request)
-        )
+        return self._parts.system.uninterrupted(lambda: self._commit(self._commit_rows, self._request))
 
     def _rows_alone(self) -> dict[int, RowsAlone]:
         """All that was written, if it is a few rows which need no buffer, and if the commit can be shared."""
@@ -244,9 +242,9 @@ class Transaction:
         ending = Ending(self._snapshot.epoch, rows, noted, check)
         return self._parts.system.uninterrupted(lambda: self._shared.commit(ending, self._commit, self._request))
 
-    def _commit_rows(self, request: CommitRequest, written: Sequence[int]) -> int:
+    def _commit_rows(self, request: CommitRequest) -> int:
         """Commit what was written, as soon as nothing stands against it; returns the epoch that holds."""
-        known = self._known_epoch(request, written)
+        known = self._known_epoch(request)
         if known is not None and request.generation is None:
             return known
         sealed = self._writes.buffer.seal(UNCOMMITTED_EPOCH)
@@ -258,11 +256,15 @@ class Transaction:
             try:
                 expecting = replace(request, expect=expect)
                 return commit_sealed(self._parts, self._writes, sealed, expecting, PAYLOAD_BYTES_MAX)
-            except Conflict:
+            except (Conflict, Fenced) as error:
                 version = self._parts.views.refresh()
-                known = self._known_epoch(request, written)
-                if known is not None:
+                known = self._known_epoch(request)
+                newest = version.newest_generation(request.writer or "")
+                is_over = request.generation is not None and newest > request.generation
+                if known is not None and not is_over:
                     return known
+                if isinstance(error, Fenced):
+                    raise
                 for one in depends:
                     for noted in self._read_sets(one):
                         self._check_overlap(one.access, noted, version)
@@ -272,11 +274,14 @@ class Transaction:
             "committed; nothing of it is visible: run it again"
         )
 
-    def _known_epoch(self, request: CommitRequest, written: Sequence[int]) -> int | None:
-        """The epoch that holds the request's (writer, batch) in the version known here, if it has one."""
+    def _known_epoch(self, request: CommitRequest) -> int | None:
+        """The epoch that holds the request's (writer, batch) in the version known here, if it has one.
+
+        Whatever tables it has rows in: what a repeat writes follows from what it reads, its own first effect with it.
+        """
         if request.writer is None or request.batch_id is None:
             return None
-        return self._parts.backend.committed_batch(request.writer, request.batch_id, request.source, written)
+        return self._parts.backend.committed_batch(request.writer, request.batch_id, request.source, ())
 
     def _dependencies(self) -> "list[_Dependency]":
         """The tables that have to be as they were, each with what is looked at where it is not."""
