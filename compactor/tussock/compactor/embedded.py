@@ -9,7 +9,7 @@ left to compact, the thread runs a vacuum now and then, without which bucket and
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from tussock.compactor.executor import CompactionCancelled, execute
@@ -344,17 +344,16 @@ class EmbeddedBackend:
         """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
         with self._holding():
             outputs = self._merge(task)
-            if outputs is None:
-                return False
             try:
-                self.meta.own_tasks.report(task, outputs)
+                if outputs is not None:
+                    self.meta.own_tasks.report(task, outputs)
             except Fenced:
                 # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
                 return False
             except BaseException:
                 self._give_up(task)
                 raise
-            return True
+            return outputs is not None
 
     def _merge(self, task: CompactionTask) -> Sequence[SstInfo] | None:
         """The outputs, to be reported; `None` if the task was taken back. After an error the task is given up."""
@@ -377,21 +376,20 @@ class EmbeddedBackend:
                 is_ours = task.id in self.refresh().tasks
             finally:
                 self._give_up(task)
-            if is_ours and isinstance(error, CorruptSst):
-                raise
-            if is_ours:  # Nobody else replaces its inputs: the newest version names what is not there.
+            if is_ours and isinstance(error, ObjectNotFound):
+                # Nobody else replaces its inputs: the newest version names what is not there.
                 raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
+            if is_ours:
+                raise
             return None
         except BaseException:
             self._give_up(task)
             raise
 
     def _give_up(self, *tasks: CompactionTask) -> None:
-        try:
+        # The next process takes them back when they expire; the error that led here is the one to tell.
+        with suppress(TussockError):
             self.meta.own_tasks.release(*tasks)
-        except TussockError:
-            # The next process takes them back when they expire; the error that led here is the one to tell.
-            return
 
     def _is_closing(self) -> bool:
         return self._closing or (self._worker is not None and self._worker.closing)

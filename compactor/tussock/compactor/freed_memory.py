@@ -21,7 +21,7 @@ class FreedMemory:
         self._merged = 0
 
     def note(self, nbytes: int) -> None:
-        """So many bytes were merged since the last call."""
+        """That many bytes were merged since the last call."""
         self._merged += nbytes
         if self._merged >= EVERY_BYTES:
             self._merged = 0

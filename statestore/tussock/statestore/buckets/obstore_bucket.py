@@ -136,7 +136,7 @@ class ObstoreBucket:
                 refused = error
             except BaseError as error:
                 # The library repeats other requests whose answer never came, and not this one, which may have
-                # happened. Who asked for it knows that it may have, as with those that it repeats.
+                # happened. Callers know that it may have, as with those that it repeats.
                 if has_hung or not is_timeout(error):
                     raise
                 has_hung = True

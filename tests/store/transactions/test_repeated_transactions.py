@@ -34,17 +34,17 @@ def held(store: StateStore) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", [{}, {"source": "shop"}, {"generation": 1}], ids=["name", "source", "generation"])
 def test_a_repeat_that_goes_another_way_stores_nothing(shop: StateStore, name: dict[str, Any]) -> None:
     if "generation" in name:
-        assert shop.open_writer("till") == 1
-    assert shop.transact(sell, writer="till", batch_id=1, **name) == "sold"
-    assert shop.transact(sell, writer="till", batch_id=1, **name) == "rejected"
+        assert shop.open_writer("desk") == 1
+    assert shop.transact(sell, writer="desk", batch_id=1, **name) == "sold"
+    assert shop.transact(sell, writer="desk", batch_id=1, **name) == "rejected"
     assert held(shop) == (b"0", None)
 
 
 def test_a_repeat_that_another_client_has_just_committed_stores_nothing(shop: StateStore, other: StateStore) -> None:
     """Neither knew of the batch when it began; what is read and written has nothing in common."""
-    with shop.transaction(writer="till", batch_id=1) as tx:
+    with shop.transaction(writer="desk", batch_id=1) as tx:
         tx.table("rejects").ingest_batch([(b"order", b"closed")])
-        with other.transaction(writer="till", batch_id=1) as theirs:
+        with other.transaction(writer="desk", batch_id=1) as theirs:
             theirs.table("stock").ingest_batch([(b"pieces", b"0")])
     assert tx.epoch == theirs.epoch
     shop.wait_epoch(tx.epoch)
@@ -53,15 +53,15 @@ def test_a_repeat_that_another_client_has_just_committed_stores_nothing(shop: St
 
 def test_a_former_generation_is_told_so(shop: StateStore) -> None:
     """Whatever it repeats: it has to stop."""
-    first = shop.open_writer("till")
-    shop.transact(sell, writer="till", batch_id=1, generation=first)
-    shop.open_writer("till")
-    with pytest.raises(Fenced, match="generation 1 of writer 'till' is over"):
-        shop.transact(sell, writer="till", batch_id=1, generation=first)
+    first = shop.open_writer("desk")
+    shop.transact(sell, writer="desk", batch_id=1, generation=first)
+    shop.open_writer("desk")
+    with pytest.raises(Fenced, match="generation 1 of writer 'desk' is over"):
+        shop.transact(sell, writer="desk", batch_id=1, generation=first)
 
 
 def test_a_batch_that_was_passed_over_is_no_repeat(shop: StateStore) -> None:
-    shop.transact(sell, writer="till", batch_id=5)
+    shop.transact(sell, writer="desk", batch_id=5)
     with pytest.raises(Fenced, match="was never committed"):
-        shop.transact(sell, writer="till", batch_id=3)
+        shop.transact(sell, writer="desk", batch_id=3)
     assert held(shop) == (b"0", None)
