@@ -75,6 +75,8 @@ def statuses_of_stores() -> Iterator[Status]:
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
     one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
     facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
+    own = parse_store(store(objectStore={"managed": {"image": "minio:1"}}))
+    yield plan_store(own, Observed(StoreFacts(DEFAULTS, {}, disk_used_percent=12), {}, {}), NOW).status
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
     meta["status"]["pendingImage"] = "registry.example/tussock-node:next"
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status

@@ -16,6 +16,8 @@ class BucketFact(NamedTuple):
     """What is wrong with which bucket, and what to do."""
     has_store: bool = False
     """A store existed before this one's marker: it continues with those data, and no backup is restored into them."""
+    is_full: bool = False
+    """The bucket takes no write for lack of room."""
 
 
 LASTING_TIMES = 3
