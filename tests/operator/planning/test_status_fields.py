@@ -115,12 +115,12 @@ def statuses_of_compactors() -> Iterator[Status]:
 
 def statuses_of_computes() -> Iterator[Status]:
     """Statuses of a stream that runs, has committed and fails; of a batch by schedule; and of a service in trouble."""
-    stream = World(compute())
+    stream = World(compute(executor={"minReplicas": 1, "maxReplicas": 3, "targetLagSeconds": 9}))
     yield stream.settle().status
     stream.run()
     facts = ComputeFacts(
         DEFAULTS,
-        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12),
+        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12, 2, "Streams are late."),
         settled=stream.settled,
         certificate_expires=at(9000),
     )

@@ -70,6 +70,10 @@ class DriverFact(NamedTuple):
     """Digest of the program that it runs; empty before it begins."""
     checkpoint_used_percent: int | None = None
     """How full the checkpoint's volume is; `None`: not known."""
+    executors_wanted: int | None = None
+    """`None`: not known, or Spark decides."""
+    scaling: str = ""
+    """Why there are as many executors, where the driver decides."""
 
 
 class NodeFact(NamedTuple):
