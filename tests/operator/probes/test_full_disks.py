@@ -67,7 +67,7 @@ def put_rows(client: Minio, name: str, size: int) -> bool:
 
 
 def tells(server: MinioServer, least: int, below: int) -> bool:
-    """Whether the server soon says that so much is used; it looks at its disk once a second."""
+    """Whether the server soon says that this much is used; it looks at its disk once a second."""
     deadline = time.monotonic() + 20
     while not least <= (used_percent(target_of(server)) or 0) < below:
         if time.monotonic() > deadline:
