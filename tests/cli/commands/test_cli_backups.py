@@ -188,6 +188,17 @@ def test_copies_stay_where_the_new_one_is_not_whole(tussock: Tussock, own: Sampl
     assert [one["name"] for one in copies] == ["first", "second"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("backup", "create", "x"), ("backup", "restore", "x", "file:///y"), ("backup", "copy", "x"), ("clone", "a", "b")],
+)
+@pytest.mark.parametrize("option", ["--epoch", "--at"])
+def test_no_epoch_between_two_backups_can_be_named(tussock: Tussock, command: tuple[str, ...], option: str) -> None:
+    """`docs/backup.md`, Points in time: a restore brings a store to the moment of a backup."""
+    ran = tussock(*command, option, "1")
+    assert (ran.code, f"No such option: {option}" in ran.err) == (2, True)
+
+
 def test_a_drill_finds_damage(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
     """In a store and in a destination; it names the object, and other objects are no matter."""
     there = tmp_path / "elsewhere"
