@@ -230,6 +230,14 @@ CASES = {
         {**JOB, "kind": "Compute"},
         65,
     ),
+    "TussockVolumeAlmostFull": Case(
+        {
+            f"tussock_resource_checkpoint_used_ratio{{{RESOURCE}}}": "0.96x10",
+            'tussock_resource_disk_used_ratio{kind="StateStore",namespace="data",name="fine"}': "0.95x10",
+        },
+        {**JOB, "kind": "Compute"},
+        2,
+    ),
     "TussockJobRestarts": Case({f"tussock_resource_restarts_total{{{RESOURCE}}}": "0x60 4x30"}, JOB, 64),
     # Restarts that end with their pod are none again.
     "TussockContainersRestart": Case(

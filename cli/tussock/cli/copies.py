@@ -11,10 +11,12 @@ from tussock.meta.retention.restore import find_restorable
 from tussock.statestore import copy_backup, delete_copies, list_copies, verify_backup
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.copies import prune_copies
 from tussock.statestore.buckets.credentials import settings_in
 from tussock.statestore.buckets.presence import check_folder
 from tussock.statestore.contract.backend import BackupInfo
-from tussock.statestore.contract.copies import BackupCheck, CopyInfo
+from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyRule
+from tussock.statestore.errors import InvalidOption
 
 __all__ = ["SourceSettings", "copy", "restorable_at", "show_copies", "verify"]
 
@@ -47,13 +49,29 @@ def copy(
     read_back: Annotated[
         bool, typer.Option("--verify", help="Afterwards read the whole copy, as `verify` does.")
     ] = False,
+    keep_count: Annotated[
+        int | None,
+        typer.Option("--keep-count", metavar="N", min=1, help="Afterwards delete copies, but for the newest N."),
+    ] = None,
+    keep_seconds: Annotated[
+        float | None,
+        typer.Option("--keep-seconds", metavar="S", min=0, help="The same, but for those of backups up to this age."),
+    ] = None,
+    keep_of: Annotated[
+        str,
+        typer.Option("--keep-of", metavar="PREFIX", help="Of these, only copies whose names begin so; all if absent."),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Copy a backup to another bucket, where it outlives the store; only what is new there is copied.
 
-    Repeated after a failure, it goes on. With --json one document: {backup, destination, epoch, ssts, bytes,
-    copied_ssts, copied_bytes, deleted, verified}.
+    Repeated after a failure, it goes on. Copies are deleted once all else is done, never this one, nor the newest; with
+    both --keep-count and --keep-seconds what either keeps stays. With --json one document: {backup, destination, epoch,
+    ssts, bytes, copied_ssts, copied_bytes, deleted, verified}.
     """
+    rule = CopyRule(prefix=keep_of, count=keep_count, seconds=keep_seconds)
+    if keep_of and rule == CopyRule(prefix=keep_of):
+        raise InvalidOption(f"--keep-of {keep_of} keeps nothing by itself: give --keep-count or --keep-seconds with it")
     options = settings_in(source_settings) if source_settings else None
     made = restorable_at(store, name, options)
     with progress() as bar:
@@ -61,6 +79,8 @@ def copy(
         report = copy_backup(store, name, to, on_bytes=lambda size: bar.advance(task, size), source_options=options)
     checked = _read_back(to, name) if read_back else None
     gone = delete_copies(to, [one for one in drop or () if one != name], missing_ok=True) if drop else ()
+    if rule != CopyRule():
+        gone += prune_copies(to, rule, spared=name)
     info = report.info
     if as_json:
         facts = {"epoch": info.epoch, "ssts": info.ssts, "bytes": info.bytes}

@@ -75,6 +75,9 @@ class _Families:
         self.checkpoint_used = _gauge(
             "checkpoint_used_ratio", "How full the volume of a job's checkpoint is, of bytes or of files, from 0 to 1."
         )
+        self.disk_used = _gauge(
+            "disk_used_ratio", "How full the disk of a managed object store is, of bytes or of files, from 0 to 1."
+        )
         self.container_restarts = _gauge(
             "container_restarts", "Restarts of the containers of the pods that the resource has now."
         )
@@ -108,6 +111,8 @@ def _describe(made: _Families, key: Key, body: Manifest, seen: Seen, now: dateti
         made.certificate_end.add_metric(key, ends.timestamp())
     if "checkpointUsedPercent" in status:
         made.checkpoint_used.add_metric(key, status["checkpointUsedPercent"] / 100)
+    if "diskUsedPercent" in status:
+        made.disk_used.add_metric(key, status["diskUsedPercent"] / 100)
     if "restarts" in status:
         made.restarts.add_metric(key, status["restarts"])
     pods = [pod for ref, pod in seen.children(key).items() if ref.kind == "Pod"]

@@ -154,6 +154,51 @@ def test_a_copy_outlives_its_store(tussock: Tussock, own: Sample, tmp_path: Path
     assert tussock("backup", "list", "--store", there).out == "The destination has no copies.\n"
 
 
+def test_old_copies_go_by_count_and_age(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """Once the new one is there and read; of the names that are meant, and never the last one."""
+    there = (tmp_path / "elsewhere").as_uri()
+    for name in ("n-1", "n-2", "n-3", "other"):
+        tussock("backup", "create", name)
+        tussock("backup", "copy", name, "--to", there)
+
+    def copy(name: str, *options: str) -> list[str]:
+        return tussock("backup", "copy", name, "--to", there, "--keep-of", "n-", *options, "--json").json()["deleted"]
+
+    assert copy("n-3", "--keep-count", "1", "--keep-seconds", "3600") == []
+    assert copy("n-1", "--verify", "--keep-count", "1") == ["n-2"], "n-1 was just made, n-3 is the newest"
+    assert copy("n-3", "--keep-seconds", "0") == ["n-1"]
+    assert copy("n-3", "--keep-seconds", "0") == []
+    copies = tussock("backup", "list", "--store", there, "--json").json()["copies"]
+    assert [one["name"] for one in copies] == ["n-3", "other"]
+    assert "Deleted copies: n-3" in tussock("backup", "copy", "other", "--to", there, "--keep-count", "1").out
+
+
+def test_copies_stay_where_the_new_one_is_not_whole(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """A drill that finds damage ends the command before it deletes anything."""
+    there = tmp_path / "elsewhere"
+    for name in ("first", "second"):
+        tussock("backup", "create", name)
+        tussock("backup", "copy", name, "--to", there.as_uri())
+    path = max(there.rglob("*.data"), key=lambda path: path.stat().st_size)
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    ran = tussock("backup", "copy", "second", "--to", there.as_uri(), "--verify", "--keep-count", "1")
+    assert ran.code == 1
+    copies = tussock("backup", "list", "--store", there.as_uri(), "--json").json()["copies"]
+    assert [one["name"] for one in copies] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("backup", "create", "x"), ("backup", "restore", "x", "file:///y"), ("backup", "copy", "x"), ("clone", "a", "b")],
+)
+@pytest.mark.parametrize("option", ["--epoch", "--at"])
+def test_no_epoch_between_two_backups_can_be_named(tussock: Tussock, command: tuple[str, ...], option: str) -> None:
+    """`docs/backup.md`, Points in time: a restore brings a store to the moment of a backup."""
+    ran = tussock(*command, option, "1")
+    assert (ran.code, f"No such option: {option}" in ran.err) == (2, True)
+
+
 def test_a_drill_finds_damage(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
     """In a store and in a destination; it names the object, and other objects are no matter."""
     there = tmp_path / "elsewhere"
@@ -182,6 +227,7 @@ def test_what_copies_refuse_is_one_line(tussock: Tussock, own: Sample, tmp_path:
         (("backup", "copy", "nightly", "--to", own.url), "itself"),
         (("backup", "copy", "nightly", "--to", f"{own.url}/copies"), "lies in the store"),
         (("backup", "copy", "nightly", "--to", foreign.as_uri()), "holds note.txt"),
+        (("backup", "copy", "nightly", "--to", nothing, "--keep-of", "n"), "keeps nothing by itself"),
         (("backup", "verify", "x"), "its backups: nightly"),
         (("backup", "verify", "x", "--store", nothing), "is not a folder"),
         (("backup", "list", "--store", nothing), "is not a folder"),

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from support.buckets.minio import free_port
 from tussock.compute.driver.context import running_context
-from tussock.compute.driver.scale import Scaler, surplus, wanted_executors
+from tussock.compute.driver.scale import Scaler, first_number, surplus, wanted_executors
 from tussock.compute.driver.watch import Watch
 from tussock.statestore.base.system import RealSystem
 
@@ -52,17 +52,31 @@ def test_surplus_executors_are_the_newest() -> None:
 def test_a_file_that_is_absent_leaves_executors_to_spark(file: Path) -> None:
     cluster = Cluster(["1", "2", "3"])
     assert wanted_executors(file) is None
-    assert Scaler(file, None).step(cluster) == []
+    assert Scaler(file, None).step(cluster, None, 0, 0) == []
     assert cluster.asked == []
 
 
-@pytest.mark.parametrize("text", ["", "two", "-1", "1.5", "²"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "two",
+        "-1",
+        "1.5",
+        "²",
+        "4-2 within 9 s",
+        "0-2 within 9 s",
+        "1-2 within 0 s",
+        "1-2 within 9",
+        "1-²within 9 s",
+    ],
+)
 def test_a_file_that_holds_no_number_is_refused(file: Path, text: str) -> None:
     """Nothing is requested of Spark."""
     file.write_text(text)
     cluster = Cluster(["1"])
     with pytest.raises(ValueError, match="expected the number of executors"):
-        Scaler(file, 1).step(cluster)
+        Scaler(file, 1).step(cluster, None, 0, 0)
     assert cluster.asked == []
     assert cluster.ids == ["1"]
 
@@ -72,15 +86,42 @@ def test_passes_are_level_triggered(file: Path) -> None:
     file.write_text("3\n")
     cluster = Cluster(["1"])
     scaler = Scaler(file, 1)
-    assert scaler.step(cluster) == []
-    assert scaler.step(cluster) == []
+    assert scaler.step(cluster, None, 0, 0) == []
+    assert scaler.step(cluster, None, 0, 0) == []
     assert cluster.asked == [3]
     cluster.ids += ["2", "3", "4"]
-    assert scaler.step(cluster) == ["4"]
+    assert scaler.step(cluster, None, 0, 0) == ["4"]
     file.write_text("1")
-    assert scaler.step(cluster) == ["2", "3"]
+    assert scaler.step(cluster, None, 0, 0) == ["2", "3"]
     assert cluster.asked == [3, 1]
     assert cluster.ids == ["1"]
+
+
+def test_a_goal_begins_with_the_number_that_there_is(file: Path) -> None:
+    """The fewest at a start; a running job that had a number goes on from there, and stays within the bounds."""
+    file.write_text("2-8 within 30 s\n")
+    assert first_number(wanted_executors(file)) == 2
+    cluster = Cluster(["1", "2", "3"])
+    scaler = Scaler(file, 3)
+    assert scaler.step(cluster, 5.0, 1, 0) == []
+    assert (scaler.requested, cluster.asked) == (3, [])
+    assert scaler.why == "The driver chooses from now on."
+    file.write_text("1-2 within 30 s")
+    assert scaler.step(cluster, 5.0, 1, 1) == ["3"]
+    assert cluster.asked == [2]
+    file.write_text("5")
+    scaler.step(cluster, 5.0, 1, 2)
+    assert (cluster.asked, scaler.why) == ([2, 5], "")
+
+
+def test_a_late_stream_gets_executors(file: Path) -> None:
+    file.write_text("1-8 within 30 s")
+    cluster = Cluster(["1"])
+    scaler = Scaler(file, 1)
+    for second in range(60):
+        scaler.step(cluster, 45.0, second // 20, float(second))
+    assert cluster.asked == [2]
+    assert scaler.why.startswith("1 to 2 executors: Streams were 45 s behind")
 
 
 @pytest.mark.spark
@@ -91,6 +132,31 @@ def test_a_local_spark_has_no_executors(spark: SparkSession, file: Path) -> None
     watch.step()
     assert running_context() is spark.sparkContext
     assert (watch.status.is_started, watch.status.executors, watch.status.executors_wanted) == (True, 0, 2)
+
+
+@pytest.mark.spark
+def test_a_real_stream_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path) -> None:
+    """By the time of its batches; one that waits for new input is not behind."""
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "one.txt").write_text("row\n")
+    always = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, startTimestamp=0).load()
+    once = spark.readStream.text(str(tmp_path / "rows"))
+    watch = Watch(Scaler(tmp_path / "executors", None), RealSystem(), is_stream=True)
+    queries = [
+        rows.writeStream.queryName(name).foreachBatch(lambda *_: time.sleep(1)).start()
+        for name, rows in (("busy", always), ("idle", once))
+    ]
+
+    def are_known() -> bool:
+        watch.step()
+        behind = {query.name: query.behind_seconds for query in watch.status.queries}
+        return behind.get("idle") == 0 and (behind.get("busy") or 0) >= 1
+
+    try:
+        _until("both are known", are_known)
+    finally:
+        for query in queries:
+            query.stop()
 
 
 STREAM = """

@@ -118,6 +118,13 @@ def test_a_job_shows_how_full_its_checkpoint_is(place: ShownResources) -> None:
     assert place.values("checkpoint_used_ratio") == {("Compute", "job"): 0.87}
 
 
+def test_a_managed_object_store_shows_how_full_its_disk_is(place: ShownResources) -> None:
+    """None where the server does not say so."""
+    place.put("StateStore", "s3")
+    place.put("StateStore", "own", diskUsedPercent=91)
+    assert place.values("disk_used_ratio") == {("StateStore", "own"): 0.91}
+
+
 def test_the_series_of_a_deleted_resource_are_gone(place: ShownResources) -> None:
     """At the next scrape, whatever they were."""
     body = place.put(

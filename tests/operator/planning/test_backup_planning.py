@@ -13,10 +13,10 @@ from tussock.operator.planning.backup import (
     BackupFacts,
     backup_id,
     backup_name,
-    expired_backups,
     plan_backup,
     retry_seconds,
 )
+from tussock.operator.planning.backups.expiry import expired_backups
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
 from tussock.operator.resources.backup import Retention, parse_backup

@@ -75,6 +75,8 @@ def statuses_of_stores() -> Iterator[Status]:
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
     one["status"] = {"restoredFrom": "nightly-1", "clonedFrom": "t"}
     facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
+    own = parse_store(store(objectStore={"managed": {"image": "minio:1"}}))
+    yield plan_store(own, Observed(StoreFacts(DEFAULTS, {}, disk_used_percent=12), {}, {}), NOW).status
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
     meta["status"]["pendingImage"] = "registry.example/tussock-node:next"
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
@@ -113,12 +115,12 @@ def statuses_of_compactors() -> Iterator[Status]:
 
 def statuses_of_computes() -> Iterator[Status]:
     """Statuses of a stream that runs, has committed and fails; of a batch by schedule; and of a service in trouble."""
-    stream = World(compute())
+    stream = World(compute(executor={"minReplicas": 1, "maxReplicas": 3, "targetLagSeconds": 9}))
     yield stream.settle().status
     stream.run()
     facts = ComputeFacts(
         DEFAULTS,
-        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12),
+        driver=DriverFact(7, 3, 1763725000000, "a" * 64, 12, 2, "Streams are late."),
         settled=stream.settled,
         certificate_expires=at(9000),
     )

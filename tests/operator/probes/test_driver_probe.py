@@ -49,6 +49,13 @@ def test_the_newest_commit_of_a_driver_is_read(watch: Watch, address: str) -> No
     for said, used in ((87, 87), (-1, None), (101, None), (None, None)):
         watch.status = Status(checkpoint_used_percent=said)
         assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, "", used)
+    for wanted, told, known in (
+        (3, "Streams are late.", (3, "Streams are late.")),
+        (-1, "a\nb\x1b[0m", (None, "ab[0m")),
+        (1 << 40, "x" * 999, (None, "x" * 300)),
+    ):
+        watch.status = Status(executors_wanted=wanted, scaling=told)
+        assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0, "", None, *known)
     watch.status = Status()
     assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0)
 

@@ -7,6 +7,8 @@ from support.operator.resources import DEFAULTS
 from tussock.operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.turns import UPGRADED
 from tussock.operator.planning.words.allowances import Allowance, allowance_of_text
+from tussock.operator.planning.words.comparison import APPLIED
+from tussock.operator.planning.words.conditions import Reason, conditions, problem_verdict
 from tussock.operator.settings import load_settings
 from tussock.statestore.errors import InvalidOption
 
@@ -172,6 +174,20 @@ def test_a_store_that_falls_ill_after_its_upgrade_has_not_failed_it() -> None:
     cluster.begin(GOOD)
     look(cluster)
     assert [one == "good" for one in images(cluster, "abc")] == [False, True, False]
+
+
+@pytest.mark.parametrize(("reason", "goes_on"), [(Reason.VOLUME_FILLING, True), (Reason.BUCKET_UNREACHABLE, False)])
+def test_a_disk_that_fills_is_no_failure_of_an_upgrade(reason: Reason, goes_on: bool) -> None:
+    """No upgrade fills a disk, and the other stores would wait until it has grown."""
+    cluster = cluster_that_rolls("ab", 1)
+    server = {"kind": "StatefulSet", "metadata": {"name": "a-minio", "annotations": {APPLIED: "7", UPGRADED: "7"}}}
+    cluster.put("StatefulSet", {**server, "spec": {"replicas": 1}, "status": {"readyReplicas": 1}})
+    verdict = problem_verdict(reason, "Words.", serving=True)
+    status = {"obstacle": "", "conditions": conditions((), verdict, 1, cluster.now)}
+    cluster.put("StateStore", {**cluster.get("StateStore", "a"), "status": status})
+    cluster.begin(GOOD)
+    settle(cluster)
+    assert (image(cluster, "b") == "good") is goes_on
 
 
 def test_a_repair_of_a_manual_edit_does_not_end_the_stop() -> None:

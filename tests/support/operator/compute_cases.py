@@ -78,6 +78,10 @@ CASES: dict[str, tuple[StoreResource, Compute]] = {
         store_with({"gcs": {"bucket": "warehouse", "serviceAccount": "bucket-user"}}),
         compute_with(checkpoint={"size": "5Gi", "storageClassName": "fast"}),
     ),
+    "lag": (
+        store_with({"managed": {}}),
+        compute_with(executor={"minReplicas": 2, "maxReplicas": 8, "targetLagSeconds": 30}),
+    ),
     "volume": (store_with({"volume": {"size": "10Gi"}}, tls={"mode": "none"}), compute_with()),
 }
 

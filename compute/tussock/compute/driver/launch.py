@@ -3,7 +3,7 @@
 | variable | |
 |---|---|
 | `TUSSOCK_SPARK_CONF` | file of Spark's settings, as `spark-defaults.conf` |
-| `TUSSOCK_EXECUTORS_FILE` | holds the number of executors; absent: Spark decides (dynamic allocation) |
+| `TUSSOCK_EXECUTORS_FILE` | holds the number of executors, or a goal; absent: Spark decides (dynamic allocation) |
 | `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
@@ -38,7 +38,7 @@ from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.event_log import EventLog
 from tussock.compute.driver.failures import OUTAGE, cause_of, committed_line, is_outage, termination_message
 from tussock.compute.driver.program import digest_of, fetch_program
-from tussock.compute.driver.scale import Scaler, wanted_executors
+from tussock.compute.driver.scale import Scaler, first_number, wanted_executors
 from tussock.compute.driver.watch import Watch
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
@@ -126,7 +126,7 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
     if not arguments:
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
     settings = settings_from(environ)
-    executors = wanted_executors(settings.executors_file)
+    executors = first_number(wanted_executors(settings.executors_file))
     disk = DiskWatch(Path(settings.checkpoint), system) if settings.checkpoint else None
     scaler = Scaler(settings.executors_file, executors and max(1, executors))
     watch = Watch(scaler, system, is_stream=settings.is_stream, disk=disk)

@@ -6,6 +6,7 @@ import msgspec
 
 from tussock.compute.driver.context import SPARK_GONE, Executors, active_queries, running_context
 from tussock.compute.driver.disk import DiskWatch
+from tussock.compute.driver.lag import Delays, batch_of
 from tussock.compute.driver.scale import Scaler
 from tussock.compute.spark.batches.commits import latest_commit
 from tussock.statestore.base.logs import get_logger
@@ -28,6 +29,8 @@ class Query(msgspec.Struct, frozen=True, rename="camel"):
     batch_id: int
     """Of the newest batch that ended; -1: none has yet."""
     input_rows_per_second: float
+    behind_seconds: float | None = None
+    """As `lag.Delays` says."""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,6 +43,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     """Executors that take tasks."""
     executors_wanted: int | None = None
     """`None`: Spark decides."""
+    scaling: str = ""
+    """Why there are as many, where the driver decides."""
     queries: tuple[Query, ...] = ()
     committed_epoch: int = 0
     """The newest epoch that this driver or one of its sinks has committed; 0: none yet."""
@@ -62,6 +67,7 @@ class Watch:
         self._is_stream = is_stream
         self._seen = system.monotonic()
         self._draining = threading.Event()
+        self._delays = Delays()
         self.program_sha256 = ""
         """Digest of the program that runs; empty before it begins."""
         self.has_seen_spark = False
@@ -89,9 +95,11 @@ class Watch:
             self.status = self._without_spark()
             return
         self.has_seen_spark = True
-        executors = Executors(context)
+        executors, queries = Executors(context), self._queries()
         if not self._draining.is_set():
-            leaving = self._scaler.step(executors)
+            known = [query.behind_seconds for query in queries if query.behind_seconds is not None]
+            batches = sum(query.batch_id for query in queries)
+            leaving = self._scaler.step(executors, max(known, default=None), batches, self._system.monotonic())
             if leaving:
                 log.info("decommissioning executors", executors=leaving, wanted=self._scaler.requested)
         commit = latest_commit()
@@ -100,12 +108,21 @@ class Watch:
             is_draining=self._draining.is_set(),
             executors=len(executors.active()),
             executors_wanted=self._scaler.requested,
-            queries=tuple(_query_of(query) for query in active_queries()),
+            scaling=self._scaler.why,
+            queries=queries,
             committed_epoch=commit.epoch if commit else 0,
             committed_batch=commit.batch_id if commit else 0,
             committed_ms=commit.noted_ms if commit else 0,
             program_sha256=self.program_sha256,
             checkpoint_used_percent=self._disk.used_percent if self._disk else None,
+        )
+
+    def _queries(self) -> tuple[Query, ...]:
+        streams = [(str(one.id), one.name or "", one.lastProgress or {}, one.status) for one in active_queries()]
+        behind = self._delays.look([(id_, done, now) for id_, _, done, now in streams], self._system.monotonic())
+        return tuple(
+            Query(id_, name, batch_of(done), float(done.get("inputRowsPerSecond") or 0.0), late)
+            for (id_, name, done, _), late in zip(streams, behind, strict=True)
         )
 
     def _without_spark(self) -> Status:
@@ -129,13 +146,3 @@ class Watch:
         """Whether the job does its work: Spark runs and, in a streaming job, a stream."""
         status = self.status
         return status.is_started and not status.is_draining and (bool(status.queries) or not self._is_stream)
-
-
-def _query_of(query: object) -> Query:
-    progress = query.lastProgress or {}  # type: ignore[attr-defined]
-    return Query(
-        id=str(query.id),  # type: ignore[attr-defined]
-        name=query.name or "",  # type: ignore[attr-defined]
-        batch_id=int(progress.get("batchId", -1)),
-        input_rows_per_second=float(progress.get("inputRowsPerSecond") or 0.0),
-    )

@@ -29,6 +29,7 @@ from tussock.operator.planning.words.ownership import belongs, holder_of, name_i
 from tussock.operator.probes.bucket import S3Target, check, check_readers, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
+from tussock.operator.probes.disk import used_percent
 from tussock.operator.probes.marker import Owner
 from tussock.operator.probes.platform import Certificates, ask
 from tussock.operator.resources.object_store import (
@@ -46,6 +47,7 @@ __all__ = [
     "SecretUnusable",
     "bucket_fact",
     "certificates_of",
+    "disk_fact",
     "emptied_fact",
     "platform_fact",
     "returned_fact",
@@ -57,6 +59,7 @@ BAD_SECONDS = 8.0
 OWN_BAD_SECONDS = 1.0
 """A managed object store is asked once its server is ready; then only its Service can be a moment behind."""
 PLATFORM_SECONDS = 10.0
+DISK_SECONDS = 30.0
 CLEANING_SECONDS = 4.0
 
 
@@ -107,6 +110,24 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
+
+
+def disk_fact(world: World, store: StoreResource) -> int | None:
+    """How full the disk of a managed object store is, in percent; `None` for other stores, or if it is not known."""
+    backend = store.spec.object_store.backend
+    if not isinstance(backend, ManagedStore) or backend.ephemeral or not _serves(world, store):
+        return None
+    owner, about = _key(store), ("disk", *_place(world, store))
+
+    async def run() -> int | None:
+        try:
+            target = await _target(world, store)
+        except (ApiError, SecretUnusable):
+            return None  # the probe of the bucket says so
+        assert isinstance(target, S3Target)
+        return await world.probes.call_in_thread(used_percent, target)
+
+    return world.probes.fact(owner, about, run, DISK_SECONDS)
 
 
 def _is_leaderless(world: World, store: StoreResource) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_end, certificates_fact, issue_certificates
-from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact, returned_fact
+from tussock.operator.handlers.inquiries import bucket_fact, disk_fact, emptied_fact, returned_fact
 from tussock.operator.handlers.turns import turn_of_server
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
@@ -65,6 +65,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_expire=certificates_end(store, certificates, store.status, children),
         has_cert_manager=world.has_cert_manager,
         emptied=_empty_bucket(world, store, rivals) if empties else None,
+        disk_used_percent=None if waits else disk_fact(world, store),
         turn=NO_WAIT if leaving or store.spec.paused else turn_of_server(world, store, children),
     )
     return Observed(facts, children, others)

@@ -130,7 +130,9 @@ def _problem(world: World, store: StoreResource, workloads: Sequence[Manifest]) 
     server = _running_server(world, store)
     if not is_upgraded(server, server) or is_restarting(server, store.status, world.now()):
         return ""
-    return _reason_of(store.status) if is_degraded(store.status) or not _serves(server) else ""
+    # No upgrade fills a disk, and none of other stores has to wait until it has grown.
+    degraded = is_degraded(store.status) and _reason_of(store.status) != Reason.VOLUME_FILLING
+    return _reason_of(store.status) if degraded or not _serves(server) else ""
 
 
 def _status_of_owner(world: World, workload: Manifest) -> Mapping[str, Any]:

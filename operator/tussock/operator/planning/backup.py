@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from tussock.operator.manifests.backup.copy import own_prefix
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.copies import Copies, Mark, known_copies, place_of_copies, plan_copies
+from tussock.operator.planning.backups.copies import Copies, Mark, known_copies, place_of_copies, plan_copies
+from tussock.operator.planning.backups.expiry import backup_age, expired_backups
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.components import last_verdict, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
@@ -32,11 +34,11 @@ from tussock.operator.planning.words.model import (
     seconds_since,
     stamp,
 )
-from tussock.operator.resources.backup import Retention, StateStoreBackup
+from tussock.operator.resources.backup import StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired_backups", "plan_backup", "retry_seconds"]
+__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "plan_backup", "retry_seconds"]
 
 TEND_BACKUPS = "tend-backups"
 RETRY_SECONDS = 10.0
@@ -79,28 +81,13 @@ def backup_name(backup: StateStoreBackup, scheduled: datetime | None) -> str:
 
     Another object of the same name, after this one was deleted, makes backups of other names.
     """
-    own = f"{backup.name}-{hashlib.sha256(backup.metadata.uid.encode()).hexdigest()[:8]}"
+    own = own_prefix(backup)
     return own if scheduled is None else f"{own}-{scheduled.astimezone(UTC):%Y%m%d-%H%M}"
 
 
 def backup_id(backup: StateStoreBackup, name: str) -> str:
     """The id of a backup that an object makes under a name: 32 hex digits."""
     return hashlib.sha256(f"{backup.metadata.uid}/{name}".encode()).hexdigest()[:32]
-
-
-def expired_backups(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> list[HeldBackup]:
-    """Those of a schedule's backups that no rule keeps, oldest first; none without a rule.
-
-    The newest always stays: if backups fail for a long time, age must not remove the last one.
-    """
-    if retention.count is None and retention.seconds is None:
-        return []
-    newest_first = sorted(held, key=_age, reverse=True)
-    kept = {found.name for found in newest_first[: max(1, retention.count or 0)]}
-    if retention.seconds is not None:
-        oldest_ms = (now.timestamp() - retention.seconds) * 1000
-        kept |= {found.name for found in held if found.created_ms > oldest_ms}
-    return [found for found in reversed(newest_first) if found.name not in kept]
 
 
 def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: datetime) -> Plan:
@@ -151,11 +138,7 @@ def _own_backups(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[
     if tended is None or tended.backups is None:
         return None
     own = [found for found in tended.backups if found.id == backup_id(backup, found.name)]
-    return tuple(sorted(own, key=_age, reverse=True))
-
-
-def _age(held: HeldBackup) -> tuple[int, str]:
-    return held.created_ms, held.name
+    return tuple(sorted(own, key=backup_age, reverse=True))
 
 
 def _due_backup(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime | None) -> _Due | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tussock.operator.manifests.backup.restore import BACKUP_KEY, clone_manifests, restore_manifests, restore_name
 from tussock.operator.manifests.bucket_access import bucket_secret, operator_looks_into
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.copies import place_of_copies
+from tussock.operator.planning.backups.copies import place_of_copies
 from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.components import missing_secret
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict

@@ -16,6 +16,7 @@ from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
+from tussock.operator.planning.disk import bucket_verdict, disk_used, disk_verdict
 from tussock.operator.planning.outside.addresses import hosts_outside
 from tussock.operator.planning.parts import (
     endpoint_of,
@@ -96,6 +97,8 @@ class StoreFacts:
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
     emptied: EmptiedFact | None = None
+    disk_used_percent: int | None = None
+    """How full the disk of a managed object store is; `None`: not known."""
     turn: UpgradeTurn = NO_WAIT
     """What an upgrade of the operator waits for before it changes the managed object store (`turns.py`)."""
 
@@ -160,7 +163,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         serves = verdict_of_parts(store, metas, compactors, serving=serving)
         verdict = with_turn(serves, facts.turn, "its object store after that")
     waiting = approval_status(images_that_wait([*metas, *compactors], pending), store.status, now)
-    verdict = with_approval(verdict, waiting, store.name)
+    verdict = disk_verdict(store, with_approval(verdict, waiting, store.name), facts.disk_used_percent)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
         # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
@@ -263,7 +266,7 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
         if known:
             return (last_verdict(store) or progress_verdict(Reason.RECONCILING, known))._replace(message=known)
     elif facts.bucket.reason is not None:
-        return problem_verdict(facts.bucket.reason, facts.bucket.message)
+        return bucket_verdict(store, facts.bucket)
     return certificate_obstacle(
         store,
         observed.children,
@@ -334,6 +337,8 @@ def _status(
     }
     if obstacle is not None:
         status["obstacle"] = obstacle
+    if (used := disk_used(store, observed.facts.disk_used_percent)) is not None:
+        status["diskUsedPercent"] = used
     if observed.facts.holds_prefix or is_prefix_held(store):
         status["prefixHeld"] = True
     if metas:

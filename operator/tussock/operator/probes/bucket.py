@@ -297,7 +297,9 @@ class _S3Place:
         except S3Error as error:
             if error.code in _OVERTAKEN:
                 return False
-            known = "it is full" if error.code in _FULL else _DENIED.get(error.code or "")
+            if error.code in _FULL:
+                raise NotWritable("it is full", is_full=True) from error
+            known = _DENIED.get(error.code or "")
             raise NotWritable(known or _said(f"{error.code}: {error.message}", self._target)) from error
         return True
 

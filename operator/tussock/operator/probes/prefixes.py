@@ -35,6 +35,11 @@ _BACKUPS_TOLD = 3
 class NotWritable(Exception):
     """A bucket is readable and not writable; the message says why."""
 
+    def __init__(self, message: str, *, is_full: bool = False) -> None:
+        """`is_full`: for lack of room."""
+        super().__init__(message)
+        self.is_full = is_full
+
 
 class NotRemoved(Exception):
     """An object could not be deleted; the message names it and says why."""
@@ -102,6 +107,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool, mark: bool = Tr
             return BucketFact(
                 Reason.BUCKET_NOT_WRITABLE,
                 f"The operator can read {place.url} but not write to it: {str(error).rstrip('.')}.",
+                is_full=error.is_full,
             )
     told = f"{place.url}: other clients write {place.path(OWNER_MARKER)} at the same time; the operator tries again."
     return BucketFact(Reason.BUCKET_UNREACHABLE, told)

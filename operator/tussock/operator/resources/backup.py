@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from tussock.operator.resources.common import CamelStruct, Resource, StoreRef, parse
 from tussock.operator.resources.object_store import ObjectStoreSpec
 
-__all__ = ["BackupSpec", "Retention", "StateStoreBackup", "parse_backup"]
+__all__ = ["BackupSpec", "DestinationSpec", "Retention", "StateStoreBackup", "parse_backup"]
 
 
 class Retention(CamelStruct, frozen=True, kw_only=True):
@@ -18,6 +18,13 @@ class Retention(CamelStruct, frozen=True, kw_only=True):
     """The age below which backups are kept."""
 
 
+class DestinationSpec(ObjectStoreSpec, frozen=True, kw_only=True):
+    """A place in another bucket, and for how long copies stay there."""
+
+    retention: Retention | None = None
+    """`None`: a copy goes with its backup."""
+
+
 class BackupSpec(CamelStruct, frozen=True, kw_only=True):
     """What to back up, and when."""
 
@@ -27,7 +34,7 @@ class BackupSpec(CamelStruct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     retention: Retention = Retention()
     comment: str = ""
-    destination: ObjectStoreSpec | None = None
+    destination: DestinationSpec | None = None
     """A place in another bucket that each backup is copied to."""
     verify: bool = False
     """Each backup is read whole, in the destination if there is one."""

@@ -72,6 +72,8 @@ class ExecutorSpec(CamelStruct, frozen=True, kw_only=True):
     min_replicas: int | None = None
     """With `max_replicas`: Spark asks for as many as it has work for."""
     max_replicas: int | None = None
+    target_lag_seconds: int | None = None
+    """With both: the driver keeps streams no further behind, with as few as that takes."""
     cores: int = 1
     memory: str = "1Gi"
     resources: ResourceRequirements | None = None

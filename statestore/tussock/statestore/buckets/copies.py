@@ -16,12 +16,12 @@ from typing import Any
 from tussock.statestore.base.arguments import check_flag, check_function, check_name
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_source
-from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyReport
+from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyReport, CopyRule
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.shown import show_value
 
-__all__ = ["clone", "copy_backup", "delete_copies", "list_copies", "restore", "verify_backup"]
+__all__ = ["clone", "copy_backup", "delete_copies", "list_copies", "prune_copies", "restore", "verify_backup"]
 
 _SERVERS = (
     "AWS_ENDPOINT_URL_S3",
@@ -244,6 +244,20 @@ def delete_copies(
     with _open_destination(destination, deadline, system) as (place, _):
         gone: tuple[str, ...] = importlib.import_module("tussock.meta.retention.destination.deletion").delete_copies(
             place, backups, missing_ok=missing_ok
+        )
+        return gone
+
+
+def prune_copies(
+    destination: str, rule: CopyRule, *, spared: str, deadline: float = 30.0, system: System | None = None
+) -> tuple[str, ...]:
+    """Delete the copies at `destination` that a rule does not keep; returns their names.
+
+    The newest and `spared` stay whatever their age is. The rest is as in `delete_copies`.
+    """
+    with _open_destination(destination, deadline, system) as (place, clocks):
+        gone: tuple[str, ...] = importlib.import_module("tussock.meta.retention.destination.deletion").prune_copies(
+            place, rule, spared=spared, now_ms=clocks.now_ms()
         )
         return gone
 

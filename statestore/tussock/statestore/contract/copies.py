@@ -2,7 +2,7 @@
 
 import msgspec
 
-__all__ = ["BackupCheck", "CopyInfo", "CopyReport"]
+__all__ = ["BackupCheck", "CopyInfo", "CopyReport", "CopyRule"]
 
 
 class CopyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,6 +27,17 @@ class CopyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     comment: str = ""
     finished_ms: int = 0
     """0: it is being made."""
+
+
+class CopyRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which copies in a destination stay: those that count or age keeps. One of the two is given."""
+
+    prefix: str = ""
+    """Copies whose names begin otherwise are left alone."""
+    count: int | None = None
+    """How many of the newest stay."""
+    seconds: float | None = None
+    """The age of a backup up to which its copy stays."""
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):

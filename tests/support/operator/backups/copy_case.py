@@ -9,7 +9,7 @@ from tussock.operator.planning.words.model import Apply, Delete, Manifest, Obser
 from tussock.operator.resources.backup import parse_backup
 from tussock.operator.resources.store import parse_store
 
-__all__ = ["CONFIG", "POD", "SECRET", "CopyCase"]
+__all__ = ["CONFIG", "ELSEWHERE", "POD", "SECRET", "CopyCase"]
 
 POD, CONFIG = Ref("Pod", "nightly-backup"), Ref("ConfigMap", "nightly-backup")
 ELSEWHERE = {

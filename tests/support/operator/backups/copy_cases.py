@@ -39,5 +39,11 @@ COPY_CASES = {
     "volume_to_azure": copy_manifests(
         _backup(destination=_AZURE), store_with({"volume": {"size": "5Gi"}}), CopyTask("n"), DEFAULTS
     ),
+    "kept_apart": copy_manifests(
+        _backup(schedule="@daily", destination={**_FAR, "retention": {"count": 30, "seconds": 31536000}}),
+        store_with({"gcs": {"bucket": "near", "credentialsSecret": {"name": "gcs-key"}}}),
+        CopyTask("n-2", ("n-0",), verifies=True),
+        DEFAULTS,
+    ),
     "drill_on_s3": copy_manifests(_backup(verify=True), store_with(_FAR), CopyTask("n", verifies=True), DEFAULTS),
 }

@@ -1,16 +1,17 @@
 """Deleting copies in a destination, and what none of the others names: the proof is in `destination.py`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from tussock.meta.retention.destination.destination import ATTEMPTS_MAX, Destination
 from tussock.meta.retention.destination.records import Catalogue, is_half_of_part, manifest_path, part_folder, part_of
 from tussock.statestore.base.logs import get_logger
+from tussock.statestore.contract.copies import CopyInfo, CopyRule
 from tussock.statestore.contract.records import object_sizes
 from tussock.statestore.errors import BackupNotFound
 
-__all__ = ["delete_copies"]
+__all__ = ["delete_copies", "expired_copies", "prune_copies"]
 
 log = get_logger("tussock.meta")
 
@@ -37,6 +38,40 @@ def delete_copies(destination: Destination, names: Collection[str], *, missing_o
         return replace(now, copies={name: one for name, one in now.copies.items() if name not in gone})
 
     destination.append(decide)
+    _sweep(destination)
+    return gone
+
+
+def expired_copies(copies: Iterable[CopyInfo], rule: CopyRule, spared: str, now_ms: int) -> list[str]:
+    """Names of the copies that a rule is about and that nothing keeps, the oldest first.
+
+    What is being made is left alone. Neither the newest goes nor `spared`, which the caller has just seen whole: where
+    copies fail for a long time, age must not take the last one.
+    """
+    about = [one for one in copies if one.finished_ms and one.name.startswith(rule.prefix)]
+    about.sort(key=lambda one: (one.created_ms, one.name), reverse=True)
+    kept = {spared, *(one.name for one in about[: max(1, rule.count or 0)])}
+    if rule.seconds is not None:
+        kept |= {one.name for one in about if one.created_ms > now_ms - rule.seconds * 1000}
+    return [one.name for one in reversed(about) if one.name not in kept]
+
+
+def prune_copies(destination: Destination, rule: CopyRule, *, spared: str, now_ms: int) -> tuple[str, ...]:
+    """Delete the expired copies, and every object that no other copy names; returns their names.
+
+    They are chosen by the very entry of the catalogue that the next one follows, so none that another process has made
+    or replaced meanwhile is taken for an older one. Raises `CorruptLog` as `delete_copies` does.
+    """
+    gone: tuple[str, ...] = ()
+
+    def decide(now: Catalogue, _: int) -> Catalogue:
+        nonlocal gone
+        gone = tuple(expired_copies(now.copies.values(), rule, spared, now_ms))
+        return replace(now, copies={name: one for name, one in now.copies.items() if name not in gone})
+
+    if expired_copies(destination.read().copies.values(), rule, spared, now_ms):
+        destination.append(decide)
+    # Also without any: what another deletion had to leave goes now.
     _sweep(destination)
     return gone
 

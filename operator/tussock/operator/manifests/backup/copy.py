@@ -4,6 +4,7 @@ It is `tussock backup copy` or `verify` in the image of nodes, so the operator n
 copy its variables are for the destination, and a folder of settings for the store (`source.py`).
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from tussock.operator.resources.backup import StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StateStoreSpec, StoreResource
 
-__all__ = ["CopyTask", "copy_manifests", "copy_name", "destination_of", "task_in"]
+__all__ = ["CopyTask", "copy_manifests", "copy_name", "destination_of", "own_prefix", "task_in"]
 
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}}
 """Memory for four SSTs at a time."""
@@ -42,6 +43,14 @@ class CopyTask(NamedTuple):
     """Backups whose copies it then deletes, if they are there."""
     verifies: bool = False
     """It reads the copy, or the backup, whole."""
+
+
+def own_prefix(backup: StateStoreBackup) -> str:
+    """How the names of all backups begin that an object makes, and of no other object's.
+
+    Another object of the same name, after this one was deleted, has another uid.
+    """
+    return f"{backup.name}-{hashlib.sha256(backup.metadata.uid.encode()).hexdigest()[:8]}"
 
 
 def copy_name(backup: StateStoreBackup) -> str:
@@ -81,7 +90,9 @@ def copy_manifests(
         volumes, mounts = source_volumes(name, store)
         # Of a disk that one node alone can mount, the pod has to go there, too.
         access = replace(meta_access(destination), one_node=meta_access(store).one_node)
-        args = _copy_arguments(task, bucket_url(destination.spec.object_store), source_url(store), has_settings(mounts))
+        args = _copy_arguments(
+            task, bucket_url(destination.spec.object_store), source_url(store), _keeps(backup), has_settings(mounts)
+        )
         account = access.service_account or meta_access(store).service_account
         data |= settings_of(store)
     main = Main(
@@ -117,8 +128,18 @@ def copy_manifests(
     )
 
 
-def _copy_arguments(task: CopyTask, to: str, store: str, has_folder: bool) -> tuple[str, ...]:
+def _keeps(backup: StateStoreBackup) -> tuple[str, ...]:
+    """Arguments by which the copies of this object alone go that the destination's own retention does not keep."""
+    rule = backup.spec.destination.retention if backup.spec.destination is not None else None
+    if rule is None:
+        return ()
+    count = () if rule.count is None else ("--keep-count", str(rule.count))
+    seconds = () if rule.seconds is None else ("--keep-seconds", f"{rule.seconds:.0f}")
+    return ("--keep-of", own_prefix(backup), *count, *seconds)
+
+
+def _copy_arguments(task: CopyTask, to: str, store: str, keeps: tuple[str, ...], has_folder: bool) -> tuple[str, ...]:
     folder = ("--source-settings", SETTINGS_FOLDER) if has_folder else ()
     drops = tuple(part for name in task.drops for part in ("--delete", name))
     verify = ("--verify",) if task.verifies else ()
-    return ("backup", "copy", task.backup, "--to", to, "--store", store, *folder, *drops, *verify, "--json")
+    return ("backup", "copy", task.backup, "--to", to, "--store", store, *folder, *drops, *keeps, *verify, "--json")

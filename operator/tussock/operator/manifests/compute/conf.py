@@ -21,8 +21,8 @@ __all__ = [
     "RPC_PORT",
     "STATUS_PORT",
     "UI_PORT",
-    "executor_count",
     "executor_overhead_bytes",
+    "executor_target",
     "overhead_bytes",
     "properties",
     "spark_conf",
@@ -54,11 +54,13 @@ _EVENT_LOG = {
 }
 
 
-def executor_count(spec: ExecutorSpec) -> int | None:
-    """The wanted number of executors; `None` if Spark decides, between `minReplicas` and `maxReplicas`."""
-    if spec.max_replicas is not None:
+def executor_target(spec: ExecutorSpec) -> str | None:
+    """What the driver reads about the number of executors (`tussock.compute.driver.scale`); `None` if Spark decides."""
+    if spec.max_replicas is None:
+        return str(1 if spec.replicas is None else spec.replicas)
+    if spec.target_lag_seconds is None:
         return None
-    return 1 if spec.replicas is None else spec.replicas
+    return f"{spec.min_replicas}-{spec.max_replicas} within {spec.target_lag_seconds} s"
 
 
 def executor_overhead_bytes(spec: ExecutorSpec) -> int:
@@ -143,8 +145,8 @@ def _cores(executor: ExecutorSpec) -> dict[str, str]:
 
 
 def _allocation(executor: ExecutorSpec) -> dict[str, str]:
-    if executor.max_replicas is None:
-        # Otherwise two would decide: Spark by its work, and the driver by the operator's number.
+    if executor_target(executor) is not None:
+        # Otherwise two would decide: Spark by its work, and the driver by what the operator asks for.
         return {"spark.dynamicAllocation.enabled": "false"}
     least = str(executor.min_replicas or 0)
     return {

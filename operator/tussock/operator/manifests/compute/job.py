@@ -15,7 +15,7 @@ from tussock.operator.manifests.compute.conf import (
     RPC_PORT,
     STATUS_PORT,
     UI_PORT,
-    executor_count,
+    executor_target,
     properties,
     spark_conf,
 )
@@ -46,7 +46,8 @@ __all__ = [
 TEMPLATE_ANNOTATION = "tussock.dev/template-hash"
 """On the driver's pod: a digest of what it was made from; another value makes another pod."""
 EXECUTORS_ANNOTATION = "tussock.dev/executors"
-"""On the driver's pod: the newest number of executors. When it changes, the kubelet updates the pod's files at once."""
+"""On the driver's pod: the newest number of executors, or bounds and goal. When it changes, the kubelet updates the
+pod's files at once."""
 
 
 class DriverInputs(NamedTuple):
@@ -81,8 +82,8 @@ class Job:
     template_hash: str
     inputs: DriverInputs
     image: str
-    executors: int | None
-    """`None`: Spark decides."""
+    executors: str | None
+    """What the driver reads about their number; `None`: Spark decides."""
     kept: tuple[str, ...]
     """Paths in pod templates where our value replaced the user's."""
 
@@ -94,7 +95,7 @@ class Job:
         made_from = {TEMPLATE_ANNOTATION: self.template_hash, SPEC_ANNOTATION: self.inputs.text()}
         meta["annotations"] = {**theirs.get("annotations", {}), **made_from, **annotations}
         if self.executors is not None:
-            meta["annotations"][EXECUTORS_ANNOTATION] = str(self.executors)
+            meta["annotations"][EXECUTORS_ANNOTATION] = self.executors
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self.template["spec"]}
 
 
@@ -122,7 +123,7 @@ def compute_manifests(
     executor, kept_too = executor_template(compute, store, addresses, image)
     conf = spark_conf(compute, store, image)
     files = {CONF_FILE: properties(conf), EXECUTOR_POD_FILE: template_text(executor)}
-    executors = executor_count(compute.spec.executor)
+    executors = executor_target(compute.spec.executor)
     # Without the number of executors, which a running driver follows.
     found = digest(template_text(driver), files, application, secret)
     if executors is not None:

@@ -204,7 +204,7 @@ def _refreshes(
             continue
         held, wanted = pod["metadata"].get("annotations") or {}, dict[str, str | None]()
         if job.executors is not None:
-            wanted[EXECUTORS_ANNOTATION] = str(job.executors)
+            wanted[EXECUTORS_ANNOTATION] = job.executors
         if held.get(TEMPLATE_ANNOTATION) == job.template_hash:
             # A spec that has changed without a change of the template: what differs later is not its doing.
             wanted[SPEC_ANNOTATION] = job.inputs.text()
@@ -274,6 +274,8 @@ def _plan(
         status["programSha256"] = program or old["programSha256"]
     if used is not None:
         status["checkpointUsedPercent"] = used
+    if (scaling := _scaling(compute, observed.facts.driver)) is not None:
+        status["scaling"] = scaling
     if compute.spec.schedule and "runs" in old:
         status["runs"] = old["runs"]
     committed = ("committedEpoch", "committedBatch", "committedTime")
@@ -292,6 +294,15 @@ def _plan(
     if compute.program.config_map is not None and not compute.is_being_deleted:
         again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
     return Plan(actions, status, again)
+
+
+def _scaling(compute: Compute, driver: DriverFact | None) -> dict[str, Any] | None:
+    """What the driver says of its choice of executors, or has said last; `None` where it has none."""
+    if compute.spec.executor.target_lag_seconds is None:
+        return None
+    if driver is None or driver.executors_wanted is None:
+        return compute.status.get("scaling")
+    return {"wanted": driver.executors_wanted, "message": driver.scaling}
 
 
 def _newest_commit(compute: Compute, observed: Observed[ComputeFacts]) -> DriverFact | None:

@@ -4,19 +4,14 @@ The driver says how full it is, of bytes or of files. A stream that cannot write
 restarts helps; so the status says it before, while the job goes on. It clears itself when the volume has grown.
 """
 
-from typing import Any
-
 from tussock.operator.manifests.compute.pods import checkpoint_claim
 from tussock.operator.planning.compute.facts import ComputeFacts
+from tussock.operator.planning.disk import FILLING_PERCENT, is_filling
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["advice_on_full_disk", "checkpoint_used", "volume_verdict"]
 
-FILLING_PERCENT = 85
-CLEAR_PERCENT = 80
-"""Below it a volume counts as not filling any more: Spark deletes old files now and then, which is no reason for two
-events each time."""
 _NO_SPACE = "No space left on device"
 
 
@@ -30,9 +25,7 @@ def checkpoint_used(compute: Compute, facts: ComputeFacts) -> int | None:
 
 def volume_verdict(compute: Compute, verdict: Verdict, used: int | None) -> Verdict:
     """The verdict, with a warning in the place of one that all is well."""
-    if used is None or verdict.reason not in (Reason.READY, Reason.RUNNING):
-        return verdict
-    if used < (CLEAR_PERCENT if _is_filling(compute.status) else FILLING_PERCENT):
+    if used is None or verdict.reason not in (Reason.READY, Reason.RUNNING) or not is_filling(compute.status, used):
         return verdict
     told = (
         f"The checkpoint's volume is {used} % full, of bytes or of files; the job ends when it is. {_advice(compute)}"
@@ -58,7 +51,3 @@ def _advice(compute: Compute) -> str:
             "spark.sql.streaming.minBatchesToRetain."
         )
     return f"Make claim {claim} larger, or lower spark.sql.streaming.minBatchesToRetain."
-
-
-def _is_filling(status: dict[str, Any]) -> bool:
-    return any(found.get("reason") == Reason.VOLUME_FILLING for found in status.get("conditions") or ())

@@ -16,6 +16,8 @@ class BucketFact(NamedTuple):
     """What is wrong with which bucket, and what to do."""
     has_store: bool = False
     """A store existed before this one's marker: it continues with those data, and no backup is restored into them."""
+    is_full: bool = False
+    """The bucket takes no write for lack of room."""
 
 
 LASTING_TIMES = 3
@@ -68,6 +70,10 @@ class DriverFact(NamedTuple):
     """Digest of the program that it runs; empty before it begins."""
     checkpoint_used_percent: int | None = None
     """How full the checkpoint's volume is; `None`: not known."""
+    executors_wanted: int | None = None
+    """`None`: not known, or Spark decides."""
+    scaling: str = ""
+    """Why there are as many executors, where the driver decides."""
 
 
 class NodeFact(NamedTuple):

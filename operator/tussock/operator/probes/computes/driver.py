@@ -14,6 +14,9 @@ ANSWER_SECONDS = 3.0
 _SHA256 = re.compile("[0-9a-f]{64}")
 ANSWER_BYTES_MAX = 64 << 10
 """A status has a few hundred bytes; a user's pod answers, so the limit is needed."""
+EXECUTORS_MAX = 100_000
+SCALING_CHARACTERS_MAX = 300
+"""As many as the status of a `Compute` takes."""
 
 
 class _DriverStatus(msgspec.Struct, rename="camel"):
@@ -22,6 +25,8 @@ class _DriverStatus(msgspec.Struct, rename="camel"):
     committed_ms: int = 0
     program_sha256: str = ""
     checkpoint_used_percent: int | None = None
+    executors_wanted: int | None = None
+    scaling: str = ""
 
 
 async def ask_driver(address: str) -> DriverFact | None:
@@ -44,4 +49,8 @@ async def ask_driver(address: str) -> DriverFact | None:
     program = status.program_sha256 if _SHA256.fullmatch(status.program_sha256) else ""
     used = status.checkpoint_used_percent
     used = used if used is not None and 0 <= used <= 100 else None
-    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms, program, used)
+    wanted = status.executors_wanted
+    wanted = wanted if wanted is not None and 0 <= wanted <= EXECUTORS_MAX else None
+    told = "".join(sign for sign in status.scaling[:SCALING_CHARACTERS_MAX] if sign.isprintable())
+    committed = status.committed_epoch, status.committed_batch, status.committed_ms
+    return DriverFact(*committed, program, used, wanted, told)

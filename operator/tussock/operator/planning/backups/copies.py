@@ -3,6 +3,8 @@
 The status remembers which backups have a copy, or were read whole. If it is lost, a copy is made again, which finds
 everything there; so a crash at any point does no harm. Copies that go by retention go first, with the pod of the next
 copy, and then their backups in the store: a name that the store has forgotten could no longer be deleted elsewhere.
+With a retention of the destination's, a copy outlives its backup, or goes before it: then the pod chooses by the
+destination's catalogue, once it has made its copy (and read it), and a backup leaves the store when it is copied.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import NamedTuple
 from tussock.operator.manifests.backup.copy import CopyTask, copy_manifests, copy_name, destination_of, task_in
 from tussock.operator.manifests.bucket_access import bucket_secret
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.backups.expiry import expired_backups
 from tussock.operator.planning.words.comparison import APPLIED, mark
 from tussock.operator.planning.words.components import missing_secret
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
@@ -107,7 +110,8 @@ def plan_copies(
     if pod is not None and begun is not None and (pod.get("status") or {}).get("phase") == "Succeeded":
         ended = _end_of(pod, now)
         marks = _after(marks, begun, ended, is_copied=backup.spec.destination is not None)
-    found = Copies(marks, tuple(one for one in gone if not _is_elsewhere(backup, marks, one)))
+    apart = _expired_there(backup, own, now)
+    found = Copies(marks, _deletable(backup, marks, own, gone, apart, begun if pod is not None else None))
     if ended and begun is not None:
         # The next pass deletes the pod: until the status has it, the pod is what tells of its end.
         named = {begun.backup, *begun.drops} & {one.name for one in own}
@@ -117,8 +121,12 @@ def plan_copies(
             copied=ended if backup.spec.destination is not None else "",
             verified=ended if begun.verifies else "",
         )
-    kept = [one for one in own if one not in gone]
-    drops = [one.name for one in gone if _is_elsewhere(backup, marks, one)]
+    if apart is None:
+        kept = [one for one in own if one not in gone]
+        drops = [one.name for one in gone if _is_elsewhere(backup, marks, one)]
+    else:
+        kept = [one for one in own if one.name not in apart]
+        drops = [one.name for one in own if one.name in apart and _mark_of(marks, one.name).copied]
     task = _next_task(backup, marks, kept, drops)
     if task is None:
         return found._replace(actions=deletes(children, refs, holder))
@@ -138,6 +146,29 @@ def plan_copies(
     # Its node was lost, or its settings or its backup; or it would be made otherwise now: another one goes on.
     told = f"Pod {refs[0].name} is replaced, to {_work_text(backup, task)}."
     return found._replace(verdict=progress_verdict(Reason.RUNNING, told), actions=deletes(children, refs, holder))
+
+
+def _expired_there(backup: StateStoreBackup, own: Sequence[HeldBackup], now: datetime) -> set[str] | None:
+    """The backups whose copies the destination's own retention does not keep; `None` without one."""
+    rule = backup.spec.destination.retention if backup.spec.destination is not None else None
+    return None if rule is None else {one.name for one in expired_backups(own, rule, now)}
+
+
+def _deletable(
+    backup: StateStoreBackup,
+    marks: Mapping[str, Mark],
+    own: Sequence[HeldBackup],
+    gone: Sequence[HeldBackup],
+    apart: set[str] | None,
+    begun: CopyTask | None,
+) -> tuple[HeldBackup, ...]:
+    """The expired backups that may leave the store: nothing of them is left elsewhere, or what is stays there."""
+    if apart is None:
+        return tuple(one for one in gone if not _is_elsewhere(backup, marks, one))
+    # One that the destination still waits for stays, unless there are more of them than the status can remember.
+    waiting = {one.name for one in own if one.name not in apart and _mark_of(marks, one.name).copied is None}
+    waiting |= {begun.backup} if begun is not None else set()
+    return tuple(one for one in gone if one.name not in waiting)
 
 
 def _stands_in_the_way(pod: Manifest, begun: CopyTask, task: CopyTask) -> bool:

@@ -1,0 +1,1 @@
+"""Which backups and copies of them stay, and how copies are made."""
