@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -209,10 +210,21 @@ def test_drivers_of_jobs_have_a_monitor_and_executors_have_none(render: Rendered
     assert {"containerPort": STATUS_PORT, "name": endpoint["port"], "protocol": "TCP"} in driver["spec"]["containers"][
         0
     ]["ports"]
-    prefix, labels = "__meta_kubernetes_pod_label_", driver["metadata"]["labels"]
+    assert shown_labels(endpoint, driver) == {"store": store.name, "compute": compute.name}
+    *_, elsewhere = manifests_of("elsewhere")
+    assert shown_labels(endpoint, elsewhere) == {"store": "data/shop", "compute": "totals"}
+
+
+def shown_labels(endpoint: dict[str, Any], pod: dict[str, Any]) -> dict[str, str]:
+    """The labels that Prometheus gives the series of a pod."""
+    prefix, labels = "__meta_kubernetes_pod_label_", pod["metadata"]["labels"]
     known = {prefix + re.sub(r"[^a-zA-Z0-9_]", "_", name): value for name, value in labels.items()}
-    shown = {one["targetLabel"]: known[one["sourceLabels"][0]] for one in endpoint["relabelings"]}
-    assert shown == {"store": store.name, "compute": compute.name}
+    shown = {}
+    for rule in endpoint["relabelings"]:
+        joined = rule.get("separator", ";").join(known.get(name, "") for name in rule["sourceLabels"])
+        if found := re.fullmatch(rule.get("regex", "(.*)"), joined):
+            shown[rule["targetLabel"]] = found[1]
+    return shown
 
 
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:

@@ -240,7 +240,7 @@ def test_a_deleted_client_goes_when_no_node_lets_it_in() -> None:
     event, *end = world.plan().actions
     assert isinstance(event, Emit)
     assert (event.type, event.reason) == ("Warning", "DeletionGaveUp")
-    assert "still let this client in" in event.message
+    assert "still let dashboard in" in event.message
     assert end == [Release()]
     world.write()
     assert world.plan().actions == (Release(),)

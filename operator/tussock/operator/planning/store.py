@@ -96,6 +96,8 @@ class StoreFacts:
     has_cert_manager: bool = False
     """Whether cert-manager is in the cluster."""
     emptied: EmptiedFact | None = None
+    elsewhere: Sequence[Manifest] = ()
+    """The jobs of the store in other namespaces that it allows."""
     turn: UpgradeTurn = NO_WAIT
     """What an upgrade of the operator waits for before it changes the managed object store (`turns.py`)."""
 
@@ -323,7 +325,7 @@ def _status(
         resources_of_store(observed.others, "Meta", store),
         resources_of_store(observed.others, "Compactor", store),
     )
-    computes = resources_of_store(observed.others, "Compute", store)
+    computes = [*resources_of_store(observed.others, "Compute", store), *observed.facts.elsewhere]
     status: dict[str, Any] = {
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),

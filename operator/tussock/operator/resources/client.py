@@ -5,17 +5,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
-from tussock.operator.resources.common import CamelStruct, Resource, parse
+from tussock.operator.resources.common import CamelStruct, StoreUser, StoreUserSpec, parse
 
-__all__ = ["ClientSpec", "ForeignStoreRef", "IssuedIdentity", "StateStoreClient", "parse_client"]
-
-
-class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
-    """A `StateStore`, perhaps of another namespace, which that has to allow."""
-
-    name: str
-    namespace: str = ""
-    """Empty: that of the object."""
+__all__ = ["ClientSpec", "IssuedIdentity", "StateStoreClient", "parse_client"]
 
 
 class IssuedIdentity(CamelStruct, frozen=True, kw_only=True):
@@ -28,10 +20,9 @@ class IssuedIdentity(CamelStruct, frozen=True, kw_only=True):
     claims: dict[str, str] = field(default_factory=dict)
 
 
-class ClientSpec(CamelStruct, frozen=True, kw_only=True):
+class ClientSpec(StoreUserSpec, frozen=True, kw_only=True):
     """What the client may do, until when, and how it is known."""
 
-    store_ref: ForeignStoreRef
     role: Literal["reader", "writer", "compactor", "admin"]
     tables: tuple[str, ...] = ()
     """Of a writer: the tables that it may write, names or beginnings of names with `*` after them; none: all."""
@@ -47,17 +38,12 @@ class ClientSpec(CamelStruct, frozen=True, kw_only=True):
     oidc: tuple[IssuedIdentity, ...] = ()
 
 
-class StateStoreClient(Resource, frozen=True, kw_only=True):
+class StateStoreClient(StoreUser, frozen=True, kw_only=True):
     """A declared client."""
 
     kind: ClassVar[str] = "StateStoreClient"
 
     spec: ClientSpec
-
-    @property
-    def store_namespace(self) -> str:
-        """The namespace of its store."""
-        return self.spec.store_ref.namespace or self.namespace
 
     @property
     def is_known_by_certificate(self) -> bool:
