@@ -1,5 +1,6 @@
 """The declarations of a store's clients as the meta service reads them: each is right by itself, or left out."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,51 @@ def test_network_policies_let_clients_of_allowed_namespaces_in() -> None:
         for peers in rules.values():
             assert own in peers
             assert (far in peers) is bool(allowed)
+
+
+ACCOUNTS = store_with({"managed": {}}, allowedNamespaces=["team"], tokenReviews=True)
+
+
+def test_service_accounts_are_those_of_the_namespace_of_the_client(tmp_path: Path) -> None:
+    """A token is enough, then, and the certificate only opens the connection, unless the client says otherwise."""
+    for namespace, name in (("data", "dashboard"), ("team", "team/dashboard")):
+        spec = {"serviceAccounts": ["web", "web.blue"], "metadata": {"namespace": namespace}}
+        far = {"storeRef": {"name": "shop", "namespace": "data"}}
+        for certificate, ways in ((None, 0), (True, 1)):
+            given = {} if certificate is None else {"certificate": certificate}
+            client = client_with(**spec, **far, **given)
+            file = tmp_path / "clients.toml"
+            file.write_text(clients_file(meta_with(), tuple(declare(ACCOUNTS, [client]).entries.values())))
+            (found,) = read_clients([str(file)]).all().values()
+            assert found.name == name
+            assert found.accounts == (f"{namespace}/web", f"{namespace}/web.blue")
+            assert len(found.certificates) == ways
+
+
+def test_a_service_account_is_one_client() -> None:
+    """Of the store: the older counts. An account of that name elsewhere is another one."""
+    older = client_with("z", serviceAccounts=["web"], metadata={"creationTimestamp": "2026-11-20T00:00:00Z"})
+    newer = client_with("a", serviceAccounts=["api", "web"])
+    far = client_with(
+        "b", serviceAccounts=["web"], storeRef={"name": "shop", "namespace": "data"}, metadata={"namespace": "team"}
+    )
+    found = declare(ACCOUNTS, [newer, older, far])
+    assert set(found.entries) == {place_of(older), place_of(far)}
+    assert "StateStoreClient z is known by the same service account data/web" in found.refused[place_of(newer)]
+
+
+def test_service_accounts_need_a_store_that_asks_about_tokens() -> None:
+    """Or nobody would be let in by them, and nobody would say why."""
+    client = client_with(serviceAccounts=["web"])
+    assert "spec.tokenReviews of StateStore shop is false" in declare(STORE, [client]).refused[place_of(client)]
+
+
+def test_nodes_ask_about_tokens_only_where_the_store_wants_it() -> None:
+    """For the store's own audience, with a token of their account that other nodes do not have."""
+    for store, audience in ((ACCOUNTS, "tussock://data/shop"), (STORE, None)):
+        found = {one["kind"]: one for one in meta_manifests(meta_with(), store, DEFAULTS).manifests}
+        settings = tomllib.loads(found["ConfigMap"]["data"]["meta.toml"])
+        assert settings.get("accounts", {}).get("audience") == audience
+        pod = found["Deployment"]["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is (audience is not None)
+        assert pod["serviceAccountName"] == "shop-meta"

@@ -18,7 +18,7 @@ from tussock.operator.resources.common import StoreUser
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["client_entry", "client_name", "has_entry", "job_entry", "with_entries"]
+__all__ = ["client_entry", "client_name", "has_entry", "job_entry", "token_audience", "with_entries"]
 
 
 def client_name(user: StoreUser) -> str:
@@ -29,6 +29,11 @@ def client_name(user: StoreUser) -> str:
     if isinstance(user, Compute):
         return f"compute/{user.namespace}/{user.name}"
     return f"{user.namespace}/{user.name}" if user.is_far else user.name
+
+
+def token_audience(store: StoreResource) -> str:
+    """For whom tokens of service accounts are made: this store, so that no other one can show them here as its own."""
+    return f"tussock://{store.namespace}/{store.name}"
 
 
 def job_entry(job: Compute, store: StoreResource) -> str:
@@ -42,6 +47,8 @@ def client_entry(client: StateStoreClient, store: StoreResource, expires: dateti
     values: dict[str, Any] = {"role": spec.role}
     if client.is_known_by_certificate:
         values["certificates"] = [f"URI:{client_uri(store, name, spec.certificate_version, is_enough=True)}"]
+    if spec.service_accounts:
+        values["service_accounts"] = [f"{client.namespace}/{account}" for account in spec.service_accounts]
     if spec.oidc:
         values["oidc"] = [
             {"issuer": one.issuer, "audience": one.audience}

@@ -35,6 +35,8 @@ class ClientSpec(StoreUserSpec, frozen=True, kw_only=True):
     """Whether its certificate alone is enough; None: if there is no other way by which it is known."""
     certificate_version: int = 1
     """A certificate of another version is taken no more."""
+    service_accounts: tuple[str, ...] = ()
+    """Names of those of its namespace."""
     oidc: tuple[IssuedIdentity, ...] = ()
 
 
@@ -48,7 +50,8 @@ class StateStoreClient(StoreUser, frozen=True, kw_only=True):
     @property
     def is_known_by_certificate(self) -> bool:
         """Whether its certificate alone is enough. One that is not enough opens the connection all the same."""
-        return not self.spec.oidc if self.spec.certificate is None else self.spec.certificate
+        is_known_by_tokens = bool(self.spec.oidc or self.spec.service_accounts)
+        return not is_known_by_tokens if self.spec.certificate is None else self.spec.certificate
 
 
 def parse_client(body: Mapping[str, Any]) -> StateStoreClient:

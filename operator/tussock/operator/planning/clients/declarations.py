@@ -89,7 +89,7 @@ def _misfit(user: StateStoreClient | Compute, store: StoreResource) -> str:
     """Why a declaration cannot be in force, whatever others say; empty if it can."""
     if misfit := _misfit_of_store(user, store):
         return misfit
-    return _misfit_of_client(user) if isinstance(user, StateStoreClient) else ""
+    return _misfit_of_client(user, store) if isinstance(user, StateStoreClient) else ""
 
 
 def _misfit_of_store(user: StateStoreClient | Compute, store: StoreResource) -> str:
@@ -114,7 +114,7 @@ def _misfit_of_store(user: StateStoreClient | Compute, store: StoreResource) -> 
     return ""
 
 
-def _misfit_of_client(client: StateStoreClient) -> str:
+def _misfit_of_client(client: StateStoreClient, store: StoreResource) -> str:
     spec = client.spec
     if client.is_far and spec.role not in ("reader", "writer"):
         # A user who writes objects there chooses the role, and was allowed to use the store, not to manage it.
@@ -125,23 +125,33 @@ def _misfit_of_client(client: StateStoreClient) -> str:
         return (
             "spec.tables are of a writer: readers read the bucket themselves, and others work on all. Leave them out."
         )
-    if not client.is_known_by_certificate and not spec.oidc:
+    if not client.is_known_by_certificate and not spec.oidc and not spec.service_accounts:
         return "Nobody is known by it: spec.certificate is false, and there is no other way. Leave it out."
+    if spec.service_accounts and not store.spec.token_reviews:
+        return (
+            f"spec.tokenReviews of StateStore {store.name} is false, so its nodes know no tokens of service accounts. "
+            "Set it to true, or leave spec.serviceAccounts out."
+        )
     if any(not one.subject and not one.claims for one in spec.oidc):
         return "An identity of spec.oidc names nobody: give it a subject or claims."
     return ""
 
 
-def _ways(user: StateStoreClient | Compute) -> list[tuple[Any, ...]]:
-    """By what a client is known, where two could name the same."""
+def _ways(user: StateStoreClient | Compute) -> dict[tuple[Any, ...], str]:
+    """By what a client is known, where two could name the same; and what people call that."""
     if isinstance(user, Compute):
-        return []
-    return [(one.issuer, one.audience, one.subject, *sorted(one.claims.items())) for one in user.spec.oidc]
+        return {}
+    accounts = {
+        (user.namespace, name): f"service account {user.namespace}/{name}" for name in user.spec.service_accounts
+    }
+    identities = [(one.issuer, one.audience, one.subject, *sorted(one.claims.items())) for one in user.spec.oidc]
+    return {**accounts, **dict.fromkeys(identities, "identity of spec.oidc")}
 
 
 def _rival(user: StateStoreClient | Compute, known: Mapping[tuple[Any, ...], str]) -> str:
     """Why nobody could say which of two clients calls; empty if it is clear."""
-    rivals = sorted({known[one] for one in _ways(user) if one in known})
+    rivals = sorted((known[one], what) for one, what in _ways(user).items() if one in known)
     if not rivals:
         return ""
-    return f"StateStoreClient {rivals[0]} is known by the same identity of spec.oidc. Take it out of one of the two."
+    name, what = rivals[0]
+    return f"StateStoreClient {name} is known by the same {what}. Take it out of one of the two."

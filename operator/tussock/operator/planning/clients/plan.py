@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.certificates import client_certificate
-from tussock.operator.manifests.clients import client_name
+from tussock.operator.manifests.clients import client_name, token_audience
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import client_secret
 from tussock.operator.planning.clients.certificates import OwnCertificate, certificate_deletes, plan_certificate
@@ -145,11 +145,14 @@ def _verdict(
         told = f"Waiting until Meta {named(sorted(facts.files))} serves."
         missing = no_meta_message(observed.others.get(Ref("StateStore", store.name)), store.name)
         return waits or progress_verdict(Reason.WAITING_FOR_META, told if metas else missing)
+    secret, name = client_secret(client.name), client_name(client)
+    if client.is_known_by_certificate:
+        return ready_verdict(f"A program with the certificate in Secret {secret} may call as {name}.")
+    tokens = {"spec.serviceAccounts": client.spec.service_accounts, "spec.oidc": client.spec.oidc}
+    ways = [field for field, given in tokens.items() if given]
     return ready_verdict(
-        f"A program with the certificate in Secret {client_secret(client.name)} may call as {client_name(client)}."
-        if client.is_known_by_certificate
-        else f"A program with one of the tokens of spec.oidc may call as {client_name(client)}; the certificate in "
-        f"Secret {client_secret(client.name)} only opens the connection."
+        f"A program with one of the tokens of {' or '.join(ways)} may call as {name}; the certificate in "
+        f"Secret {secret} only opens the connection."
     )
 
 
@@ -178,6 +181,8 @@ def _status(
     }
     if facts.store is not None and facts.files and has_grant(client, facts):
         addresses = [meta_address(meta, facts.store.namespace) for meta in sorted(facts.files)]
+        if client.spec.service_accounts:
+            status["audience"] = token_audience(facts.store)
         status["endpoint"] = f"tussock://{','.join(addresses)}"
     secret = observed.others.get(Ref("Secret", client_secret(client.name)))
     if secret is not None and belongs(secret, holder_of(client)):
