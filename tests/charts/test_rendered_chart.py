@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from support.operator.resources import store_with
 from support.operator.services.service_cases import SERVICE_CASES, children_of
 from support.operator.store_cases import pod_templates
 from tussock.operator.manifests.compute.conf import STATUS_PORT
-from tussock.operator.manifests.meta import web_port
+from tussock.operator.manifests.meta import meta_name, web_port
 from tussock.operator.manifests.service.names import service_server_name
 from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
 from tussock.operator.settings import PREFIX, OperatorSettings, load_settings
@@ -209,10 +210,38 @@ def test_drivers_of_jobs_have_a_monitor_and_executors_have_none(render: Rendered
     assert {"containerPort": STATUS_PORT, "name": endpoint["port"], "protocol": "TCP"} in driver["spec"]["containers"][
         0
     ]["ports"]
-    prefix, labels = "__meta_kubernetes_pod_label_", driver["metadata"]["labels"]
+    assert shown_labels(endpoint, driver) == {"store": store.name, "compute": compute.name}
+    *_, elsewhere = manifests_of("elsewhere")
+    assert shown_labels(endpoint, elsewhere) == {"store": "data/shop", "compute": "totals"}
+
+
+def shown_labels(endpoint: dict[str, Any], pod: dict[str, Any]) -> dict[str, str]:
+    """The labels that Prometheus gives the series of a pod."""
+    prefix, labels = "__meta_kubernetes_pod_label_", pod["metadata"]["labels"]
     known = {prefix + re.sub(r"[^a-zA-Z0-9_]", "_", name): value for name, value in labels.items()}
-    shown = {one["targetLabel"]: known[one["sourceLabels"][0]] for one in endpoint["relabelings"]}
-    assert shown == {"store": store.name, "compute": compute.name}
+    shown = {}
+    for rule in endpoint["relabelings"]:
+        joined = rule.get("separator", ";").join(known.get(name, "") for name in rule["sourceLabels"])
+        if found := re.fullmatch(rule.get("regex", "(.*)"), joined):
+            shown[rule["targetLabel"]] = found[1]
+    return shown
+
+
+def test_only_named_meta_nodes_may_ask_about_tokens(render: Rendered) -> None:
+    """Nobody may by default, and those whom the values name may do nothing else."""
+    assert not [one for one in render() if "token-reviews" in one[1]]
+    given = [{"namespace": "data", "meta": "shop"}, {"namespace": "team", "serviceAccount": "buckets"}]
+    found = render(tokenReviews=given)
+    [(_, name)] = [one for one in found if one[0] == "ClusterRole" and "token-reviews" in one[1]]
+    assert found["ClusterRole", name]["rules"] == [
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+    ]
+    binding = found["ClusterRoleBinding", name]
+    assert binding["roleRef"]["name"] == name
+    assert [(one["namespace"], one["name"]) for one in binding["subjects"]] == [
+        ("data", meta_name("shop")),
+        ("team", "buckets"),
+    ]
 
 
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:

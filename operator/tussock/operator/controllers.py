@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.handlers.backup import STATE_STORE_BACKUP
-from tussock.operator.handlers.client import STATE_STORE_CLIENT
+from tussock.operator.handlers.clients.client import STATE_STORE_CLIENT
 from tussock.operator.handlers.components import COMPACTOR, META
 from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.store import STATE_STORE

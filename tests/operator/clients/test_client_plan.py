@@ -156,6 +156,13 @@ def test_a_client_that_is_shut_out_is_at_rest(shut_out: str) -> None:
     assert world.plan().again_seconds is None
 
 
+def test_a_client_that_is_known_by_a_service_account_says_for_whom_its_tokens_are() -> None:
+    world = World(store_spec={"tokenReviews": True}, serviceAccounts=["web"])
+    assert world.reason() == ("True", "Ready", "False")
+    assert world.plan().status["audience"] == "tussock://team/s"
+    assert "one of the tokens of spec.serviceAccounts may call as dashboard; the certificate" in world.message()
+
+
 def test_a_refused_declaration_says_why() -> None:
     world = World(expiresAt="2026-02-30T00:00:00Z")
     assert world.reason() == ("False", "ClientRefused", "True")
@@ -240,7 +247,7 @@ def test_a_deleted_client_goes_when_no_node_lets_it_in() -> None:
     event, *end = world.plan().actions
     assert isinstance(event, Emit)
     assert (event.type, event.reason) == ("Warning", "DeletionGaveUp")
-    assert "still let this client in" in event.message
+    assert "still let dashboard in" in event.message
     assert end == [Release()]
     world.write()
     assert world.plan().actions == (Release(),)

@@ -1,5 +1,6 @@
 """The declarations of a store's clients as the meta service reads them: each is right by itself, or left out."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.meta_config import clients_file
 from tussock.operator.manifests.network import network_policies
 from tussock.operator.manifests.transport_security import role_patterns
-from tussock.operator.planning.clients.declarations import CLIENTS_MAX, ENTRIES_BYTES_MAX, declare
+from tussock.operator.planning.clients.declarations import CLIENTS_MAX, ENTRIES_BYTES_MAX, declare, place_of
 from tussock.operator.resources.client import StateStoreClient
 
 STORE = store_with({"managed": {}})
@@ -124,7 +125,7 @@ def test_a_certificate_of_another_version_is_nobodys(tmp_path: Path) -> None:
 def test_what_contradicts_itself_is_left_out_alone(tmp_path: Path, spec: dict[str, Any], told: str) -> None:
     """The API server refuses most of it; objects may have been stored under other rules."""
     wrong, right = client_with("wrong", **spec), client_with()
-    assert told in declare(STORE, [wrong, right]).refused["data", "wrong"]
+    assert told in declare(STORE, [wrong, right]).refused["StateStoreClient", "data", "wrong"]
     assert list(read(tmp_path, wrong, right).all()) == ["dashboard"]
 
 
@@ -132,8 +133,8 @@ def test_what_contradicts_itself_is_left_out_alone(tmp_path: Path, spec: dict[st
 def test_a_store_without_certificates_of_each_client_has_none(tls: dict[str, Any]) -> None:
     found = declare(store_with({"managed": {}}, tls=tls), [client_with()])
     assert found.entries == {}
-    assert f"is {tls['mode']}" in found.refused["data", "dashboard"]
-    assert "managed or certManager" in found.refused["data", "dashboard"]
+    assert f"is {tls['mode']}" in found.refused["StateStoreClient", "data", "dashboard"]
+    assert "managed or certManager" in found.refused["StateStoreClient", "data", "dashboard"]
 
 
 def test_of_two_with_one_identity_the_older_counts(tmp_path: Path) -> None:
@@ -141,8 +142,8 @@ def test_of_two_with_one_identity_the_older_counts(tmp_path: Path) -> None:
     older = client_with("z", oidc=[CI], metadata={"creationTimestamp": "2026-11-20T00:00:00Z"})
     newer = client_with("a", oidc=[{"issuer": "https://x", "audience": "b", "subject": "c"}, CI])
     found = declare(STORE, [newer, older])
-    assert list(found.entries) == [("data", "z")]
-    assert "StateStoreClient z is known by the same identity" in found.refused["data", "a"]
+    assert list(found.entries) == [("StateStoreClient", "data", "z")]
+    assert "StateStoreClient z is known by the same identity" in found.refused["StateStoreClient", "data", "a"]
     gone = client_with("z", oidc=[CI], metadata={"deletionTimestamp": "2026-11-22T00:00:00Z"})
     assert list(read(tmp_path, gone, newer).all()) == ["a"]
 
@@ -153,7 +154,7 @@ def test_there_is_an_end_to_their_number_and_their_size(tmp_path: Path) -> None:
     many = [client_with(f"c{number}", metadata=old) for number in range(CLIENTS_MAX)]
     found = declare(STORE, [client_with("late"), *many])
     assert len(found.entries) == CLIENTS_MAX < CLIENTS_MAX_OF_FILE
-    assert f"has {CLIENTS_MAX} declared clients" in found.refused["data", "late"]
+    assert f"has {CLIENTS_MAX} declared clients" in found.refused["StateStoreClient", "data", "late"]
     assert len(read(tmp_path, *many).all()) == CLIENTS_MAX
 
     tables = [f"{number:03}é" + "x" * 200 for number in range(100)]
@@ -177,9 +178,9 @@ def test_a_change_of_clients_makes_no_other_pods() -> None:
 def test_a_file_has_an_entry_only_as_a_whole() -> None:
     """One with a line more, such as a revocation, is another one."""
     open_, revoked = (
-        declare(STORE, [client_with(revoked=revoked)]).entries["data", "dashboard"] for revoked in (False, True)
+        declare(STORE, [client_with(revoked=revoked)]).entries[place_of(client_with())] for revoked in (False, True)
     )
-    other = declare(STORE, [client_with("dash")]).entries["data", "dash"]
+    other = declare(STORE, [client_with("dash")]).entries[place_of(client_with("dash"))]
     file = clients_file(meta_with(), [other, revoked])
     assert has_entry(file, "dashboard", revoked)
     assert not has_entry(file, "dashboard", open_)
@@ -195,10 +196,10 @@ FAR = client_with(storeRef={"name": "shop", "namespace": "data"}, metadata={"nam
 def test_a_client_of_another_namespace_needs_the_grant_of_the_store(tmp_path: Path) -> None:
     """It has its namespace in its name, so it is another one than the one of its name beside the store."""
     granting = store_with({"managed": {}}, allowedNamespaces=["team"])
-    assert list(declare(STORE, [NEAR, FAR]).entries) == [("data", "dashboard")]
+    assert list(declare(STORE, [NEAR, FAR]).entries) == [place_of(NEAR)]
     assert list(declare(store_with({"managed": {}}, allowedNamespaces=["tea"]), [FAR]).entries) == []
     entries = declare(granting, [NEAR, FAR]).entries
-    assert list(entries) == [("data", "dashboard"), ("team", "dashboard")]
+    assert list(entries) == [place_of(NEAR), place_of(FAR)]
     file = tmp_path / "clients.toml"
     file.write_text(clients_file(meta_with(), tuple(entries.values())))
     found = {name: client.certificates for name, client in read_clients([str(file)]).all().items()}
@@ -220,18 +221,18 @@ def test_a_grant_is_for_use_and_not_for_management(role: str, fits: bool) -> Non
         for namespace in ("data", "team")
     )
     found = declare(granting, [near, far])
-    assert ("data", "dashboard") in found.entries
-    assert (("team", "dashboard") in found.entries) is fits
-    assert fits or "may be a reader or a writer" in found.refused["team", "dashboard"]
+    assert place_of(NEAR) in found.entries
+    assert (place_of(FAR) in found.entries) is fits
+    assert fits or "may be a reader or a writer" in found.refused[place_of(FAR)]
 
 
 @pytest.mark.parametrize(("kind", "fits"), [("Issuer", False), ("ClusterIssuer", True)])
 def test_an_issuer_of_one_namespace_issues_nothing_in_another(kind: str, fits: bool) -> None:
     tls = {"mode": "certManager", "issuerRef": {"name": "company", "kind": kind}}
     found = declare(store_with({"managed": {}}, tls=tls, allowedNamespaces=["team"]), [NEAR, FAR])
-    assert ("data", "dashboard") in found.entries
-    assert (("team", "dashboard") in found.entries) is fits
-    assert fits or "Use a ClusterIssuer" in found.refused["team", "dashboard"]
+    assert place_of(NEAR) in found.entries
+    assert (place_of(FAR) in found.entries) is fits
+    assert fits or "Use a ClusterIssuer" in found.refused[place_of(FAR)]
 
 
 def test_network_policies_let_clients_of_allowed_namespaces_in() -> None:
@@ -250,3 +251,51 @@ def test_network_policies_let_clients_of_allowed_namespaces_in() -> None:
         for peers in rules.values():
             assert own in peers
             assert (far in peers) is bool(allowed)
+
+
+ACCOUNTS = store_with({"managed": {}}, allowedNamespaces=["team"], tokenReviews=True)
+
+
+def test_service_accounts_are_those_of_the_namespace_of_the_client(tmp_path: Path) -> None:
+    """A token is enough, then, and the certificate only opens the connection, unless the client says otherwise."""
+    for namespace, name in (("data", "dashboard"), ("team", "team/dashboard")):
+        spec = {"serviceAccounts": ["web", "web.blue"], "metadata": {"namespace": namespace}}
+        far = {"storeRef": {"name": "shop", "namespace": "data"}}
+        for certificate, ways in ((None, 0), (True, 1)):
+            given = {} if certificate is None else {"certificate": certificate}
+            client = client_with(**spec, **far, **given)
+            file = tmp_path / "clients.toml"
+            file.write_text(clients_file(meta_with(), tuple(declare(ACCOUNTS, [client]).entries.values())))
+            (found,) = read_clients([str(file)]).all().values()
+            assert found.name == name
+            assert found.accounts == (f"{namespace}/web", f"{namespace}/web.blue")
+            assert len(found.certificates) == ways
+
+
+def test_a_service_account_is_one_client() -> None:
+    """Of the store: the older counts. An account of that name elsewhere is another one."""
+    older = client_with("z", serviceAccounts=["web"], metadata={"creationTimestamp": "2026-11-20T00:00:00Z"})
+    newer = client_with("a", serviceAccounts=["api", "web"])
+    far = client_with(
+        "b", serviceAccounts=["web"], storeRef={"name": "shop", "namespace": "data"}, metadata={"namespace": "team"}
+    )
+    found = declare(ACCOUNTS, [newer, older, far])
+    assert set(found.entries) == {place_of(older), place_of(far)}
+    assert "StateStoreClient z is known by the same service account data/web" in found.refused[place_of(newer)]
+
+
+def test_service_accounts_need_a_store_that_asks_about_tokens() -> None:
+    """Or nobody would be let in by them, and nobody would say why."""
+    client = client_with(serviceAccounts=["web"])
+    assert "spec.tokenReviews of StateStore shop is false" in declare(STORE, [client]).refused[place_of(client)]
+
+
+def test_nodes_ask_about_tokens_only_where_the_store_wants_it() -> None:
+    """For the store's own audience, with a token of their account that other nodes do not have."""
+    for store, audience in ((ACCOUNTS, "tussock://data/shop"), (STORE, None)):
+        found = {one["kind"]: one for one in meta_manifests(meta_with(), store, DEFAULTS).manifests}
+        settings = tomllib.loads(found["ConfigMap"]["data"]["meta.toml"])
+        assert settings.get("accounts", {}).get("audience") == audience
+        pod = found["Deployment"]["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is (audience is not None)
+        assert pod["serviceAccountName"] == "shop-meta"

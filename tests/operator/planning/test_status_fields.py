@@ -169,7 +169,9 @@ def status_that_waits(kind: str) -> Status:
 
 def statuses_of_clients() -> Iterator[Status]:
     """The status of a client that may call."""
-    client = parse_client(body("StateStoreClient", "x", {"storeRef": {"name": "s"}, "role": "reader"}))
+    client = parse_client(
+        body("StateStoreClient", "x", {"storeRef": {"name": "s"}, "role": "reader", "serviceAccounts": ["x"]})
+    )
     secret = {"kind": "Secret", "metadata": {"name": "x-client-tls", "ownerReferences": [{"uid": client.metadata.uid}]}}
     facts = ClientFacts(parse_store(store()), files={"s": ""}, certificate_expires=at(9000))
     others = {Ref("StateStore", "s"): store(), Ref("Meta", "s"): body("Meta", "s", {}), ref_of(secret): secret}

@@ -51,7 +51,7 @@ def own_secret(name: str, data: dict[str, str] | None = None) -> dict[Ref, Any]:
 
 def component(kind: str, verdict: Verdict | None, name: str = "s", generation: int = 1) -> dict[Ref, Any]:
     """A `Meta` or `Compactor` of the store, with the status that its plan gives it."""
-    body: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "generation": 1}}
+    body: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "namespace": "n", "generation": 1}}
     body["spec"] = {"storeRef": {"name": "s"}}
     if verdict is not None:
         body["status"] = {"observedGeneration": generation, "conditions": conditions((), verdict, generation, NOW)}
@@ -458,7 +458,7 @@ def test_numbers_in_the_status_are_sums() -> None:
 @pytest.mark.parametrize("paused", [False, True])
 def test_rows_that_were_accepted_as_lost_are_told_once(paused: bool) -> None:
     """The status has the numbers of the meta nodes; an event tells of each loss, and no pass repeats it."""
-    meta = {"metadata": {"name": "s"}, "spec": {"storeRef": {"name": "s"}}}
+    meta = {"kind": "Meta", "metadata": {"name": "s", "namespace": "n"}, "spec": {"storeRef": {"name": "s"}}}
     one = store(paused=paused)
 
     def told(one: Any, **numbers: int) -> tuple[dict[str, Any], list[str]]:

@@ -23,9 +23,9 @@ _TEMPLATE = {
 }
 
 
-def compute_with(name: str = "totals", **spec: Any) -> Compute:
+def compute_with(name: str = "totals", namespace: str = "data", **spec: Any) -> Compute:
     """A job of the store `shop` in the namespace `data`."""
-    metadata = {"name": name, "namespace": "data", "uid": f"uid-of-compute-{name}", "generation": 1}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-of-compute-{name}", "generation": 1}
     base = {"storeRef": {"name": "shop"}, "application": {"file": "/opt/app/totals.py"}}
     body = {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": metadata, "spec": {**base, **spec}}
     return parse_compute(body)
@@ -72,6 +72,15 @@ CASES: dict[str, tuple[StoreResource, Compute]] = {
             },
             checkpoint={"claimName": "totals"},
             podTemplate=_TEMPLATE,
+        ),
+    ),
+    "elsewhere": (
+        store_with({"managed": {}}, allowedNamespaces=["team"]),
+        compute_with(
+            namespace="team",
+            storeRef={"name": "shop", "namespace": "data"},
+            application={"object": {"name": "totals.py", "sha256": "0" * 64}},
+            eventLog={},
         ),
     ),
     "identity": (

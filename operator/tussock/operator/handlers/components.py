@@ -1,7 +1,7 @@
 """The controllers of `Meta` and `Compactor`."""
 
 from tussock.operator.cluster.seen import key_of
-from tussock.operator.handlers.client import declarations_of
+from tussock.operator.handlers.clients.admissions import declarations_of
 from tussock.operator.handlers.inquiries import platform_fact
 from tussock.operator.handlers.rollouts import StoreMetas, metas_of, store_of
 from tussock.operator.handlers.turns import turn_of_compactors, turn_of_nodes

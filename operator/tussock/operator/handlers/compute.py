@@ -8,8 +8,9 @@ from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_end, issue_own_certificate, own_certificate_fact
+from tussock.operator.handlers.clients.admissions import admission_of, far_jobs, granted_store, surroundings
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
-from tussock.operator.handlers.rollouts import settled_parts, store_of
+from tussock.operator.handlers.rollouts import settled_parts
 from tussock.operator.handlers.service import node_fact, services_before
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.certificates import job_certificate
@@ -18,13 +19,16 @@ from tussock.operator.manifests.compute.pods import ROLE_LABEL
 from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
+from tussock.operator.planning.clients.grants import has_grant
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
 from tussock.operator.planning.compute.plan import plan_compute
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.probes.computes.driver import ask_driver
+from tussock.operator.resources.common import near_store
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["COMPUTE"]
 
@@ -35,10 +39,11 @@ driver: otherwise each second look would find an answer just too young to ask ag
 
 def _observe(world: World, compute: Compute, body: Manifest) -> Observed[ComputeFacts]:
     key = key_of(body)
-    others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor", "Compute", "Secret")
+    others, admission = surroundings(world, compute, "Compute"), admission_of(world, compute)
     children = world.seen.children(key)
     application, missing = _application(world, key, compute)
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    # What a store that allows nothing has is not even looked at.
+    store = admission.store if has_grant(compute, admission) else None
     settled = settled_parts(world, store) if store is not None else {}
     certificate, ends = None, str(compute.status.get("certificatesExpireTime", ""))
     if store is not None and not compute.is_being_deleted:
@@ -61,8 +66,16 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
         certificate_expires=ends,
         has_cert_manager=world.has_cert_manager,
         before=before,
+        admission=admission,
+        elsewhere=_jobs_elsewhere(world, compute, store) if store is not None else (),
     )
     return Observed(facts, children, others)
+
+
+def _jobs_elsewhere(world: World, compute: Compute, store: StoreResource) -> list[Manifest]:
+    """The bodies of the store's jobs in all namespaces that it allows, but the job's own."""
+    near = [one for one in world.seen.all_of("Compute", store.namespace) if near_store(one) == store.name]
+    return [one for one in (*near, *far_jobs(world, store)) if one["metadata"]["namespace"] != compute.namespace]
 
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
@@ -114,7 +127,7 @@ async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> 
 
 
 async def _issue_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    store = granted_store(world, compute)
     if store is not None:
         await issue_own_certificate(world, compute, store, job_certificate(compute, store))
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from tussock.operator.cluster.seen import Key
-from tussock.operator.handlers.rollouts import settled_parts, store_of
+from tussock.operator.handlers.clients.admissions import granted_store
+from tussock.operator.handlers.rollouts import settled_parts
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.manifests.compute.pods import trial_name
@@ -90,13 +91,13 @@ def _has_to_change(
     `settled` are the parts of its store, if the caller knows them: to find out is costly.
     """
     run = running_driver(compute, _runs(world, compute))
-    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    store = granted_store(world, compute)
     if run is None or store is None or store.spec.paused or store.is_being_deleted:
         return False
     if is_stuck(_trial(world, compute), world.now()):
         return False
-    others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor")
-    addresses = [meta_address(meta, compute.namespace) for meta in stores_metas(compute, others)]
+    others = world.refs(compute.store_namespace, "StateStore", "Meta", "Compactor")
+    addresses = [meta_address(meta, compute.store_namespace) for meta in stores_metas(compute, others)]
     template = _template(world, compute, store, addresses, application, secret)
     if template is None or not is_due(run, template):
         return False

@@ -7,6 +7,7 @@ from typing import Any
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.certificates import certificates_end, certificates_fact, issue_certificates
+from tussock.operator.handlers.clients.admissions import far_jobs
 from tussock.operator.handlers.inquiries import bucket_fact, disk_fact, emptied_fact, returned_fact
 from tussock.operator.handlers.turns import turn_of_server
 from tussock.operator.handlers.world import Controller, World, make_once
@@ -41,7 +42,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
     others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret", "StateStore", "StateStoreBackup")
     leaving, has_let_go = store.is_being_deleted, _has_let_go(world, store)
     rivals = () if has_let_go else _rivals(world, store)
-    empties = leaving and not leaves_bucket(store) and (not remaining_pods(pods) or is_over(store, world.now()))
+    empties = leaving and not leaves_bucket(store) and (not remaining_pods(store, pods) or is_over(store, world.now()))
     empties = empties and not has_let_go
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
     nodes = resources_of_store(others, "Meta", store)
@@ -66,6 +67,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         has_cert_manager=world.has_cert_manager,
         emptied=_empty_bucket(world, store, rivals) if empties else None,
         disk_used_percent=None if waits else disk_fact(world, store),
+        elsewhere=list(far_jobs(world, store)),
         turn=NO_WAIT if leaving or store.spec.paused else turn_of_server(world, store, children),
     )
     return Observed(facts, children, others)
@@ -80,9 +82,13 @@ def _empty_bucket(world: World, store: StoreResource, rivals: tuple[str, ...]) -
 
 
 def _pods(world: World, store: StoreResource) -> Iterator[Manifest]:
+    """The pods of the store, and those of its jobs elsewhere."""
     for pod in world.seen.all_of("Pod", store.namespace):
         if (pod["metadata"].get("labels") or {}).get(STORE_LABEL) == store.name:
             yield pod
+    # Not by labels alone, which anybody in any namespace may set: nobody there is to keep the store.
+    for job in far_jobs(world, store):
+        yield from (body for ref, body in sorted(world.seen.children(key_of(job)).items()) if ref.kind == "Pod")
 
 
 def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
@@ -123,7 +129,7 @@ def _has_let_go(world: World, store: StoreResource) -> bool:
         return False
     children = world.seen.children(Key("StateStore", store.namespace, store.name))
     nodes = any(ref.kind in ("Meta", "Compactor") and own_child(children, ref, holder_of(store)) for ref in children)
-    return not nodes and not remaining_pods(list(_pods(world, store)))
+    return not nodes and not remaining_pods(store, list(_pods(world, store)))
 
 
 def _place(store: StoreResource) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class World:
     """How far all jobs are, at the newest moment at which one asked (`job_turns.py`)."""
 
     declarations: dict[tuple[str, str], tuple[tuple[Any, ...], StoreClients]] = field(default_factory=dict)
-    """The declared clients of stores, by namespace and name, with all that they depend on (`client.py`)."""
+    """The declared clients of stores, by namespace and name, with all that they depend on (`clients/admissions.py`)."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as in the API."""

@@ -34,6 +34,7 @@ __all__ = [
     "operator_looks_into",
     "reader_secret",
     "reader_volume",
+    "secret_of_clients",
     "secrets_of_bucket",
     "volume_claim",
 ]
@@ -95,6 +96,12 @@ def bucket_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
     return None
 
 
+def secret_of_clients(store: StoreResource) -> tuple[str, dict[str, str]] | None:
+    """The same of what compactors and computes mount; `None` if meta nodes hand credentials out, or need none."""
+    handed_out = isinstance(store.spec.object_store.backend, S3Store | ManagedStore)
+    return None if handed_out else bucket_secret(store)
+
+
 def operator_looks_into(store: StoreResource) -> bool:
     """Whether the operator looks into the bucket: not on a volume, nor with credentials that only pods get.
 
@@ -143,8 +150,7 @@ def meta_access(store: StoreResource) -> BucketAccess:
 
 def client_access(store: StoreResource) -> BucketAccess:
     """What compactors and computes need: not the secret of an S3 bucket, since meta nodes hand credentials out."""
-    handed_out = isinstance(store.spec.object_store.backend, S3Store | ManagedStore)
-    return _access(store, with_secret=not handed_out)
+    return _access(store, with_secret=secret_of_clients(store) is not None)
 
 
 def _access(store: StoreResource, *, with_secret: bool) -> BucketAccess:

@@ -92,7 +92,7 @@ def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
     A service shows it to its clients, too.
     """
     if compute.is_service:
-        name, uris = service_name(compute.name), (job_uri(store, compute.name),)
+        name, uris = service_name(compute.name), (job_uri(store, compute),)
         hosts = (name, f"{name}.{compute.namespace}", service_host(compute), "localhost")
         return Certificate(
             *(service_secret(store, compute.name), "compute", job_common_name(compute.name), hosts, uris),
@@ -102,7 +102,7 @@ def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
         )
     return Certificate(
         *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
-        *((), (job_uri(store, compute.name),)),
+        *((), (job_uri(store, compute),)),
         is_server=False,
         seconds=LEAF_SECONDS,
     )

@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from tussock.operator.resources.common import API_VERSION, Resource
+from tussock.operator.resources.common import API_VERSION, Resource, StoreUser
 
 __all__ = [
     "COMPONENT_LABEL",
     "CONFIG_HASH",
+    "FAR_STORE_LABEL",
+    "FAR_STORE_NAMESPACE_LABEL",
     "MANAGED_BY",
     "MANAGED_BY_LABEL",
     "OWNER_KIND_LABEL",
@@ -26,6 +28,7 @@ __all__ = [
     "Component",
     "Manifest",
     "digest",
+    "far_labels",
     "generations",
     "labels",
     "metadata",
@@ -43,6 +46,11 @@ MANAGED_BY = "tussock-operator"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 STORE_LABEL = "tussock.dev/store"
+"""Names a store of the object's own namespace."""
+FAR_STORE_LABEL = "tussock.dev/far-store"
+"""In its place, with the label of the namespace, if the store is in another one. A namespace may have a store of the
+same name, with selectors and network policies that nothing of another store may fit."""
+FAR_STORE_NAMESPACE_LABEL = "tussock.dev/far-store-namespace"
 OWNER_LABEL = "tussock.dev/owner"
 OWNER_KIND_LABEL = "tussock.dev/owner-kind"
 SPEC_ANNOTATION = "tussock.dev/spec"
@@ -71,13 +79,15 @@ def selector(owner: Resource, component: Component) -> dict[str, str]:
 
 def labels(owner: Resource, store: str, component: Component) -> dict[str, str]:
     """The labels of a child, and of its pods. `store` is the name of the `StateStore`."""
-    return {
-        **selector(owner, component),
-        "app.kubernetes.io/instance": store,
-        MANAGED_BY_LABEL: MANAGED_BY,
-        "app.kubernetes.io/part-of": "tussock",
-        STORE_LABEL: store,
-    }
+    ours = {MANAGED_BY_LABEL: MANAGED_BY, "app.kubernetes.io/part-of": "tussock"}
+    if isinstance(owner, StoreUser) and owner.is_far:
+        return {**selector(owner, component), **ours, **far_labels(owner.store_namespace, store)}
+    return {**selector(owner, component), "app.kubernetes.io/instance": store, **ours, STORE_LABEL: store}
+
+
+def far_labels(namespace: str, store: str) -> dict[str, str]:
+    """The labels by which what belongs to a store of another namespace is found there."""
+    return {FAR_STORE_LABEL: store, FAR_STORE_NAMESPACE_LABEL: namespace}
 
 
 def owner_reference(owner: Resource) -> dict[str, Any]:

@@ -82,6 +82,8 @@ def meta_manifests(
         mounts=({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}, *mounts),
         annotations={CONFIG_HASH: digest(text)},
         service_account=access.service_account or name,
+        # By it the nodes ask whose the tokens of clients are.
+        has_token=store.spec.token_reviews,
         # A node that cannot read the log says so in its last line, and ends: the operator finds it in the pod's status.
         container={"terminationMessagePolicy": "FallbackToLogsOnError"},
     )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tussock.operator.manifests.bucket_access import READER_FOLDER, bucket_secret, minio_endpoint, reader_secret
-from tussock.operator.manifests.clients import with_entries
+from tussock.operator.manifests.clients import token_audience, with_entries
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_patterns
 from tussock.operator.resources.common import InvalidResource
@@ -117,6 +117,8 @@ def _fixed_config(store: StoreResource) -> dict[str, Any]:
         }
         # Also while nobody is revoked: to name the file then would restart the nodes.
         config["clients"] = {"file": f"{CONFIG_FOLDER}/{CLIENTS_FILE}"}
+        if store.spec.token_reviews:
+            config["accounts"] = {"audience": token_audience(store)}
     if reader_secret(store):
         config["credentials"] = {"reader_folder": READER_FOLDER}
     return _without_empty(config)

@@ -2,12 +2,12 @@
 
 | to | on | from |
 |---|---|---|
-| meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
+| meta | gRPC | pods of the store, jobs of it elsewhere, pods with the label `tussock.dev/client: STORE`, the operator |
 | meta | HTTP | the operator, Prometheus if its namespace is known, pods with that label (for the console) |
 | compactor | | no pod: it opens connections itself, and accepts none |
-| minio | S3 | pods of the store, pods with that label, the operator |
+| minio | S3 | pods of the store, jobs of it elsewhere, pods with that label, the operator |
 
-Pods with that label count in the namespaces that the store allows, too.
+Pods with that label count in the namespaces that the store allows, too; jobs elsewhere are in these.
 
 Only incoming traffic is limited. The addresses of the bucket, its STS and the issuers of identities are not known here,
 and a rule for outgoing traffic that is too narrow stops a store for good. Kubelets may always probe the pods of their
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT
-from tussock.operator.manifests.labels import COMPONENT_LABEL, STORE_LABEL, Component, Manifest, metadata
+from tussock.operator.manifests.labels import COMPONENT_LABEL, STORE_LABEL, Component, Manifest, far_labels, metadata
 from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.resources.object_store import ManagedStore
@@ -41,22 +41,33 @@ def network_policies(store: StoreResource, defaults: Defaults) -> tuple[Manifest
     own: Peer = {"podSelector": {"matchLabels": {STORE_LABEL: store.name}}}
     clients = _client_peers(store)
     operator = operator_peer(defaults)
-    grpc = _rule(GRPC_PORT, own, *clients, operator)
+    jobs = _far_job_peers(store)
+    grpc = _rule(GRPC_PORT, own, *clients, *jobs, operator)
     http = _rule(HTTP_PORT, *clients, operator, *prometheus_peers(defaults))
     found = [_policy(store, "meta", [grpc, http]), _policy(store, "compactor", [])]
     if isinstance(store.spec.object_store.backend, ManagedStore):
-        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, *clients, operator)]))
+        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, *clients, *jobs, operator)]))
     return tuple(found)
 
 
 def _client_peers(store: StoreResource) -> tuple[Peer, ...]:
     """Pods with the label of clients, of the store's namespace and of those that it allows."""
     pods = {"podSelector": {"matchLabels": {CLIENT_LABEL: store.name}}}
+    return (pods, *_allowed(store, pods))
+
+
+def _far_job_peers(store: StoreResource) -> tuple[Peer, ...]:
+    """Pods of the store's jobs in the namespaces that it allows."""
+    return _allowed(store, {"podSelector": {"matchLabels": far_labels(store.namespace, store.name)}})
+
+
+def _allowed(store: StoreResource, pods: Peer) -> tuple[Peer, ...]:
+    """Such pods of the namespaces that the store allows; nothing if it allows none."""
     allowed = sorted(set(store.spec.allowed_namespaces))
     if not allowed:
-        return (pods,)
+        return ()
     there = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": allowed}]}
-    return (pods, {"namespaceSelector": there, **pods})
+    return ({"namespaceSelector": there, **pods},)
 
 
 def operator_peer(defaults: Defaults) -> Peer:

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
+from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
 __all__ = [
@@ -100,9 +101,14 @@ def role_uri(store: StoreResource, role: str) -> str:
     return f"tussock://{store.namespace}/{store.name}/{role}"
 
 
-def job_uri(store: StoreResource, compute: str) -> str:
-    """The name by which the meta service knows a job: it has the role of a writer, and its own limits and log lines."""
-    return f"{role_uri(store, 'writer')}/{compute}"
+def job_uri(store: StoreResource, compute: Compute) -> str:
+    """The name by which the meta service knows a job: it has the role of a writer, and its own limits and log lines.
+
+    No pattern of a role fits that of a job in another namespace, so that it counts only while it is declared.
+    """
+    if compute.is_far:
+        return f"tussock://{store.namespace}/{store.name}/job/{compute.namespace}/{compute.name}"
+    return f"{role_uri(store, 'writer')}/{compute.name}"
 
 
 def client_secret(client: str) -> str:

@@ -90,13 +90,17 @@ def lost_backups_event(store: StoreResource, others: Mapping[Ref, Manifest]) -> 
     return (Emit("Warning", "BackupsGo", told),) if found else ()
 
 
-def remaining_pods(pods: Sequence[Manifest]) -> dict[str, list[str]]:
-    """The names of the remaining pods, by component; those of the object store are last of all, by themselves."""
+def remaining_pods(store: StoreResource, pods: Sequence[Manifest]) -> dict[str, list[str]]:
+    """The names of the remaining pods, by component; those of the object store are last of all, by themselves.
+
+    Before the name of one in another namespace stands that.
+    """
     found: dict[str, list[str]] = {}
     for pod in pods:
         component = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, "")
         if component in ("meta", "compactor", "compute", "restore"):
-            found.setdefault(component, []).append(pod["metadata"]["name"])
+            name, namespace = pod["metadata"]["name"], pod["metadata"].get("namespace", store.namespace)
+            found.setdefault(component, []).append(name if namespace == store.namespace else f"{namespace}/{name}")
     return found
 
 
@@ -123,7 +127,7 @@ def depart(
 ) -> Departure:
     """The next step of the deletion of `store`; `pods` are all that belong to it, whatever their owner."""
     over = is_over(store, now)
-    left = remaining_pods(pods)
+    left = remaining_pods(store, pods)
     if not over and (jobs := left.get("compute")):
         return Departure(
             (), progress_verdict(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_first_names(jobs)}.")

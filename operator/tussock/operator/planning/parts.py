@@ -15,15 +15,16 @@ from tussock.operator.planning.words.conditions import (
     ready_verdict,
 )
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.resources.common import store_place
 from tussock.operator.resources.store import StoreResource
 
 __all__ = ["endpoint_of", "images_that_wait", "numbers_of", "resources_of_store", "verdict_of_parts"]
 
 
 def resources_of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
-    """All resources of a kind that refer to the store, by name."""
+    """All resources of a kind that refer to the store, by name. Others may name one of its name elsewhere."""
     found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
-    return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
+    return [body for body in found if store_place(body) == (store.namespace, store.name)]
 
 
 def verdict_of_parts(

@@ -99,6 +99,8 @@ class StoreFacts:
     emptied: EmptiedFact | None = None
     disk_used_percent: int | None = None
     """How full the disk of a managed object store is; `None`: not known."""
+    elsewhere: Sequence[Manifest] = ()
+    """The jobs of the store in other namespaces that it allows."""
     turn: UpgradeTurn = NO_WAIT
     """What an upgrade of the operator waits for before it changes the managed object store (`turns.py`)."""
 
@@ -326,7 +328,7 @@ def _status(
         resources_of_store(observed.others, "Meta", store),
         resources_of_store(observed.others, "Compactor", store),
     )
-    computes = resources_of_store(observed.others, "Compute", store)
+    computes = [*resources_of_store(observed.others, "Compute", store), *observed.facts.elsewhere]
     status: dict[str, Any] = {
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),

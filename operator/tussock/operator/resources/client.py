@@ -5,17 +5,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
-from tussock.operator.resources.common import CamelStruct, Resource, parse
+from tussock.operator.resources.common import CamelStruct, StoreUser, StoreUserSpec, parse
 
-__all__ = ["ClientSpec", "ForeignStoreRef", "IssuedIdentity", "StateStoreClient", "parse_client"]
-
-
-class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
-    """A `StateStore`, perhaps of another namespace, which that has to allow."""
-
-    name: str
-    namespace: str = ""
-    """Empty: that of the object."""
+__all__ = ["ClientSpec", "IssuedIdentity", "StateStoreClient", "parse_client"]
 
 
 class IssuedIdentity(CamelStruct, frozen=True, kw_only=True):
@@ -28,10 +20,9 @@ class IssuedIdentity(CamelStruct, frozen=True, kw_only=True):
     claims: dict[str, str] = field(default_factory=dict)
 
 
-class ClientSpec(CamelStruct, frozen=True, kw_only=True):
+class ClientSpec(StoreUserSpec, frozen=True, kw_only=True):
     """What the client may do, until when, and how it is known."""
 
-    store_ref: ForeignStoreRef
     role: Literal["reader", "writer", "compactor", "admin"]
     tables: tuple[str, ...] = ()
     """Of a writer: the tables that it may write, names or beginnings of names with `*` after them; none: all."""
@@ -44,10 +35,12 @@ class ClientSpec(CamelStruct, frozen=True, kw_only=True):
     """Whether its certificate alone is enough; None: if there is no other way by which it is known."""
     certificate_version: int = 1
     """A certificate of another version is taken no more."""
+    service_accounts: tuple[str, ...] = ()
+    """Names of those of its namespace."""
     oidc: tuple[IssuedIdentity, ...] = ()
 
 
-class StateStoreClient(Resource, frozen=True, kw_only=True):
+class StateStoreClient(StoreUser, frozen=True, kw_only=True):
     """A declared client."""
 
     kind: ClassVar[str] = "StateStoreClient"
@@ -55,14 +48,10 @@ class StateStoreClient(Resource, frozen=True, kw_only=True):
     spec: ClientSpec
 
     @property
-    def store_namespace(self) -> str:
-        """The namespace of its store."""
-        return self.spec.store_ref.namespace or self.namespace
-
-    @property
     def is_known_by_certificate(self) -> bool:
         """Whether its certificate alone is enough. One that is not enough opens the connection all the same."""
-        return not self.spec.oidc if self.spec.certificate is None else self.spec.certificate
+        is_known_by_tokens = bool(self.spec.oidc or self.spec.service_accounts)
+        return not is_known_by_tokens if self.spec.certificate is None else self.spec.certificate
 
 
 def parse_client(body: Mapping[str, Any]) -> StateStoreClient:

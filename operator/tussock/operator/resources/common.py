@@ -16,12 +16,15 @@ __all__ = [
     "GROUP",
     "VERSION",
     "CamelStruct",
+    "ForeignStoreRef",
     "InvalidResource",
     "ObjectMeta",
     "PodTemplate",
     "Resource",
     "ResourceRequirements",
     "StoreRef",
+    "StoreUser",
+    "StoreUserSpec",
     "near_store",
     "parse",
     "store_place",
@@ -91,6 +94,36 @@ class StoreRef(CamelStruct, frozen=True, kw_only=True):
     """A `StateStore` of the same namespace."""
 
     name: str
+
+
+class ForeignStoreRef(CamelStruct, frozen=True, kw_only=True):
+    """A `StateStore`, perhaps of another namespace, which that has to allow."""
+
+    name: str
+    namespace: str = ""
+    """Empty: that of the object."""
+
+
+class StoreUserSpec(CamelStruct, frozen=True, kw_only=True):
+    """The part of a spec that names the store."""
+
+    store_ref: ForeignStoreRef
+
+
+class StoreUser(Resource, frozen=True, kw_only=True):
+    """A resource that may be in another namespace than its store."""
+
+    spec: StoreUserSpec
+
+    @property
+    def store_namespace(self) -> str:
+        """The namespace of its store."""
+        return self.spec.store_ref.namespace or self.namespace
+
+    @property
+    def is_far(self) -> bool:
+        """Whether its store is in another namespace."""
+        return self.store_namespace != self.namespace
 
 
 class ResourceRequirements(CamelStruct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from tussock.operator.resources.common import (
     CamelStruct,
     InvalidResource,
     PodTemplate,
-    Resource,
     ResourceRequirements,
-    StoreRef,
+    StoreUser,
+    StoreUserSpec,
     parse,
 )
 from tussock.operator.resources.service import ServiceSpec, check_service
@@ -111,10 +111,9 @@ class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
     """None: no limit."""
 
 
-class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
+class ComputeSpec(StoreUserSpec, frozen=True, kw_only=True):
     """The job, or the service: exactly one of `application` and `service`."""
 
-    store_ref: StoreRef
     application: Application | None = None
     service: ServiceSpec | None = None
     mode: Literal["Streaming", "Batch"] = "Streaming"
@@ -147,7 +146,7 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     """For driver and executors; their own override it."""
 
 
-class Compute(Resource, frozen=True, kw_only=True):
+class Compute(StoreUser, frozen=True, kw_only=True):
     """A Spark job, or a service."""
 
     kind: ClassVar[str] = "Compute"
@@ -172,6 +171,12 @@ class Compute(Resource, frozen=True, kw_only=True):
         return self.spec.service is not None
 
     @property
+    def folder(self) -> str:
+        """The folder of a job below `applications/` in the store's bucket, which no other job of the store has."""
+        # No name of an object has a low line, so it ends the job's name.
+        return f"{self.name}_{self.namespace}" if self.is_far else self.name
+
+    @property
     def writer_id(self) -> str:
         """The name under which the job commits; unique in its store."""
         return self.spec.writer_id or self.name
@@ -187,5 +192,10 @@ def parse_compute(body: Mapping[str, Any]) -> Compute:
             f"{about} has {given} of spec.application (a Spark job) and spec.service; apply it again with one of them"
         )
     if found.spec.service is not None:
+        if found.is_far:
+            raise InvalidResource(
+                f"{about} is a service of a store in namespace {found.store_namespace}; a service knows its clients by "
+                "certificates that are beside the store, so create it there, without spec.storeRef.namespace"
+            )
         check_service(about, found.spec.service)
     return found

@@ -112,6 +112,8 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     deletion_deadline_seconds: float = 120.0
     """Seconds after which a deletion that cannot clean up gives up."""
     network_policy: bool = True
+    token_reviews: bool = False
+    """Meta nodes ask the cluster's API whose tokens of service accounts are."""
     allowed_namespaces: tuple[str, ...] = ()
     """Other namespaces whose declared clients may name this store."""
     adopt: str = ""

@@ -170,7 +170,7 @@ def _program_values(compute: Compute) -> dict[str, str]:
     asked = None if compute.is_service else compute.program.object
     if asked is None:
         return {}
-    path = f"applications/{compute.name}/program/{asked.name}"
+    path = f"applications/{compute.folder}/program/{asked.name}"
     return {"TUSSOCK_PROGRAM": path, "TUSSOCK_PROGRAM_SHA256": asked.sha256}
 
 
@@ -180,7 +180,7 @@ def _event_log_values(compute: Compute) -> dict[str, str]:
         return {}
     size = str(bytes_of(asked.size))
     return {
-        "TUSSOCK_EVENT_LOG": compute.name,
+        "TUSSOCK_EVENT_LOG": compute.folder,
         "TUSSOCK_EVENT_LOG_BYTES": size,
         "TUSSOCK_EVENT_LOG_COUNT": str(asked.count),
     }

@@ -141,7 +141,7 @@ def _tls_values(compute: Compute, store: StoreResource) -> dict[str, str]:
     """The node's own certificate, and whose certificates have which role: as at the meta nodes, and its workers."""
     roles = role_patterns(store)
     if store.spec.tls.mode != "secret":
-        roles["admin"].append(f"URI:{job_uri(store, compute.name)}")
+        roles["admin"].append(f"URI:{job_uri(store, compute)}")
     return {
         "TUSSOCK_SERVE_TLS__CERTIFICATE": f"{MOUNT}/tls.crt",
         "TUSSOCK_SERVE_TLS__KEY": f"{MOUNT}/tls.key",

@@ -1,20 +1,27 @@
 """The plan of a `StateStoreClient`: its certificate, whether its declaration is in force, and its status.
 
 The plans of the store's Metas write the declaration where the nodes read it; here it is only compared with what they
-have written. So the status says what is so, also where a Meta cannot be changed.
+have written (`grants.py`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.certificates import client_certificate
-from tussock.operator.manifests.clients import client_name, has_entry
+from tussock.operator.manifests.clients import client_name, token_audience
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import client_secret
 from tussock.operator.planning.clients.certificates import OwnCertificate, certificate_deletes, plan_certificate
-from tussock.operator.planning.clients.declarations import StoreClients, is_granted, place_of
+from tussock.operator.planning.clients.declarations import place_of
+from tussock.operator.planning.clients.grants import (
+    LOOK_SECONDS,
+    Admission,
+    has_grant,
+    lacking_metas,
+    no_grant_verdict,
+    parting_of,
+)
 from tussock.operator.planning.words.comparison import applies
 from tussock.operator.planning.words.components import named, no_meta_message, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import (
@@ -35,7 +42,6 @@ from tussock.operator.planning.words.model import (
     Ref,
     Release,
     moment_of,
-    seconds_since,
 )
 from tussock.operator.planning.words.ownership import belongs, holder_of
 from tussock.operator.resources.client import StateStoreClient
@@ -43,23 +49,14 @@ from tussock.operator.resources.store import StoreResource
 
 __all__ = ["ClientFacts", "plan_client"]
 
-LOOK_SECONDS = 1.0
-"""The interval of looks at what a Meta writes: a change of its ConfigMap wakes the Meta, and not the client."""
 FOREIGN_SECONDS = 5.0
-"""The same at a Secret of somebody else that has the name of the client's."""
-_DELETION_SECONDS = 120.0
-"""If the store, which has the deadline, is gone."""
+"""The interval of looks at a Secret of somebody else that has the name of the client's."""
 
 
 @dataclass(frozen=True)
-class ClientFacts:
+class ClientFacts(Admission):
     """What the plan of a `StateStoreClient` needs beside objects of its store."""
 
-    store: StoreResource | None
-    declarations: StoreClients = field(default_factory=StoreClients)
-    """Those of all clients of the store."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The clients file of each Meta of the store, as it is in the cluster."""
     certificate_due: bool = False
     """The operator issues its certificate, and has to make or renew it."""
     certificate_expires: str = ""
@@ -74,10 +71,10 @@ def plan_client(client: StateStoreClient, observed: Observed[ClientFacts], now: 
     store, body = facts.store, observed.others.get(Ref("StateStore", name))
     if client.is_being_deleted:
         return _plan_deletion(client, observed, now)
-    if client.store_namespace != client.namespace and (store is None or not is_granted(client, store)):
-        lacking = _lacking(client, facts)
+    if client.is_far and not has_grant(client, facts):
+        lacking = lacking_metas(client, facts)
         again = LOOK_SECONDS if lacking else None
-        return Plan((Hold(),), _status(client, observed, _no_grant_verdict(client, lacking), now), again)
+        return Plan((Hold(),), _status(client, observed, no_grant_verdict(client, facts), now), again)
     refusal = facts.declarations.refused.get(place_of(client), "")
     if store is None or store.is_being_deleted or refusal:
         waits = store_wait_verdict(body, name) or progress_verdict(
@@ -94,7 +91,7 @@ def plan_client(client: StateStoreClient, observed: Observed[ClientFacts], now: 
             due=facts.certificate_due,
             has_cert_manager=facts.has_cert_manager,
         )
-    lacking = _lacking(client, facts)
+    lacking = lacking_metas(client, facts)
     verdict, again = _verdict(client, store, observed, certificate, shut_out), None
     if lacking and not store.spec.paused:
         again = LOOK_SECONDS
@@ -104,19 +101,6 @@ def plan_client(client: StateStoreClient, observed: Observed[ClientFacts], now: 
         again = max(0.0, (expires - now).total_seconds())
     actions: list[Action] = [Hold(), *applies(certificate.manifests, observed.children), *certificate.actions]
     return Plan(tuple(actions), _status(client, observed, verdict, now), again)
-
-
-def _no_grant_verdict(client: StateStoreClient, lacking: Sequence[str]) -> Verdict:
-    """The same without such a store as with one that does not allow it: so no namespace looks into another."""
-    place = f"{client.store_namespace}/{client.spec.store_ref.name}"
-    if lacking:
-        told = f"StateStore {place} allows this namespace no more; the operator is telling its nodes of it."
-        return progress_verdict(Reason.RECONCILING, told)
-    return problem_verdict(
-        Reason.STORE_NOT_GRANTED,
-        f"There is no StateStore {place} that allows namespace {client.namespace}, or the operator does not watch that "
-        f"namespace. Its owner has to add {client.namespace} to its spec.allowedNamespaces.",
-    )
 
 
 def _shut_out(client: StateStoreClient, now: datetime) -> Verdict | None:
@@ -132,12 +116,6 @@ def _shut_out(client: StateStoreClient, now: datetime) -> Verdict | None:
     return None
 
 
-def _lacking(client: StateStoreClient, facts: ClientFacts) -> list[str]:
-    """The Metas whose nodes have not been told yet what holds for the client now."""
-    entry = facts.declarations.entries.get(place_of(client), "")
-    return [meta for meta, file in sorted(facts.files.items()) if not has_entry(file, client_name(client), entry)]
-
-
 def _verdict(
     client: StateStoreClient,
     store: StoreResource,
@@ -145,7 +123,7 @@ def _verdict(
     certificate: OwnCertificate,
     shut_out: Verdict | None,
 ) -> Verdict:
-    facts, lacking = observed.facts, _lacking(client, observed.facts)
+    facts, lacking = observed.facts, lacking_metas(client, observed.facts)
     metas = [observed.others[Ref("Meta", name)] for name in sorted(facts.files)]
     serves = bool(metas) and not lacking and any(map(is_serving, metas))
     if store.spec.paused:
@@ -167,34 +145,29 @@ def _verdict(
         told = f"Waiting until Meta {named(sorted(facts.files))} serves."
         missing = no_meta_message(observed.others.get(Ref("StateStore", store.name)), store.name)
         return waits or progress_verdict(Reason.WAITING_FOR_META, told if metas else missing)
+    secret, name = client_secret(client.name), client_name(client)
+    if client.is_known_by_certificate:
+        return ready_verdict(f"A program with the certificate in Secret {secret} may call as {name}.")
+    tokens = {"spec.serviceAccounts": client.spec.service_accounts, "spec.oidc": client.spec.oidc}
+    ways = [field for field, given in tokens.items() if given]
     return ready_verdict(
-        f"A program with the certificate in Secret {client_secret(client.name)} may call as {client_name(client)}."
-        if client.is_known_by_certificate
-        else f"A program with one of the tokens of spec.oidc may call as {client_name(client)}; the certificate in "
-        f"Secret {client_secret(client.name)} only opens the connection."
+        f"A program with one of the tokens of {' or '.join(ways)} may call as {name}; the certificate in "
+        f"Secret {secret} only opens the connection."
     )
 
 
 def _plan_deletion(client: StateStoreClient, observed: Observed[ClientFacts], now: datetime) -> Plan:
     """The plan that lets the object go once its declaration is out of the nodes' files: then nobody is let in by it."""
-    store = observed.facts.store
-    lacking = [] if store is None or store.is_being_deleted else _lacking(client, observed.facts)
-    deadline = store.spec.deletion_deadline_seconds if store is not None else _DELETION_SECONDS
-    left = deadline - seconds_since(client.metadata.deletion_timestamp, now)
-    if lacking and left > 0:
-        told = f"Waiting until the nodes of Meta {named(lacking)} are told that this client is let in no more."
-        verdict = progress_verdict(Reason.DELETING, told)
-        return Plan((), _status(client, observed, verdict, now), min(LOOK_SECONDS, left))
+    parting = parting_of(client, observed.facts, now)
+    if parting is not None and not parting.gives_up:
+        again = min(LOOK_SECONDS, parting.left_seconds)
+        return Plan((), _status(client, observed, parting.verdict, now), again)
     end: tuple[Action, ...] = (*certificate_deletes(client, observed), Release())
-    if not lacking:
+    if parting is None:
         verdict = progress_verdict(Reason.DELETING, "No node lets this client in; Kubernetes deletes its certificate.")
         return Plan(end, _status(client, observed, verdict, now))
-    told = (
-        f"After {deadline:g} s the nodes of Meta {named(lacking)} still let this client in, since the operator cannot "
-        "change their ConfigMap. The operator deletes this object all the same; the status of that Meta says why."
-    )
-    verdict = problem_verdict(Reason.DELETION_GAVE_UP, told)
-    return Plan((Emit("Warning", str(verdict.reason), told), *end), _status(client, observed, verdict, now))
+    event = Emit("Warning", str(parting.verdict.reason), parting.verdict.message)
+    return Plan((event, *end), _status(client, observed, parting.verdict, now))
 
 
 def _status(
@@ -206,8 +179,10 @@ def _status(
         "conditions": status_conditions(client, verdict, now),
         "identity": f"client:{client_name(client)}",
     }
-    if facts.store is not None and facts.files and is_granted(client, facts.store):
+    if facts.store is not None and facts.files and has_grant(client, facts):
         addresses = [meta_address(meta, facts.store.namespace) for meta in sorted(facts.files)]
+        if client.spec.service_accounts:
+            status["audience"] = token_audience(facts.store)
         status["endpoint"] = f"tussock://{','.join(addresses)}"
     secret = observed.others.get(Ref("Secret", client_secret(client.name)))
     if secret is not None and belongs(secret, holder_of(client)):

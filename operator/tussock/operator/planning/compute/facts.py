@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.clients.grants import Admission
 from tussock.operator.planning.words.facts import DriverFact, NodeFact
-from tussock.operator.planning.words.model import Ref
+from tussock.operator.planning.words.model import Manifest, Ref
 
 __all__ = ["PROGRAM_SECONDS", "ComputeFacts"]
 
@@ -34,5 +35,9 @@ class ComputeFacts:
     """Whether cert-manager is in the cluster."""
     before: Sequence[str] = ()
     """The jobs, or services, that an upgrade of the operator changes before this one (`turns.py`)."""
+    admission: Admission = field(default_factory=lambda: Admission(None))
+    """The store as the cluster has it, and what its nodes know of a job in another namespace."""
+    elsewhere: Sequence[Manifest] = ()
+    """The store's jobs in other namespaces than this one, as far as the store lets them in."""
     node: NodeFact | None = None
     """What the node of a service reports; `None` if none runs, or before its first answer."""

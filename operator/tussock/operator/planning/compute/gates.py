@@ -1,7 +1,7 @@
 """What jobs and services wait for: the store, its meta nodes and compactors; and a job for its own writer id."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tussock.operator.planning.words.components import (
     match_message,
@@ -11,6 +11,7 @@ from tussock.operator.planning.words.components import (
 )
 from tussock.operator.planning.words.conditions import Reason, Verdict, is_serving, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.resources.common import store_place
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["Gates", "gates_of", "stores_metas", "writer_conflict"]
@@ -52,30 +53,34 @@ def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[
 
 def stores_metas(compute: Compute, others: Mapping[Ref, Manifest]) -> list[str]:
     """The names of the store's Metas, sorted."""
-    name = compute.spec.store_ref.name
-    return sorted(ref.name for ref, body in others.items() if ref.kind == "Meta" and _store_of(body) == name)
+    place = _place(compute)
+    return sorted(ref.name for ref, body in others.items() if ref.kind == "Meta" and store_place(body) == place)
 
 
-def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
+def writer_conflict(
+    compute: Compute, others: Mapping[Ref, Manifest], elsewhere: Sequence[Manifest] = ()
+) -> Verdict | None:
     """The verdict if an older job of the store has the same writer id; the name decides between two of the same age.
 
-    Two drivers under one id would each take the other's batches for their own, and lose rows.
+    Two drivers under one id would each take the other's batches for their own, and lose rows. `elsewhere` are the
+    store's jobs in other namespaces.
     """
-    mine = (compute.metadata.creation_timestamp, compute.name)
-    for ref, body in sorted(others.items()):
-        if ref.kind != "Compute" or ref.name == compute.name or _store_of(body) != compute.spec.store_ref.name:
-            continue
+    mine, place = (compute.metadata.creation_timestamp, compute.name, compute.namespace), _place(compute)
+    near = [body for ref, body in sorted(others.items()) if ref.kind == "Compute" and store_place(body) == place]
+    for body in [*near, *elsewhere]:
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         if body["spec"].get("service") is not None:
             continue  # its application commits under its own name
-        theirs = (body["metadata"].get("creationTimestamp") or "", ref.name)
-        if (body["spec"].get("writerId") or ref.name) == compute.writer_id and theirs < mine:
+        theirs = (body["metadata"].get("creationTimestamp") or "", name, namespace)
+        if (body["spec"].get("writerId") or name) == compute.writer_id and theirs < mine:
+            told = name if namespace == compute.namespace else f"{namespace}/{name}"
             return problem_verdict(
                 Reason.WRITER_ID_IN_USE,
-                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r}, "
+                f"Compute {told} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r}, "
                 "too. Delete one of the two, or create this one again with another writerId.",
             )
     return None
 
 
-def _store_of(body: Mapping[str, Any]) -> str:
-    return str(((body.get("spec") or {}).get("storeRef") or {}).get("name", ""))
+def _place(compute: Compute) -> tuple[str, str]:
+    return compute.store_namespace, compute.spec.store_ref.name

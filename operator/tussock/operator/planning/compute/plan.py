@@ -29,8 +29,10 @@ from tussock.operator.planning.clients.certificates import (
     foreign_secret_verdict,
     plan_certificate,
 )
+from tussock.operator.planning.clients.grants import LOOK_SECONDS, parting_of
 from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.facts import PROGRAM_SECONDS, ComputeFacts
+from tussock.operator.planning.compute.far import exclusion, gated, wait_of
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
@@ -76,10 +78,13 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     if compute.is_service:
         return plan_service(compute, observed, now)
     runs = sorted(runs_of(observed.pods(), holder_of(compute)), key=lambda run: run.has_ended)
-    body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
-    store = parse_store(body) if body is not None else None
+    store = _store(compute, observed)
     if compute.is_being_deleted:
         return _plan_deletion(compute, observed, store, runs, now)
+    if (outside := exclusion(compute, observed)) is not None:
+        stops = _stops(runs) if outside.stops else ()
+        driving = Driving(outside.verdict, again_seconds=outside.again_seconds)
+        return _plan(compute, observed, (Hold(), *stops), driving, None, now)
     gates = gates_of(compute, observed.others, observed.facts.settled)
     if store is not None and store.is_being_deleted:
         verdict = progress_verdict(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver stops.")
@@ -96,7 +101,9 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     if facts.application is None:
         # Without the digest, the program of a running driver would seem changed.
         return Plan((Hold(),), compute.status, PROGRAM_SECONDS)
-    addresses = [meta_address(meta, compute.namespace) for meta in metas]
+    wait = wait_of(compute, store, observed)
+    gates = gated(gates, wait)
+    addresses = [meta_address(meta, store.namespace) for meta in metas]
     secret = secret_version(compute, observed.others)
     job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
     own, has_cert_manager = job_certificate(compute, store), facts.has_cert_manager
@@ -104,6 +111,8 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         compute, store, own, observed, now, due=facts.certificate_due, has_cert_manager=has_cert_manager
     )
     driving = _plan_driver(compute, store, job, observed, gates, certificate, runs, now)
+    if wait is not None:
+        driving = replace(driving, again_seconds=min(wait.again_seconds, driving.again_seconds or wait.again_seconds))
     wanted = [*job.manifests, *certificate.manifests]
     applied = applies(wanted, observed.children)
     actions: list[Action] = [
@@ -132,6 +141,14 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     return _plan(compute, observed, tuple(actions), driving, job, now)
 
 
+def _store(compute: Compute, observed: Observed[ComputeFacts]) -> StoreResource | None:
+    """The store of a job; `None` if there is none. Raises `InvalidResource` for an invalid one beside the job."""
+    if compute.is_far:
+        return observed.facts.admission.store
+    body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
+    return parse_store(body) if body is not None else None
+
+
 def _plan_driver(
     compute: Compute,
     store: StoreResource,
@@ -144,7 +161,7 @@ def _plan_driver(
 ) -> Driving:
     """What to do with the driver."""
     foreign = foreign_secret_verdict(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
-    conflict = writer_conflict(compute, observed.others) or foreign
+    conflict = writer_conflict(compute, observed.others, observed.facts.elsewhere) or foreign
     if conflict is not None:
         return Driving(conflict, _stops([run for run in runs if not run.has_ended]))
     if certificate.missing is not None:
@@ -222,12 +239,7 @@ def _plan_deletion(
 ) -> Plan:
     """The plan that lets drivers end in order, then releases; executors go with them, by their owner references."""
     if not runs:
-        verdict = progress_verdict(
-            Reason.DELETING, "The driver has ended; Kubernetes deletes the other children with this Compute."
-        )
-        return _plan(
-            compute, observed, (*certificate_deletes(compute, observed), Release()), Driving(verdict), None, now
-        )
+        return _plan_end(compute, observed, now)
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
     # A driver may use its whole time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
@@ -239,6 +251,20 @@ def _plan_deletion(
         return _plan(compute, observed, give_up, Driving(problem_verdict(Reason.DELETION_GAVE_UP, told)), None, now)
     verdict = progress_verdict(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
     return _plan(compute, observed, _stops(runs), Driving(verdict, again_seconds=left), None, now)
+
+
+def _plan_end(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
+    """The plan that releases a job without drivers; one in another namespace when its store lets it in no more."""
+    end: tuple[Action, ...] = (*certificate_deletes(compute, observed), Release())
+    parting = parting_of(compute, observed.facts.admission, now, DRAIN_SECONDS + 10) if compute.is_far else None
+    if parting is None:
+        told = "The driver has ended; Kubernetes deletes the other children with this Compute."
+        return _plan(compute, observed, end, Driving(progress_verdict(Reason.DELETING, told)), None, now)
+    if not parting.gives_up:
+        again = min(LOOK_SECONDS, parting.left_seconds)
+        return _plan(compute, observed, (), Driving(parting.verdict, again_seconds=again), None, now)
+    event = Emit("Warning", str(parting.verdict.reason), parting.verdict.message)
+    return _plan(compute, observed, (event, *end), Driving(parting.verdict), None, now)
 
 
 def _plan(

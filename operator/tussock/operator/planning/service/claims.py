@@ -10,6 +10,7 @@ from typing import Any
 from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict
 from tussock.operator.planning.words.facts import NodeFact
 from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.resources.common import store_place
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["application_conflict", "application_of"]
@@ -41,10 +42,10 @@ def application_conflict(compute: Compute, node: NodeFact | None, others: Mappin
 
 
 def _runs(body: Manifest, compute: Compute) -> bool:
-    spec = body["spec"]
+    spec, place = body["spec"], (compute.store_namespace, compute.spec.store_ref.name)
     if spec.get("service") is None or spec.get("suspend") or body["metadata"].get("deletionTimestamp"):
         return False
-    return bool((spec.get("storeRef") or {}).get("name") == compute.spec.store_ref.name)
+    return store_place(body) == place
 
 
 def _named(status: Mapping[str, Any]) -> str:
