@@ -8,6 +8,7 @@ about Spark 4.3's commit coordinator are in `docs/spark.md`.)
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,19 @@ class Upload:
         elif self.options.delete_all:
             batches = (_mark_deletes(batch, self.spec) for batch in batches)
         elif plan is not None and plan.merge is not None:
-            held, merge, epoch = list(batches), plan.merge, plan.read_epoch
-            with EpochReads(store, epoch) as reads:
-                return reads.run(
-                    self.spec,
-                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.add_wait),
-                )
+            with EpochReads(store, plan.read_epoch) as reads:
+                find = partial(_stored_rows, reads, self.spec, plan.read_epoch) if plan.read_epoch else None
+                # Reads may have to go through a snapshot, and nothing is written through one.
+                return table.upload(merged_batches(batches, table, plan.merge, find, meter), waited=meter.add_wait)
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
             delete_column = DELETE_COLUMN if marked else None
             return table.upload(gather_batches(batches), delete_column=delete_column, waited=meter.add_wait)
         return table.upload(gather_batches(map(_raw_operations, batches) if marked else batches), waited=meter.add_wait)
+
+
+def _stored_rows(reads: EpochReads, spec: TableSpec, epoch: int, keys: pa.Table) -> pa.StructArray:
+    return reads.run(spec, lambda table: table.multi_get(keys, epoch=epoch))
 
 
 def plan_upload(options: WriteOptions, schema: StructType, overwrite: bool) -> Upload:
