@@ -157,6 +157,38 @@ CASES = [
         "table 't': the rows have no column 'op', which opColumn names; they have ['id', 'v']",
         SchemaMismatch,
     ),
+    Case(
+        (WRITE,),
+        {"newerThan": "lsn"},
+        "table 't': the rows have no column 'lsn', which newerThan names; they have ['id', 'v']",
+        SchemaMismatch,
+    ),
+    Case(
+        (WRITE,),
+        {"newerThan": "id"},
+        "newer_than is 'id', a column of table 't' in its key, of type int64; expected a value column of integers, "
+        "decimals, dates, times, timestamps, strings or bytes: one of ['v']",
+    ),
+    Case(
+        (WRITE,),
+        {"newerThan": "v", "opColumn": "v"},
+        "option newerThan is 'v', and opColumn is the same column; expected a column of versions, and deletes marked "
+        "by another one, which opColumn names",
+    ),
+    Case(
+        (WRITE,),
+        {"newerThan": "v", "mode": "delete"},
+        "option newerThan is 'v', and mode is 'delete'; expected a column of versions, and deletes marked by another "
+        "one, which opColumn names",
+    ),
+    Case(
+        (WRITE,),
+        {"newerThan": "v", "keepDeletes": "60"},
+        "option keepDeletes is '60'; it keeps the versions of rows that opColumn marks as deletes, which newerThan "
+        "compares: give all three, or leave keepDeletes out",
+    ),
+    expects((WRITE,), "keepDeletes", "a day", SECONDS),
+    expects((WRITE,), "keepDeletes", "0", "seconds, at least 0.001, or no such option"),
     expects((WRITE,), "writerId", " ", SAME),
     expects((WRITE,), "writerVersion", "-1", "an integer from 0 to 9223372036854775807"),
     Case(
@@ -307,6 +339,14 @@ def test_a_moment_before_the_oldest_row_of_a_compacted_table_may_be_read(there: 
             assert TussockDataSource(given).schema().fieldNames() == ["id", "v"]
             with pytest.raises((InvalidOption, SnapshotExpired)):
                 TussockDataSource(given | {"asOfEpoch": str(first - 1)}).schema()
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_a_write_that_replaces_the_table_compares_nothing(there: There, kind: str) -> None:
+    """Neither by overwrite nor in complete mode."""
+    source = TussockDataSource({"store": there.url, "table": "t", "newerThan": "v"})
+    with pytest.raises(InvalidOption, match="newerThan is 'v', and the write replaces the whole table"):
+        getattr(source, kind)(ROWS, overwrite=True)
 
 
 def test_a_stream_numbers_its_writes_itself(there: There) -> None:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.compute.spark.batches.task_times import Meter
+from tussock.compute.spark.options.options import StoreAddress, WriteOptions, WritePlan
 from tussock.compute.spark.writes.combined_rows import combine_rows
 from tussock.compute.spark.writes.merges import check_merge, merged_batches
+from tussock.compute.spark.writes.writer import Upload
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 
@@ -61,6 +63,11 @@ def test_rows_of_a_key_are_combined_in_their_order() -> None:
     ]
 
 
+def found_at(table: Any, epoch: int) -> Any:
+    """What finds the stored rows of keys at an epoch; 0: nothing was ever stored."""
+    return (lambda keys: table.multi_get(keys, epoch=epoch)) if epoch else None
+
+
 def test_rows_are_combined_with_stored_rows(tmp_path: Path) -> None:
     """A second batch is combined with the rows of the first; missing columns keep their values; new keys are added."""
     with connect(tmp_path.as_uri()) as store:
@@ -82,7 +89,7 @@ def test_rows_are_combined_with_stored_rows(tmp_path: Path) -> None:
             ["k", "n", "low", "high", "born", "seen"],
         )
         merged = pa.Table.from_batches(
-            merged_batches(second.to_batches(), table, MERGE, read_epoch, Meter())
+            merged_batches(second.to_batches(), table, MERGE, found_at(table, read_epoch), Meter())
         ).to_pylist()
     empty = dict.fromkeys(SCHEMA.names)
     assert merged == [
@@ -146,7 +153,7 @@ def test_sums_that_do_not_fit_are_refused(tmp_path: Path, kind: pa.DataType) -> 
         table.upsert(row, epoch := store.new_epoch())
         store.commit_epoch(epoch)
         with pytest.raises(InvalidBatch, match="column 'n': a sum does not fit"):
-            list(merged_batches(row.to_batches(), table, {"n": "sum"}, epoch, Meter()))
+            list(merged_batches(row.to_batches(), table, {"n": "sum"}, found_at(table, epoch), Meter()))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +178,8 @@ def merge_key(kind: pa.DataType, given: pa.DataType, batches: list[list[Any]], f
         table = store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
         for values in batches:
             rows = pa.record_batch({"k": pa.repeat(1, len(values)), "v": pa.array(values, given)})
-            written = list(merged_batches([rows], table, {"v": function}, store.committed_epoch, Meter()))
+            find = found_at(table, store.committed_epoch)
+            written = list(merged_batches([rows], table, {"v": function}, find, Meter()))
             table.upsert(pa.Table.from_batches(written), epoch := store.new_epoch())
             store.commit_epoch(epoch)
         return table.get(1)["v"]
@@ -236,3 +244,24 @@ def test_min_and_max_skip_nan_beside_a_number(function: str, value: float) -> No
         assert merge_key(kind, kind, batches, function) == value
         assert merge_key(kind, kind, batches, "sum") != merge_key(kind, kind, batches, "sum")
     assert merge_key(kind, kind, [[nan], [nan]], function) != value
+
+
+def test_a_merge_past_the_retention_reads_through_the_pin_of_its_job(tmp_path: Path) -> None:
+    """It once tried to write through the snapshot as well, which is refused."""
+    url = tmp_path.as_uri()
+    with connect(url, retention=0, compaction=False) as store:
+        table = store.create_table("t", pa.schema([("k", pa.int64()), ("n", pa.int64())]), ["k"])
+
+        def commit(number: int) -> int:
+            table.upsert([{"k": 1, "n": number}], epoch := store.new_epoch())
+            return store.commit_epoch(epoch)
+
+        commit(1)
+        with store.pin_snapshot() as pinned:
+            commit(100)
+            address = StoreAddress(url, (("retention", 0),))
+            plan = WritePlan(stage="", merge={"n": "sum"}, read_epoch=pinned.epoch)
+            options = WriteOptions(address, "t", False, None, None, None, plan)
+            uploaded = Upload(options, table.spec).run(iter([pa.record_batch({"k": [1], "n": [5]})]))
+        store.commit_uploaded({"t": uploaded.levels})
+        assert table.get(1) == {"k": 1, "n": 6}

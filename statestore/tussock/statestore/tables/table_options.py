@@ -15,10 +15,13 @@ from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.shown import show_value
 
-__all__ = ["Retention", "TablePeriods", "milliseconds", "table_change", "table_spec"]
+__all__ = ["TABLE_NAME_MAX", "Retention", "TablePeriods", "milliseconds", "table_change", "table_spec"]
 
 Retention: TypeAlias = float | str
 """Of a table: seconds, or `STORE`."""
+
+TABLE_NAME_MAX = 255
+"""Characters of the name of a table."""
 
 STORE = "store"
 """As the retention of a table: that of the store."""
@@ -46,7 +49,7 @@ def table_spec(
     periods: TablePeriods = NO_PERIODS,
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
-    check_name(name, "table name", 255)
+    check_name(name, "table name", TABLE_NAME_MAX)
     if not isinstance(compression, str) or compression not in CODECS:
         raise InvalidOption(f"compression {show_value(compression)}: expected one of {sorted(CODECS)}")
     if type(block_bytes) is not int or not 256 <= block_bytes <= 16 << 20:

@@ -18,13 +18,12 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from tussock.compute.spark.options.schemas import arrow_target, column_named
-from tussock.compute.spark.reads.connections import opened_store
+from tussock.compute.spark.reads.connections import opened_store, table_or_new
 from tussock.compute.spark.state import KeyedBatch, Update, stateful
 from tussock.compute.spark.state.checks import micros_of, names_of
 from tussock.compute.spark.state.event_time import MICROS, watermark_micros
 from tussock.compute.spark.state.merges import in_type
 from tussock.compute.spark.state.plan import AT
-from tussock.compute.spark.state.stateful import table_or_new
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.rows.conversion import same_kind

@@ -48,7 +48,7 @@ _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes
 MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
 """Options that select the moment to read: by epoch, or by time, each under two names."""
 _READ = (*_ADDRESS, "readChangeFeed", *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
-_WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion", "mergeSchema")
+_WRITE = (*_ADDRESS, "mode", "opColumn", "newerThan", "keepDeletes", "writerId", "writerVersion", "mergeSchema")
 _STARTS = ("startingEpoch", "startingVersion")
 _ENDS = ("endingEpoch", "endingVersion")
 """The ends of a change feed, each under two names: Spark's and Delta's feeds say version."""
@@ -142,6 +142,10 @@ class WriteOptions:
     plan: WritePlan | None
     merge_schema: bool = False
     """Before the write, give the table the columns that it lacks, and wider types."""
+    newer_than: str | None = None
+    """A column of versions: only rows whose version is greater than that of what is stored are written."""
+    keep_deletes: float | None = None
+    """Seconds for which the versions of deletes are kept."""
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
@@ -227,6 +231,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         )
     if mode == "delete" and "opColumn" in given:
         raise InvalidOption("options mode='delete' and opColumn: give one of them; both say which rows delete")
+    keep_deletes = _keep_deletes(given, mode)
     batch_id = _integer(given, "writerVersion", 0, MAX_EPOCH) if "writerVersion" in given else None
     plan = msgspec.json.decode(given[PLAN_OPTION], type=WritePlan) if PLAN_OPTION in given else None
     return WriteOptions(
@@ -238,7 +243,29 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         batch_id,
         plan,
         merge_schema="mergeSchema" in given and _flag(given, "mergeSchema"),
+        newer_than=given.get("newerThan"),
+        keep_deletes=keep_deletes,
     )
+
+
+def _keep_deletes(given: Mapping[str, str], mode: str) -> float | None:
+    """The option `keepDeletes`; `InvalidOption` unless it and `newerThan` go with the other options of the write."""
+    seconds = _seconds(given, "keepDeletes") if "keepDeletes" in given else None
+    if seconds is not None and seconds < 0.001:
+        _refuse("keepDeletes", given["keepDeletes"], "seconds, at least 0.001, or no such option")
+    column = given.get("newerThan")
+    if column is not None and (mode == "delete" or column == given.get("opColumn")):
+        raise InvalidOption(
+            f"option newerThan is {column!r}, and "
+            + ("mode is 'delete'" if mode == "delete" else "opColumn is the same column")
+            + "; expected a column of versions, and deletes marked by another one, which opColumn names"
+        )
+    if seconds is not None and not (column is not None and "opColumn" in given):
+        raise InvalidOption(
+            f"option keepDeletes is {given['keepDeletes']!r}; it keeps the versions of rows that opColumn marks as "
+            "deletes, which newerThan compares: give all three, or leave keepDeletes out"
+        )
+    return seconds
 
 
 def _normalise(options: Mapping[str, str], known: tuple[str, ...], action: str) -> dict[str, str]:

@@ -9,17 +9,27 @@ import atexit
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 from tussock.compute.spark.options.options import StoreAddress, check_shareable
 from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.client import StateStore
 from tussock.statestore.connection import connect
 from tussock.statestore.contract.records import TableSpec
-from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, TableExists, TableNotFound
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["Table", "address_of", "close_stores", "committing_store", "opened_store", "same_table", "working_store"]
+__all__ = [
+    "Table",
+    "address_of",
+    "close_stores",
+    "committing_store",
+    "opened_store",
+    "same_table",
+    "table_or_new",
+    "working_store",
+]
 
 Table = RawTable | TypedTable
 
@@ -98,3 +108,14 @@ def same_table(store: StateStore, spec: TableSpec) -> Table:
             f"{table.spec.id} now); nothing was stored, start the job again"
         )
     return table
+
+
+def table_or_new(store: StateStore, name: str, **options: Any) -> TableSpec:
+    """The table of that name; if it is missing, creates it with these arguments of `create_table`."""
+    try:
+        return store.table(name).spec
+    except TableNotFound:
+        try:
+            return store.create_table(name, **options).spec
+        except TableExists:
+            return store.table(name).spec

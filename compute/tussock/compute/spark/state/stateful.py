@@ -21,7 +21,7 @@ from pyspark.util import PythonEvalType
 
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import MicroBatch, micro_batch
-from tussock.compute.spark.reads.connections import address_of, opened_store
+from tussock.compute.spark.reads.connections import address_of, opened_store, table_or_new
 from tussock.compute.spark.state.arrivals import place_rows, sent_schema
 from tussock.compute.spark.state.checks import (
     Ttl,
@@ -41,9 +41,8 @@ from tussock.compute.spark.writes.epoch_writer import task_count
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableSpec, UploadedRun
-from tussock.statestore.errors import TableExists, TableNotFound
 
-__all__ = ["StateFunction", "commit_reports", "stateful", "table_or_new"]
+__all__ = ["StateFunction", "commit_reports", "stateful"]
 
 StateFunction = Callable[[KeyedBatch], Update]
 
@@ -204,17 +203,6 @@ def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> t
     progress = table_or_new(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
     check_helper(progress, schema, state)
     return timers, progress
-
-
-def table_or_new(store: StateStore, name: str, **options: Any) -> TableSpec:
-    """The table of that name; if it is missing, creates it with these arguments of `create_table`."""
-    try:
-        return store.table(name).spec
-    except TableNotFound:
-        try:
-            return store.create_table(name, **options).spec
-        except TableExists:
-            return store.table(name).spec
 
 
 def _newest_event(store: StateStore, progress: TableSpec, read_epoch: int) -> int | None:

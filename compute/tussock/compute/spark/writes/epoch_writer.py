@@ -2,12 +2,12 @@
 
 Each table's tasks upload through the data source, which leaves the names of the SSTs in a file instead of committing:
 it and this process are on the driver's machine. Then one commit makes all tables' rows visible, under (writer, batch).
-A merge reads at one epoch, the same in all tasks, which the driver pins; the commit names that epoch, so that another
-writer's commit in between gives `Conflict` and not a lost update.
+A merge, or a comparison with what is stored (`newer_than`), reads at one epoch, the same in all tasks, which the driver
+pins; the commit names that epoch, so that another writer's commit in between gives `Conflict` and not a lost update.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from tussock.compute.spark.batches.task_times import TimeSpent
 from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, WritePlan
 from tussock.compute.spark.options.schemas import column_named
 from tussock.compute.spark.reads.connections import address_of, opened_store
+from tussock.compute.spark.writes.guard import check_guard_arguments, check_newer_than, guard_of
 from tussock.compute.spark.writes.merges import check_merge
 from tussock.compute.spark.writes.writer import read_stage
 from tussock.statestore.client import StateStore
@@ -43,6 +44,13 @@ class _Share:
     spec: TableSpec
     rows: DataFrame
     merge: dict[str, str] | None
+    newer_than: str | None
+    has_operations: bool
+
+    @property
+    def reads(self) -> bool:
+        """Whether the tasks read what is stored."""
+        return self.merge is not None or self.newer_than is not None
 
 
 def upsert(
@@ -53,6 +61,8 @@ def upsert(
     merge: Mapping[str, str] | None = None,
     op_column: str | None = None,
     order_by: str | None = None,
+    newer_than: str | None = None,
+    keep_deletes: float | None = None,
     partitions: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that writes each micro-batch to one table, exactly once; see `write_epoch`."""
@@ -66,6 +76,8 @@ def upsert(
             writer=writer,
             op_column=op_column,
             order_by=order_by,
+            newer_than=newer_than,
+            keep_deletes=keep_deletes,
             partitions=partitions,
         )
 
@@ -80,6 +92,8 @@ def write_epoch(
     writer: str | None = None,
     op_column: str | None = None,
     order_by: str | None = None,
+    newer_than: str | None = None,
+    keep_deletes: float | None = None,
     partitions: int | None = None,
 ) -> int:
     """Write several tables in one epoch, and return it. If (writer, batch_id) is committed, computes nothing.
@@ -91,10 +105,16 @@ def write_epoch(
     repartitioned by key. With a power of two each task writes its own range, and all together write one run of L0; with
     another number each task writes a run.
 
-    Raises `Conflict` if another writer wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
+    `newer_than` names a value column of the table, such as a position in a database's log: for tables whose rows have
+    it, the row with the largest one of each key is written, if what is stored under the key has none that is as large.
+    With `keep_deletes`, seconds, a delete leaves its own in the table `<name>.tombstones` for that long.
+    `docs/spark/cdc.md` has the whole.
+
+    Raises `Conflict` if another writer wrote to a table that was read, to merge with it or to compare, meanwhile:
+    nothing of the batch is visible, repeat it.
     Raises `Fenced` if the writer has a different batch under this `batch_id` (of another query, or of another call of
     this function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed, also for an
-    `order_by` or `op_column` that no rows have as a column of exactly that name.
+    `order_by`, `op_column` or `newer_than` that no rows have as a column of exactly that name.
     """
     if not tables:
         raise InvalidOption("write_epoch was given no tables; expected at least one")
@@ -106,28 +126,35 @@ def write_epoch(
         return committed
     _check_named(order_by, "order_by", tables)
     _check_named(op_column, "op_column", tables)
-    shares = [_share(open_store, name, part) for name, part in tables.items()]
+    _check_named(newer_than, "newer_than", tables)
+    check_guard_arguments(newer_than, keep_deletes, op_column)
+    shares = [_share(open_store, name, part, op_column, newer_than) for name, part in tables.items()]
+    beside = _tombstone_tables(open_store, shares, keep_deletes)
     tasks = task_count(partitions, shares[0].rows)
     with ExitStack() as stack:
         stack.enter_context(active_session(shares[0].rows.sparkSession))
         expect: dict[str, int] = {}
         read_epoch = 0
-        if any(share.merge is not None for share in shares):
+        if any(share.reads for share in shares):
             read_epoch = stack.enter_context(open_store.pin_snapshot()).epoch
-            expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
+            expect = {share.spec.name: read_epoch for share in shares if share.reads}
+            expect |= dict.fromkeys(beside.values(), read_epoch)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
         uploads: dict[str, list[UploadedRun]] = {}
         spent: list[TimeSpent] = []
         for at, share in enumerate(shares):
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
-            _upload(share, address, plan, op_column, order_by, tasks)
+            options = _options(share, op_column, keep_deletes)
+            stage_rows(share.spec, share.rows, address, plan, options, order_by, tasks)
             answers = read_stage(Path(plan.stage))
             uploads[share.spec.name] = answers.levels
+            if share.spec.name in beside:
+                uploads[beside[share.spec.name]] = answers.tombstones
             spent += answers.spent
         return commit_batch(open_store, batch, uploads, spent, expect)
 
 
-def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
+def _share(store: StateStore, name: str, part: TableWrite, op_column: str | None, newer_than: str | None) -> _Share:
     rows, merge = (part, None) if isinstance(part, DataFrame) else part
     table = store.table(name)
     if merge is not None:
@@ -140,17 +167,46 @@ def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
                 f"table {name!r}: merge names {missing}, and the rows have no such columns (upper and lower case "
                 f"differ); they have {rows.columns}"
             )
-    return _Share(table.spec, rows, None if merge is None else dict(merge))
-
-
-def _upload(
-    share: _Share, address: StoreAddress, plan: WritePlan, op_column: str | None, order_by: str | None, tasks: int
-) -> None:
-    spec, rows = share.spec, share.rows
+        if op_column is not None and op_column in rows.columns:
+            raise InvalidOption(f"table {name!r}: rows with {op_column!r} are not merged; write deletes on their own")
+        if newer_than is not None and newer_than in rows.columns:
+            raise InvalidOption(
+                f"table {name!r}: newer_than is {newer_than!r}, a column of its rows, and they are to be merged: a "
+                "merge takes each row, whatever its version; drop the column for this table, or write it by another "
+                "call"
+            )
+    version = newer_than if newer_than in rows.columns else None
+    if version is not None:
+        check_newer_than(version, table.spec)
     has_operations = op_column is not None and op_column in rows.columns
-    if has_operations and share.merge is not None:
-        raise InvalidOption(f"table {spec.name!r}: rows with {op_column!r} are not merged; write deletes on their own")
-    stage_rows(spec, rows, address, plan, {"opColumn": op_column} if has_operations else {}, order_by, tasks)
+    return _Share(table.spec, rows, None if merge is None else dict(merge), version, has_operations)
+
+
+def _tombstone_tables(store: StateStore, shares: Sequence[_Share], keep_deletes: float | None) -> dict[str, str]:
+    """The names of the tables that keep the deletes of these, by table; creates those that are missing."""
+    beside: dict[str, str] = {}
+    for share in shares:
+        if keep_deletes is None or share.newer_than is None or not share.has_operations:
+            continue
+        kept = guard_of(store, share.spec, share.newer_than, keep_deletes).tombstones
+        assert kept is not None
+        if any(kept.name == other.spec.name for other in shares):
+            raise InvalidOption(
+                f"table {kept.name!r} keeps the deletes of table {share.spec.name!r}, and cannot be written by the "
+                "same call; leave it out"
+            )
+        beside[share.spec.name] = kept.name
+    return beside
+
+
+def _options(share: _Share, op_column: str | None, keep_deletes: float | None) -> dict[str, str | None]:
+    """The options of the write of one table."""
+    options: dict[str, str | None] = {"opColumn": op_column} if share.has_operations else {}
+    if share.newer_than is not None:
+        options["newerThan"] = share.newer_than
+        if share.has_operations and keep_deletes is not None:
+            options["keepDeletes"] = repr(keep_deletes)
+    return options
 
 
 def stage_rows(
@@ -166,7 +222,7 @@ def stage_rows(
     rows = rows.repartition(tasks, *(_place(name, rows, spec) for name in spec.distribution_key or ("key",)))
     if order_by is not None and order_by in rows.columns:
         rows = rows.sortWithinPartitions(column_named(order_by))
-        if order_by not in spec.arrow_schema().names:
+        if order_by not in (*spec.arrow_schema().names, options.get("opColumn")):
             rows = rows.drop(column_named(order_by))
     writer = rows.write.format("tussock").mode("append").option("store", address.url)
     writer = writer.option(PLAN_OPTION, msgspec.json.encode(plan).decode())

@@ -10,7 +10,7 @@ the stored row, if there is one. The functions are those for which the order of 
 A column of the table that the batch lacks keeps its stored value.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -60,11 +60,16 @@ def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: It
 
 
 def merged_batches(
-    batches: Iterable[pa.RecordBatch], table: TypedTable, functions: Mapping[str, str], read_epoch: int, meter: Meter
+    batches: Iterable[pa.RecordBatch],
+    table: TypedTable,
+    functions: Mapping[str, str],
+    find: Callable[[pa.Table], pa.StructArray] | None,
+    meter: Meter,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows to write for a task's `batches`: each key once, combined with its row at `read_epoch` (0: none).
+    """The rows to write for a task's `batches`: each key once, combined with the row that `find` returns for it.
 
-    Holds the task's rows combined by key in memory: a task sees all rows of its keys before it writes any.
+    `find` is asked for many keys at once; `None`: nothing is stored. Holds the task's rows combined by key in memory: a
+    task sees all rows of its keys before it writes any.
     """
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
@@ -76,9 +81,9 @@ def merged_batches(
     rows = combine_rows(held, table.primary_key, functions)
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
         chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
-        if read_epoch:
+        if find is not None:
             with meter.reading():
-                found = table.multi_get(chunk.select(list(table.primary_key)), epoch=read_epoch)
+                found = find(chunk.select(list(table.primary_key)))
             chunk = merge_with_stored(chunk, found, table, functions)
         yield from chunk.to_batches()
 

@@ -7,7 +7,8 @@ about Spark 4.3's commit coordinator are in `docs/spark.md`.)
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tussock.compute.spark.options.options import WriteOptions
 from tussock.compute.spark.options.schemas import check_writable, storable_batch
 from tussock.compute.spark.reads.connections import committing_store, same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
+from tussock.compute.spark.writes.guard import Guard, guard_of
+from tussock.compute.spark.writes.guarded_upload import Compared, expected_epochs, guarded_upload
 from tussock.compute.spark.writes.merges import merged_batches
 from tussock.compute.spark.writes.operations import DELETE_COLUMN, gather_batches, marked_deletes
 from tussock.statestore.client import StateStore
@@ -45,6 +48,10 @@ class UploadResult(WriterCommitMessage):  # type: ignore[misc]
     levels: list[UploadedRun]
     query_id: str | None
     spent: TimeSpent
+    tombstones: list[UploadedRun] = field(default_factory=list)
+    """Runs of the table of deletes, with `newerThan` and `keepDeletes`."""
+    compared: Compared | None = None
+    """Set by a task that compared rows with what is stored."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):
@@ -53,6 +60,8 @@ class WriteResult(msgspec.Struct, frozen=True):
     levels: list[UploadedRun]
     """Newest first."""
     spent: list[TimeSpent]
+    tombstones: list[UploadedRun] = []
+    """Runs of the table of deletes."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +70,19 @@ class Upload:
 
     options: WriteOptions
     spec: TableSpec
+    guard: Guard | None = None
+    """Set if rows are compared with what is stored."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> UploadResult:
-        """Upload a task's rows; the store's `buffer_bytes` limits memory (a merge holds its task's keys)."""
+        """Upload a task's rows; the store's `buffer_bytes` limits memory (a merge, or `newerThan`, holds them all)."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
         meter = Meter()
-        levels = self._upload(working_store(self.options.address), meter.rows(batches), meter)
-        return UploadResult(levels, query_id, meter.spent())
+        store, rows = working_store(self.options.address), meter.rows(batches)
+        if self.guard is None:
+            return UploadResult(self._upload(store, rows, meter), query_id, meter.spent())
+        levels, tombstones, compared = guarded_upload(store, self.spec, self.guard, self.options, rows, meter)
+        return UploadResult(levels, query_id, meter.spent(), tombstones, compared)
 
     def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[UploadedRun]:
         table: Any = same_table(store, self.spec)
@@ -80,12 +94,10 @@ class Upload:
         elif self.options.delete_all:
             batches = (_mark_deletes(batch, self.spec) for batch in batches)
         elif plan is not None and plan.merge is not None:
-            held, merge, epoch = list(batches), plan.merge, plan.read_epoch
-            with EpochReads(store, epoch) as reads:
-                return reads.run(
-                    self.spec,
-                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.add_wait),
-                )
+            with EpochReads(store, plan.read_epoch) as reads:
+                find = partial(_stored_rows, reads, self.spec, plan.read_epoch) if plan.read_epoch else None
+                # Reads may have to go through a snapshot, and nothing is written through one.
+                return table.upload(merged_batches(batches, table, plan.merge, find, meter), waited=meter.add_wait)
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
             delete_column = DELETE_COLUMN if marked else None
@@ -93,15 +105,25 @@ class Upload:
         return table.upload(gather_batches(map(_raw_operations, batches) if marked else batches), waited=meter.add_wait)
 
 
-def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
+def _stored_rows(reads: EpochReads, spec: TableSpec, epoch: int, keys: pa.Table) -> pa.StructArray:
+    return reads.run(spec, lambda table: table.multi_get(keys, epoch=epoch))
+
+
+def plan_upload(options: WriteOptions, schema: StructType, overwrite: bool) -> Upload:
     """Check a write on the driver before any task runs; `TableNotFound`, `SchemaMismatch` or `InvalidOption`."""
+    if overwrite and options.newer_than is not None:
+        raise InvalidOption(
+            f"option newerThan is {options.newer_than!r}, and the write replaces the whole table (overwrite, or "
+            "complete mode): there is nothing to compare with; leave newerThan out, or append"
+        )
     store = working_store(options.address)
     table = store.table(options.table)
-    if options.op_column is not None and options.op_column not in schema.fieldNames():
-        raise SchemaMismatch(
-            f"table {options.table!r}: the rows have no column {options.op_column!r}, which opColumn names; "
-            f"they have {schema.fieldNames()}"
-        )
+    for column, option in ((options.op_column, "opColumn"), (options.newer_than, "newerThan")):
+        if column is not None and column not in schema.fieldNames():
+            raise SchemaMismatch(
+                f"table {options.table!r}: the rows have no column {column!r}, which {option} names; "
+                f"they have {schema.fieldNames()}"
+            )
     ignored = set() if options.op_column is None else {options.op_column}
     if options.delete_all:
         expected = pa.schema([table.schema.field(name) for name in table.spec.primary_key or ("key",)])
@@ -114,7 +136,9 @@ def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
                 table = store.alter_table(options.table, add=add, widen=widen)
         check_known(schema, table.schema, ignored, options.table)
         check_writable(schema, table.schema, table.spec.primary_key, ignored, options.table)
-    return Upload(options, table.spec)
+    if options.newer_than is None:
+        return Upload(options, table.spec)
+    return Upload(options, table.spec, guard_of(store, table.spec, options.newer_than, options.keep_deletes))
 
 
 class _Committer:
@@ -136,16 +160,21 @@ class _Committer:
         if batch is not None and is_committed(store, batch) is not None:
             return
         same_table(store, self.upload.spec)
-        expect = None
+        uploads, expect = {options.table: runs}, None
+        if self.upload.guard is not None:
+            expect = expected_epochs(self.upload.spec, self.upload.guard, [one.compared for one in messages if one])
+            if self.upload.guard.tombstones is not None:
+                beside = same_table(store, self.upload.guard.tombstones)
+                uploads[beside.name] = _tombstones_of(messages)
         if self.overwrite:
             meter = Meter()
             deletes, read_epoch = _delete_all(store, self.upload.spec, meter)
-            runs, expect = runs + deletes, {options.table: read_epoch}
+            uploads, expect = {options.table: runs + deletes}, {options.table: read_epoch}
             spent.append(meter.spent())
         if batch is None:
-            store.commit_uploaded({options.table: runs}, expect=expect)
+            store.commit_uploaded(uploads, expect=expect)
         else:
-            commit_batch(store, batch, {options.table: runs}, spent, expect)
+            commit_batch(store, batch, uploads, spent, expect)
 
 
 class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
@@ -160,7 +189,7 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
         """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
         plan = self.upload.options.plan
         if plan is not None:
-            staged = WriteResult(runs_of(messages), _spent_of(messages))
+            staged = WriteResult(runs_of(messages), _spent_of(messages), _tombstones_of(messages))
             Path(plan.stage).write_bytes(msgspec.msgpack.encode(staged))
             return
         options = self.upload.options
@@ -201,6 +230,10 @@ class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[mis
 def runs_of(messages: Sequence[Any]) -> list[UploadedRun]:
     """All sorted runs, newest first: if tasks wrote the same key, the later task's row wins."""
     return [run for message in reversed(messages) if message is not None for run in message.levels]
+
+
+def _tombstones_of(messages: Sequence[Any]) -> list[UploadedRun]:
+    return [run for message in messages if message is not None for run in message.tombstones]
 
 
 def _spent_of(messages: Sequence[Any]) -> list[TimeSpent]:
