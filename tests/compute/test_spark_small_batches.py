@@ -18,7 +18,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_ba
 @pytest.mark.parametrize("shape", ["sink", "merge"])
 def test_batch_time_stays_flat_and_l0_short(spark: Any, shape: str, tmp_path: Path) -> None:
     """In the end L0 has no more runs than compaction allows, and a batch takes about as long as at first."""
-    window = 12 * DEPTH
+    window = 8 * DEPTH
     result = runpy.run_path(str(BENCHMARK))["run"](spark, 3 * window, window, 200, shape, tmp_path)
     assert len(result["windows"]) == 3
     assert max(window["l0_runs_max"] for window in result["windows"]) <= 24

@@ -12,7 +12,7 @@ from support.depth import DEPTH
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SEED = int(os.environ.get("FUNCTION_KILLS_SEED", "1"))
-KILLS = 3 * DEPTH
+KILLS = 2 * DEPTH
 
 
 @pytest.mark.timeout(240 + 60 * DEPTH)

@@ -11,7 +11,7 @@ import pytest
 from simulation.world import run_seed
 from support.depth import DEPTH
 
-SECONDS = 30 if DEPTH == 1 else 60 * DEPTH
+SECONDS = 20 if DEPTH == 1 else 60 * DEPTH
 TESTS = Path(__file__).parent.parent
 
 

@@ -16,7 +16,7 @@ from support.depth import DEPTH
 from tussock.statestore import connect
 
 FIRST = int(os.environ.get("FLOW_FIRST_SEED", "1"))
-KILLS = 5 if DEPTH == 1 else 10
+KILLS = 3 if DEPTH == 1 else 10
 PUSHES_A_LIFE = 150
 SECONDS_MAX = 120
 

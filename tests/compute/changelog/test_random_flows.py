@@ -11,7 +11,7 @@ import pytest
 from support.changelog.flow_history import FlowHistory
 from support.depth import DEPTH
 
-SEEDS = int(os.environ.get("FLOW_SEEDS", "40")) * DEPTH
+SEEDS = int(os.environ.get("FLOW_SEEDS", "20")) * DEPTH
 FIRST = int(os.environ.get("FLOW_FIRST_SEED", "1"))
 PER_TEST = 10
 

@@ -9,7 +9,7 @@ from support.depth import DEPTH
 from support.functions.killed_lives import kill_transfers
 
 SEED = int(os.environ.get("FUNCTION_KILLS_SEED", "1"))
-KILLS = 4 * DEPTH
+KILLS = 2 * DEPTH
 
 
 @pytest.mark.slow

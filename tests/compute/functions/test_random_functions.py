@@ -5,7 +5,7 @@ import pytest
 from support.depth import DEPTH
 from support.functions.function_histories import History
 
-SEEDS = 15 * DEPTH
+SEEDS = 8 * DEPTH
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -11,7 +11,7 @@ import pytest
 from support.depth import DEPTH
 from support.procedures.histories import run_history
 
-SEEDS = int(os.environ.get("PROCEDURE_SEEDS", "40")) * DEPTH
+SEEDS = int(os.environ.get("PROCEDURE_SEEDS", "20")) * DEPTH
 FIRST = int(os.environ.get("PROCEDURE_FIRST_SEED", "1"))
 PER_TEST = 10
 

@@ -20,7 +20,7 @@ from support.times import note
 from tussock.compute import procedures as ps
 from tussock.statestore import InvalidBatch, connect
 
-KILLS = 5 * DEPTH
+KILLS = 3 * DEPTH
 """At least; a quarter of them is followed by another one while the successor starts."""
 CLIENTS = 64
 CONNECTIONS = 8

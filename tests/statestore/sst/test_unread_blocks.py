@@ -167,7 +167,7 @@ def test_a_block_whose_last_key_goes_on_in_a_block_that_is_read_is_read(made: li
     assert dict(run.read(AT_LEAST_100, 1)).get(key(5), 0) == 0
 
 
-@pytest.mark.parametrize("seed", range(12 * DEPTH))
+@pytest.mark.parametrize("seed", range(6 * DEPTH))
 def test_random_runs_show_what_passes_and_nothing_else(made: list[Runs], seed: int) -> None:
     """Runs that overlap in any way, versions of a key over many blocks, deletes, at every epoch, both ways."""
     rng = random.Random(seed)

@@ -11,7 +11,7 @@ def test_changed_objects_are_refused_or_read_to_their_end(tmp_path: Path) -> Non
     """Never another error than one of the store; `make mutations COUNT=1000000` for more."""
     objects = objects_of_a_store((tmp_path / "store").as_uri())
     assert {one.kind for one in objects} == {"entry", "base", "pin", "backup", "meta", "block"}
-    for number in range(4000 * DEPTH):
+    for number in range(2000 * DEPTH):
         chance = random.Random(number)
         one = chance.choice(objects)
         try:

@@ -27,7 +27,7 @@ def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
 @pytest.mark.long
 def test_a_store_equals_a_dict_of_versions_under_failures() -> None:
     """Random histories of two clients: every result is the model's, and every operation happens whole or not at all."""
-    run(StoreMachine, examples=30 * DEPTH, steps=40)
+    run(StoreMachine, examples=15 * DEPTH, steps=40)
 
 
 @pytest.mark.long
@@ -44,4 +44,4 @@ def test_a_store_on_a_real_server_equals_a_dict_of_versions_under_failures(minio
         def _retention(self, number: int) -> float:
             return 3600.0 + number
 
-    run(RealMachine, examples=6 * DEPTH, steps=30)
+    run(RealMachine, examples=3 * DEPTH, steps=30)

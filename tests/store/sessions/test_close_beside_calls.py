@@ -231,7 +231,7 @@ class Life:
         self.ended.append("closer")
 
 
-@pytest.mark.parametrize("seed", range(15 * DEPTH))
+@pytest.mark.parametrize("seed", range(8 * DEPTH))
 def test_a_close_ends_every_call_by_name(seed: int) -> None:
     """No raw error of a pool, a future or a bucket, no thread that waits for ever."""
     Life(seed).run()

@@ -59,7 +59,7 @@ def test_any_call_over_the_wire_does_or_raises_a_named_error(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1000 + 20 * DEPTH))
+@pytest.mark.parametrize("seed", range(1000, 1000 + 10 * DEPTH))
 def test_any_call_for_longer(seed: int) -> None:
     """The same with thousands of calls."""
     face = Face(seed)

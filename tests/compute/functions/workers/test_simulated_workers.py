@@ -15,7 +15,7 @@ from tussock.compute import functions as fn
 from tussock.compute.functions.workers import worker_site
 from tussock.statestore.buckets import open_bucket
 
-SEEDS = 15 * DEPTH
+SEEDS = 8 * DEPTH
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
