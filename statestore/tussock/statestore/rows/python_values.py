@@ -148,7 +148,7 @@ def _decimal_taker(kind: Any) -> Take:
         else:
             is_long = value.is_finite() and bool(value) and value.adjusted() >= places
         if is_long:
-            # Arrow would speak of its own precision only.
+            # Arrow tells a precision that is not the one of the column.
             raise Misfit(f"it has more digits in front of the point than the {max(places, 0)} of {kind}")
         return value
 
