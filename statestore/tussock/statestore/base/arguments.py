@@ -166,5 +166,6 @@ def check_limits(
     for name, value in {**given, **seconds}.items():
         check_seconds(value, name)
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
-        if _number(value, 0) is None:
+        # They are used as they are given.
+        if type(value) is not int or _number(value, 0) is None:
             raise InvalidOption(f"{name} is {show_value(value)}; expected bytes, 0 or more")
