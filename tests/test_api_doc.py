@@ -18,6 +18,7 @@ from tussock.statestore.contract.barriers import BarrierEvent
 from tussock.statestore.contract.copies import BackupCheck, CopyInfo, CopyReport
 from tussock.statestore.contract.records import Run, SstInfo, TableLevels, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
+from tussock.statestore.transactions.delta import Delta, Frozen
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
 PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore.__all__}
@@ -75,6 +76,12 @@ def members(kind: type) -> list[str]:
 def test_every_member_of_a_class_is_listed(name: str) -> None:
     """A method that is new, gone or has another signature fails here until the page says so."""
     assert sorted(entries(f"`{name}`")) == sorted(members(CLASSES[name]))
+
+
+@pytest.mark.parametrize(("title", "kind"), [("Deltas", Delta), ("Frozen parts of deltas", Frozen)])
+def test_every_member_of_a_delta_is_listed(title: str, kind: type) -> None:
+    """They have no public name, as only `StateStore.delta` makes them, and are used all the same."""
+    assert sorted(entries(title)) == sorted(members(kind))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - CLASSES.keys() - set(errors.__all__)))

@@ -21,6 +21,7 @@ from tussock.statestore.contract.backend import VersionView
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
+from tussock.statestore.shown import show_value
 
 __all__ = ["StorePlace", "ask_service", "bucket_at", "has_copies", "place_at", "store_at", "table_state", "version_at"]
 
@@ -110,7 +111,7 @@ def table_state(version: VersionView, name: str, url: str) -> TableState:
     state = version.find_table(name)
     if state is None:
         names = ", ".join(sorted(state.spec.name for state in version.tables.values())) or "none"
-        raise TableNotFound(f"no table {name!r} in the store at {url}; its tables: {names}", name)
+        raise TableNotFound(f"no table {show_value(name)} in the store at {url}; its tables: {names}", name)
     return state
 
 

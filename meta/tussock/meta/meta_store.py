@@ -42,6 +42,7 @@ from tussock.statestore.contract.backend import CommitRequest, PinInfo, VacuumRe
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableChange, TableSpec, TableState
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound, TussockError
+from tussock.statestore.shown import show_value
 
 __all__ = ["MetaStore"]
 
@@ -200,7 +201,7 @@ class MetaStore:
         def decide(version: Version) -> tuple[list[Delta], None]:
             state = version.find_table(name)
             if state is None:
-                raise TableNotFound(f"table {name!r} is not in the store; nothing was dropped")
+                raise TableNotFound(f"table {show_value(name)} is not in the store; nothing was dropped")
             return [DropTable(table_id=state.spec.id, at_ms=self._system.now_ms(), keep=True)], None
 
         self.log.append(decide)

@@ -20,7 +20,7 @@ from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uplo
 from tussock.statestore.contract.backend import CommitRequest, PinInfo
 from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.records import Run, pack
-from tussock.statestore.epochs import check_epoch, check_read_epoch
+from tussock.statestore.epochs import check_epoch, check_read_epoch, integer_of
 from tussock.statestore.errors import ClockAhead, Conflict, InvalidOption
 from tussock.statestore.format.schema_changes import Columns
 from tussock.statestore.parts import StoreParts
@@ -136,7 +136,8 @@ class StateStore(StoreUpkeep):
         That is `epoch`, or a fresh one if another writer committed a newer epoch meanwhile. With `writer` and
         `batch_id` the commit is idempotent: repeated, it is a no-op that returns the first one's epoch. `expect`
         maps table names to the epoch that was read: if one of them was written, dropped or created since, `Conflict`,
-        and the epoch's rows are given up. After `ObjectStoreUnavailable` the same call can be repeated; rows are kept.
+        and the epoch's rows are given up, as they are by `TableNotFound` if nothing is known of a table of that name.
+        After `ObjectStoreUnavailable` the same call can be repeated; rows are kept.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
         of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, if
         `generation`, which `open_writer` gave, is no longer the writer's newest, or if the batch is not the one that
@@ -146,17 +147,16 @@ class StateStore(StoreUpkeep):
         `abort_epoch`.
         """
         self._parts.lifetime.check_usable()
-        check_epoch(epoch)
-        check_writer(writer, batch_id, generation, source)
+        epoch, expect = check_epoch(epoch), check_expected(expect)
+        batch_id, generation = check_writer(writer, batch_id, generation, source)
         request = CommitRequest(
             epoch=epoch,
             writer=writer,
             batch_id=batch_id,
-            expect=self._expected_epochs(expect),
             generation=generation,
             source=source,
         )
-        return self._commit_and_note(lambda: commit_epoch(self._parts, request), expect)
+        return self._commit_and_note(lambda: commit_epoch(self._parts, request, expect), expect)
 
     @uninterrupted
     def commit_uploaded(
@@ -177,19 +177,19 @@ class StateStore(StoreUpkeep):
         """
         self._parts.lifetime.check_usable()
         check_uploaded(uploads)
-        check_writer(writer, batch_id, generation, source)
+        expect = check_expected(expect)
+        batch_id, generation = check_writer(writer, batch_id, generation, source)
         specs = {name: self._parts.views.named(name).spec for name in uploads}
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
             tables={specs[name].id: pack(runs) for name, runs in uploads.items()},
             writer=writer,
             batch_id=batch_id,
-            expect=self._expected_epochs(expect),
             generation=generation,
             source=source,
             uploaded=True,
         )
-        return self._commit_and_note(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
+        return self._commit_and_note(lambda: commit_uploads(self._parts, request, specs, uploads, expect), expect)
 
     @uninterrupted
     def open_writer(self, name: str) -> int:
@@ -214,9 +214,9 @@ class StateStore(StoreUpkeep):
         Batches older than the writer's newest sixteen are answered by the oldest epoch of those, which holds them, too.
         """
         self._parts.lifetime.check_usable()
-        check_writer(writer, batch_id, source=source)
+        number, _ = check_writer(writer, batch_id, source=source)
         self._parts.views.refresh()
-        return self._parts.backend.committed_batch(writer, batch_id, source, ())
+        return None if number is None else self._parts.backend.committed_batch(writer, number, source, ())
 
     @property
     def committed_epoch(self) -> int:
@@ -225,9 +225,7 @@ class StateStore(StoreUpkeep):
 
     def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
         """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after `timeout` seconds."""
-        if type(epoch) is not int or epoch:
-            check_epoch(epoch)
-        self._parts.views.wait_epoch(epoch, check_timeout(timeout))
+        self._parts.views.wait_epoch(0 if integer_of(epoch) == 0 else check_epoch(epoch), check_timeout(timeout))
 
     @uninterrupted
     def join_checkpoint(
@@ -277,14 +275,14 @@ class StateStore(StoreUpkeep):
         has been committed to since; it names table, key and epochs. The other arguments are those of `commit_epoch`.
         """
         self._parts.lifetime.check_usable()
-        check_writer(writer, batch_id, generation, source)
+        batch_id, generation = check_writer(writer, batch_id, generation, source)
         request = CommitRequest(epoch=0, writer=writer, batch_id=batch_id, generation=generation, source=source)
         return Transaction(self._parts, isolation, request, self._commit_transaction, self._shared_commits)
 
     def delta(self, writer: str, *, generation: int | None = None, source: str | None = None) -> Delta:
         """Begin a delta: rows over the newest ones, cut into commits of `writer`; for programs that run for long."""
         self._parts.lifetime.check_usable()
-        check_writer(writer, 0, generation, source)
+        _, generation = check_writer(writer, 0, generation, source)
         request = CommitRequest(epoch=0, writer=writer, generation=generation, source=source)
         return Delta(self._parts, request, self._commit_transaction)
 
@@ -319,7 +317,8 @@ class StateStore(StoreUpkeep):
     def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
         """Pin the newest committed epoch, or `epoch`; `SnapshotExpired` if that is no longer kept."""
         self._parts.lifetime.check_usable()
-        if epoch is not None and check_read_epoch(epoch) > self._parts.views.refresh().max_committed_epoch:
+        epoch = None if epoch is None else check_read_epoch(epoch)
+        if epoch is not None and epoch > self._parts.views.refresh().max_committed_epoch:
             raise InvalidOption(
                 f"epoch {epoch} is not committed: the newest committed epoch is {self.committed_epoch}; "
                 "a snapshot has to stay the same, so wait_epoch() for it first"
@@ -360,10 +359,3 @@ class StateStore(StoreUpkeep):
 
     def _commit_transaction(self, commit: Callable[[CommitRequest], int], request: CommitRequest) -> int:
         return self._commit_and_note(lambda: commit(replace(request, epoch=self.new_epoch())), None)
-
-    def _expected_epochs(self, expect: Mapping[str, int] | None) -> dict[int, int]:
-        check_expected(expect)
-        return {
-            self._parts.known.id_read_at(self._parts.views.named(name), epoch): epoch
-            for name, epoch in (expect or {}).items()
-        }

@@ -36,6 +36,25 @@ def check_uploaded(uploads: object) -> None:
             raise InvalidOption(f"uploads has {show_value(name)}: {show_value(runs)}; expected what upload() returned")
 
 
+def _expected(parts: StoreParts, expect: Mapping[str, int] | None) -> tuple[dict[int, int], TableNotFound | None]:
+    """By id the tables that were read, each with its epoch; and the error if there was never one of a name.
+
+    A table that was dropped has its id, too: the commit refuses it, unless it repeats one.
+    """
+    found: dict[int, int] = {}
+    missing = None
+    for name, epoch in (expect or {}).items():
+        try:
+            found[parts.known.id_read_at(parts.views.named(name), epoch)] = epoch
+        except TableNotFound as error:
+            table = parts.known.id_of_gone(name, parts.backend.version())
+            if table is None:
+                missing = error
+            else:
+                found[table] = epoch
+    return found, missing
+
+
 def _known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
     """The epoch that holds the request's (writer, batch) already; `None` if it is not known to be committed.
 
@@ -53,13 +72,17 @@ def _known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
     return parts.backend.commit(request)
 
 
-def commit_epoch(parts: StoreParts, request: CommitRequest) -> int:
+def commit_epoch(parts: StoreParts, request: CommitRequest, expect: Mapping[str, int] | None) -> int:
     """Seal the request's epoch and commit what the shared buffer has of it; see `StateStore.commit_epoch`."""
     try:
+        expected, missing = _expected(parts, expect)
         known = _known_commit(parts, request)
         if known is not None:
             parts.writes.buffer.drop(request.epoch)
             return known
+        if missing is not None:
+            raise missing
+        request = replace(request, expect=expected)
         buffer = parts.writes.buffer.seal(request.epoch)
         with buffer.committing:
             # Another thread may have committed the epoch while this one waited for it.
@@ -102,24 +125,32 @@ def commit_sealed(
 
 
 def commit_uploads(
-    parts: StoreParts, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[Run]]
+    parts: StoreParts,
+    request: CommitRequest,
+    specs: Mapping[str, TableSpec],
+    uploads: Mapping[str, Sequence[Run]],
+    expect: Mapping[str, int] | None,
 ) -> int:
     """Commit `request`, which has these runs in these tables; see `StateStore.commit_uploaded`."""
+    expected, missing = _expected(parts, expect)
+    request = replace(request, expect=expected)
     foreign = [
         (run, specs[name])
         for name, runs in uploads.items()
         for run in runs
         if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, specs[name].id)
     ]
-    if not foreign:
+    if not foreign and missing is None:
         return parts.backend.commit(request)
     if request.writer is not None and request.batch_id is not None:
-        # A batch that was committed may be repeated after its table was dropped and created again.
+        # A batch that was committed may be repeated after its table was dropped, also if it was created again.
         parts.views.refresh()
         meant = {run.table_id for runs in uploads.values() for run in runs if isinstance(run, UploadedRun) and run.ssts}
         known = parts.backend.committed_batch(request.writer, request.batch_id, request.source, meant)
         if known is not None:
             return known
+    if missing is not None:
+        raise missing
     run, spec = foreign[0]
     also = f"another table {spec.name!r}, which was dropped" if run.table == spec.name else f"table {run.table!r}"
     raise InvalidBatch(

@@ -4,7 +4,9 @@ Nobody computes the previous or the next epoch with -1 or +1: the clock may have
 epochs too. The bound is 2**63 so that every epoch fits a signed 64-bit column in Spark and SQL.
 """
 
+import operator
 from datetime import UTC, datetime
+from typing import Any
 
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.shown import show_value
@@ -16,6 +18,7 @@ __all__ = [
     "check_read_epoch",
     "epoch_at_ms",
     "epoch_ms",
+    "integer_of",
     "iso",
     "next_epoch",
 ]
@@ -24,29 +27,42 @@ SERIAL_BITS = 16
 MAX_EPOCH = (1 << 63) - 1
 
 
+def integer_of(value: Any) -> int | None:
+    """The integer that a value is, whatever its class, such as one of NumPy; `None` if it is none, or a truth value."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def check_epoch(epoch: object) -> int:
-    """Return `epoch` if it can be one, i.e. is an int in 1 .. 2**63-1; else raise `InvalidBatch`."""
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 1 <= epoch <= MAX_EPOCH:
+    """Return `epoch` if it can be one, i.e. is an integer in 1 .. 2**63-1; else raise `InvalidBatch`."""
+    number = integer_of(epoch)
+    if number is None or not 1 <= number <= MAX_EPOCH:
         raise InvalidBatch(
             f"epoch {show_value(epoch)} is not an integer from 1 to 2**63-1; take one from store.new_epoch()"
         )
-    return epoch
+    return number
 
 
 def check_read_epoch(epoch: object) -> int:
     """Return `epoch` if one can read at it: an epoch, or 0, before all commits; else raise `InvalidOption`."""
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+    number = integer_of(epoch)
+    if number is None or not 0 <= number <= MAX_EPOCH:
         raise InvalidOption(
             f"epoch {show_value(epoch)} is not an integer from 0 to 2**63-1; read at one such as store.committed_epoch"
         )
-    return epoch
+    return number
 
 
 def check_position(epoch: object, name: str) -> int:
     """Return `epoch` if it can be where a reader of changes is: an epoch, or 0 for before all; else `InvalidOption`."""
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+    number = integer_of(epoch)
+    if number is None or not 0 <= number <= MAX_EPOCH:
         raise InvalidOption(f"changes: {name} is {show_value(epoch)}; expected 0 <= {name} <= 2**63-1, an epoch or 0")
-    return epoch
+    return number
 
 
 def next_epoch(now_ms: int, newest: int) -> int:

@@ -14,6 +14,7 @@ from tussock.statestore.read.access import ReadOnlyAccess, StoreAccess, TableAcc
 from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import StoreViews, TableViews
 from tussock.statestore.read.uploaded_views import UploadedViews, check_runs
+from tussock.statestore.shown import show_value
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
@@ -113,8 +114,8 @@ class Snapshot:
             state = table_at(self._parts.views.refresh(), name, pin.epoch, pin.seq)
         if state is None:
             raise TableNotFound(
-                f"no table {name!r} in the store at {self._parts.settings.url} as of this snapshot, epoch {pin.epoch}; "
-                "a table that was created later is read outside of it, or in a newer one",
+                f"no table {show_value(name)} in the store at {self._parts.settings.url} as of this snapshot, epoch "
+                f"{pin.epoch}; a table that was created later is read outside of it, or in a newer one",
                 name,
             )
         views: TableViews = TableViews(self._parts.views, state.spec.id, state.spec.name, self._pin)

@@ -1,5 +1,7 @@
 """`key_order` sorts bytewise and stably in each of its ways."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -52,6 +54,21 @@ def test_key_order_is_the_stable_bytewise_order(name: str, skip: int):
     array = pa.array(keys, pa.binary()).slice(skip)
     expected = sorted(range(len(keys[skip:])), key=keys[skip:].__getitem__)
     assert key_order(array).tolist() == expected
+
+
+def test_few_keys_need_no_threads() -> None:
+    """A process that merges a few rows at a time starts none: handing keys to Polars costs more than their sort."""
+    script = (
+        "import sys\n"
+        "import pyarrow as pa\n"
+        "from tussock.statestore.rows.key_arrays import key_order, repeats\n"
+        "keys = pa.array([b'b', b'aa', b'b', b'a'] * 256, pa.binary())\n"
+        "order = key_order(keys)\n"
+        "assert keys.take(pa.array(order)).to_pylist() == sorted(keys.to_pylist())\n"
+        "assert repeats(keys.take(pa.array(order))).sum() == 1021\n"
+        "assert 'polars' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 15, 16, 17, 31])

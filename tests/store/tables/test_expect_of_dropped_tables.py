@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tussock.statestore import Conflict, StateStore, TableNotFound, connect
+from tussock.statestore import Conflict, EpochTooOld, StateStore, TableNotFound, connect
 
 
 @pytest.fixture
@@ -90,14 +90,55 @@ def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(
         put(other, b"6", {"count": read_at})
 
 
-def test_a_table_that_was_only_dropped_is_not_found(clients: list[StateStore]) -> None:
-    """There is nothing to read again."""
+@pytest.mark.parametrize("dropped_by", [0, 1], ids=["this client", "another"])
+@pytest.mark.parametrize("opened_by", [0, 1], ids=["it had opened it", "it had not"])
+def test_a_table_that_was_dropped_conflicts(clients: list[StateStore], dropped_by: int, opened_by: int) -> None:
+    """The rows are given up: they are read no more, hold up no later commit, and no repeat stores them."""
     mine, _ = clients
+    mine.create_table("else")
+    clients[opened_by].create_table("count")
+    read_at = put(clients[opened_by], b"5")
+    assert clients[dropped_by].committed_epoch == read_at
+    clients[dropped_by].drop_table("count")
+    epoch = mine.new_epoch()
+    mine.table("else").ingest_batch([(b"n", b"computed")], epoch)
+    with pytest.raises(Conflict, match=f"read at epoch {read_at}, and has been dropped since"):
+        mine.commit_epoch(epoch, expect={"count": read_at})
+    assert_given_up(mine, epoch)
+
+
+def test_a_table_that_never_was_is_not_found(clients: list[StateStore]) -> None:
+    """There is nothing to read again, and the rows are given up as well; an upload is only refused."""
+    mine, _ = clients
+    mine.create_table("else")
+    epoch = mine.new_epoch()
+    mine.table("else").ingest_batch([(b"n", b"computed")], epoch)
+    with pytest.raises(TableNotFound, match="'nope'"):
+        mine.commit_epoch(epoch, expect={"nope": 0})
+    assert_given_up(mine, epoch)
+    with pytest.raises(TableNotFound, match="'nope'"):
+        mine.commit_uploaded({}, writer="w", batch_id=0, expect={"nope": 0})
+
+
+def assert_given_up(store: StateStore, epoch: int) -> None:
+    assert store.table("else").get(b"n") is None
+    put(store, b"later", table="else")
+    with pytest.raises(EpochTooOld):
+        store.commit_epoch(epoch)
+    assert store.table("else").get(b"n") == b"later"
+
+
+def test_an_upload_after_the_table_was_dropped_conflicts(clients: list[StateStore]) -> None:
+    """`commit_uploaded`, and a batch that is committed gets its epoch all the same."""
+    mine, other = clients
     mine.create_table("count")
     read_at = put(mine, b"5")
-    mine.drop_table("count")
-    with pytest.raises(TableNotFound, match="'count'"):
-        mine.commit_epoch(mine.new_epoch(), expect={"count": read_at})
+    done = mine.commit_uploaded({}, writer="w", batch_id=1, expect={"count": read_at})
+    assert other.committed_epoch == done
+    other.drop_table("count")
+    assert mine.commit_uploaded({}, writer="w", batch_id=1, expect={"count": read_at, "nope": 0}) == done
+    with pytest.raises(Conflict, match="has been dropped since"):
+        mine.commit_uploaded({}, writer="w", batch_id=2, expect={"count": read_at})
 
 
 def test_a_repeated_batch_gets_its_epoch_though_its_tables_are_dropped(clients: list[StateStore]) -> None:

@@ -310,8 +310,13 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
         table.get(1, 5)
     with pytest.raises(InvalidOption, match="not part of a delta"):
         table.changes(0)
+    for end in (delta.keep, delta.undo):
+        with pytest.raises(InvalidOption, match="without a savepoint"):
+            end()
     delta.begin()
     table.upsert([row(1, 1)])
+    with pytest.raises(InvalidOption, match="there is one at a time"):
+        delta.begin()
     with pytest.raises(InvalidOption, match="a savepoint of the delta is open"):
         delta.freeze(1)
     delta.undo()
@@ -321,8 +326,15 @@ def test_wrong_uses_are_refused(store: StateStore, delta: Delta) -> None:
     with pytest.raises(InvalidOption, match="not committed yet"):
         delta.freeze(2)
     delta.close()
-    with pytest.raises(StoreClosed):
-        table.upsert([row(1, 1)])
+    for call in (
+        lambda: table.upsert([row(1, 1)]),
+        lambda: table.get(1),
+        lambda: table.multi_get([1]),
+        lambda: next(table.read()),
+        lambda: delta.table("t2"),
+    ):
+        with pytest.raises(StoreClosed):
+            call()
 
 
 def test_rows_of_before_a_savepoint_outlive_a_scan_that_is_undone(delta: Delta) -> None:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tussock.statestore import StateStore, TableNotFound
+from tussock.statestore import InvalidOption, StateStore, TableNotFound
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 OTHER_SCHEMA = pa.schema([("key", pa.int32()), ("text", pa.string())])
@@ -72,3 +72,20 @@ def test_a_table_that_comes_after_the_beginning_is_there_and_empty(store: StateS
         assert tx.table("late").get("a") is None
         tx.table("late").upsert([{"id": "a", "n": 1}])
     assert store.table("late").get("a") == {"id": "a", "n": 1}
+
+
+def test_the_epoch_of_the_transaction_may_be_named(store: StateStore) -> None:
+    """As a snapshot's own may; a read at it sees own rows as one without does, and another epoch is refused."""
+    store.create_table("t", SCHEMA, primary_key=["id"])
+    with store.transaction() as tx:
+        tx.table("t").upsert([{"id": "a", "n": 1}])
+    before = tx.epoch
+    with store.transaction() as tx:
+        table = tx.table("t")
+        table.upsert([{"id": "b", "n": 2}])
+        at = tx.snapshot_epoch
+        assert [table.get(key, epoch=at) for key in "abc"] == [table.get(key) for key in "abc"]
+        assert sum(batch.num_rows for batch in table.read(epoch=at)) == 2
+        with pytest.raises(InvalidOption, match=f"reads at its snapshot, epoch {before}, not at {before - 1}"):
+            table.get("a", epoch=before - 1)
+    assert store.table("t").get("b") == {"id": "b", "n": 2}

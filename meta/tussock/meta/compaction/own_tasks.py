@@ -22,6 +22,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption, TableNotFound, TussockError
+from tussock.statestore.shown import show_value
 
 __all__ = ["OwnTasks"]
 
@@ -144,7 +145,7 @@ class OwnTasks:
         if table is not None:
             state = version.find_table(table)
             if state is None:
-                raise TableNotFound(f"table {table!r} is not in the store; nothing to compact")
+                raise TableNotFound(f"table {show_value(table)} is not in the store; nothing to compact")
             if manual:
                 picked = pick_manual(state, tasks, self._config())
             else:

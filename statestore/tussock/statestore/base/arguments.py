@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tussock.statestore.epochs import integer_of
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.shown import show_value
 
@@ -97,17 +98,21 @@ def check_ended(returned: object, what: str, *, is_used: bool = True) -> None:
         )
 
 
-def check_expected(expect: object) -> None:
-    """`InvalidOption` unless this maps names of tables to the epochs at which they were read, or is `None`."""
+def check_expected(expect: object) -> dict[str, int]:
+    """The tables and the epochs at which they were read; `InvalidOption` unless it is a mapping of these, or `None`."""
     if expect is not None and not isinstance(expect, Mapping):
         raise InvalidOption(
             f"expect is {show_value(expect)}; expected a dict of table names and the epochs that were read"
         )
+    found = {}
     for name, epoch in (expect or {}).items():
-        if not _is_number(epoch, 0):
+        number = _number(epoch, 0)
+        if number is None:
             raise InvalidOption(
                 f"expect has {show_value(name)}: {show_value(epoch)}; expected the epoch that was read, 0 to 2**63-1"
             )
+        found[name] = number
+    return found
 
 
 def check_timeout(seconds: float) -> float:
@@ -128,8 +133,8 @@ def check_seconds(seconds: object, name: str, least: float = 0) -> None:
 
 def check_writer(
     writer: str | None, batch_id: int | None, generation: int | None = None, source: str | None = None
-) -> None:
-    """Check what makes a commit idempotent, and what fences it."""
+) -> tuple[int | None, int | None]:
+    """Check what makes a commit idempotent, and what fences it; returns the batch id and the generation."""
     if (writer is None) != (batch_id is None):
         raise InvalidOption(
             f"writer {show_value(writer)} and batch_id {show_value(batch_id)} go together: give both or neither"
@@ -137,17 +142,20 @@ def check_writer(
     for name, value in (("writer", writer), ("source", source)):
         if value is not None:
             check_name(value, name, WRITER_LENGTH_MAX)
-    if batch_id is not None and not _is_number(batch_id, 0):
+    batch, opened = _number(batch_id, 0), _number(generation, 1)
+    if batch_id is not None and batch is None:
         raise InvalidOption(f"batch_id is {show_value(batch_id)}; expected an integer from 0 to 2**63-1")
-    if generation is not None and not _is_number(generation, 1):
+    if generation is not None and opened is None:
         raise InvalidOption(f"generation is {show_value(generation)}; expected what store.open_writer() gave")
     for name, told in (("generation", generation), ("source", source)):
         if told is not None and writer is None:
             raise InvalidOption(f"{name} is {show_value(told)}, but no writer is named; it belongs to one")
+    return batch, opened
 
 
-def _is_number(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _NUMBER_MAX
+def _number(value: object, least: int) -> int | None:
+    number = integer_of(value)
+    return number if number is not None and least <= number <= _NUMBER_MAX else None
 
 
 def check_limits(
@@ -158,5 +166,6 @@ def check_limits(
     for name, value in {**given, **seconds}.items():
         check_seconds(value, name)
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
-        if not _is_number(value, 0):
+        # They are used as they are given.
+        if type(value) is not int or _number(value, 0) is None:
             raise InvalidOption(f"{name} is {show_value(value)}; expected bytes, 0 or more")

@@ -85,4 +85,4 @@ def _url_error(url: str, why: str) -> InvalidOption:
     shown = re.sub(r"[?#].*", "?***", url, flags=re.DOTALL)
     if not shown.startswith("file:///"):
         shown = re.sub(r"^([a-z0-9]*:/+|).*@", r"\1***@", shown, flags=re.DOTALL)
-    return InvalidOption(f"cannot open the bucket {shown!r}: {why}. Accepted forms: {ACCEPTED}")
+    return InvalidOption(f"cannot open the bucket {show_value(shown)}: {why}. Accepted forms: {ACCEPTED}")

@@ -13,6 +13,7 @@ from tussock.statestore.base.names import NAMES_SHOWN
 from tussock.statestore.contract.backend import VersionView
 from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import TableNotFound
+from tussock.statestore.shown import show_value
 
 __all__ = ["KnownTables", "no_table"]
 
@@ -40,6 +41,11 @@ class KnownTables:
             return state.spec.id
         return min(self._ids.get(state.spec.name, state.spec.id), state.spec.id)
 
+    def id_of_gone(self, name: str, version: VersionView) -> int | None:
+        """The id of a table that had this name, which none has now; `None` if nothing is known of one."""
+        had = [table for table, one in version.gone.items() if one.state.spec.name == name]
+        return max(had) if had else self._ids.get(name)
+
     def renew(self, names: Iterable[str], version: VersionView) -> None:
         """The user was told by `Conflict` to read the tables again, which are those of this version."""
         for name in names:
@@ -52,6 +58,6 @@ class KnownTables:
 
 def no_table(url: str, name: str, others: Sequence[str]) -> TableNotFound:
     """The error that tells of a table that is not there, and of some that are."""
-    shown = ", ".join(repr(one) for one in others[:NAMES_SHOWN]) or "none"
+    shown = ", ".join(map(show_value, others[:NAMES_SHOWN])) or "none"
     more = f" and {len(others) - NAMES_SHOWN:,} more" if len(others) > NAMES_SHOWN else ""
-    return TableNotFound(f"no table {name!r} in the store at {url}; its tables: {shown}{more}", name)
+    return TableNotFound(f"no table {show_value(name)} in the store at {url}; its tables: {shown}{more}", name)

@@ -79,12 +79,12 @@ class KeyEncoder:
     def _check_names(self, schema: pa.Schema, distribution_key: Sequence[str], nullable: Collection[str]) -> None:
         key = list(self.primary_key)
         if not key or len(set(key)) < len(key):
-            raise SchemaMismatch(f"primary key {key}; expected one column at least and none twice")
+            raise SchemaMismatch(f"primary key {show_value(key)}; expected one column at least and none twice")
         for name in key:
             _check_present(name, schema)
-        stray = [name for name in (*distribution_key, *nullable) if name not in key]
-        if stray:
-            raise SchemaMismatch(f"distribution or nullable columns {stray}; expected columns of the primary key {key}")
+        for what, names in (("distribution key", distribution_key), ("nullable columns", nullable)):
+            if stray := [name for name in names if name not in key]:
+                raise SchemaMismatch(f"{what}: found {show_value(stray)}, expected columns of the primary key {key}")
         if self.vnodes and not distribution_key:
             raise SchemaMismatch(
                 f"no distribution key for {self.vnodes} vnodes; expected columns of {key}, or no vnodes"
@@ -276,7 +276,9 @@ def upper_bound(prefix: bytes) -> bytes | None:
 def _check_present(name: str, schema: pa.Schema) -> None:
     count = len(schema.get_all_field_indices(name))
     if count != 1:
-        raise SchemaMismatch(f"key column {name!r}: expected it once, found it {count} times in {schema.names}")
+        raise SchemaMismatch(
+            f"key column {show_value(name)}: expected it once, found it {count} times in {schema.names}"
+        )
 
 
 def _nullable_pack(codec: FixedCodec | TextCodec) -> Callable[[Any], bytes]:

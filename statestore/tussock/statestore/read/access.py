@@ -99,7 +99,8 @@ class StoreAccess:
         """The epoch that was given; `EpochTooOld` if it takes no more rows."""
         if epoch is None:
             raise InvalidBatch("no epoch to write at: expected an integer from 1 to 2**63-1, from store.new_epoch()")
-        self._writes.buffer.check_open(check_epoch(epoch))
+        epoch = check_epoch(epoch)
+        self._writes.buffer.check_open(epoch)
         return epoch
 
     def write(self, epoch: int, rows: Rows) -> None:

@@ -6,6 +6,7 @@ from tussock.statestore.format.value_bounds import ValueTest
 from tussock.statestore.keys.ranges import KeyRanges
 from tussock.statestore.read.access import Reads
 from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.lookups.lookup import FoundRow
 from tussock.statestore.sst.lookups.lookup_many import Hits
 from tussock.statestore.sst.lookups.wanted_keys import Keys
 from tussock.statestore.write.row_overlay import RowOverlay
@@ -18,9 +19,13 @@ class OverlaidReads:
 
     def __init__(self, reads: Reads) -> None:
         self.overlay: RowOverlay | None = None
-        self.find = reads.find
-        """A key that the overlay does not know is looked up below it."""
         self._reads = reads
+
+    def find(self, key: bytes, epoch: int | None) -> FoundRow | None:
+        """A key that the overlay does not know is looked up below it; at an epoch that was asked for, in the buffer."""
+        if epoch is not None:
+            self._flush()
+        return self._reads.find(key, epoch)
 
     def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are."""

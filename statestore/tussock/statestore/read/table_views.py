@@ -55,7 +55,8 @@ class TableViews:
                 raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
             return self._pin.info.epoch
         if epoch is not None:
-            self._views.check_readable(self._table, check_read_epoch(epoch), pinned=False)
+            epoch = check_read_epoch(epoch)
+            self._views.check_readable(self._table, epoch, pinned=False)
         return epoch
 
     def find_loose(self, key: bytes) -> Rows | Absent | None:  # noqa: ARG002 - of those that have some
@@ -119,25 +120,31 @@ class TableViews:
         self._views.refresh_after(error, view.version)
         return self.since(epoch, unpinned=unpinned)
 
-    def check_range(self, from_epoch: int, to_epoch: int | None) -> int:
-        """The end of a range of all versions, after both ends were checked; `None` is the newest, or pinned, epoch."""
+    def check_range(self, from_epoch: int, to_epoch: int | None) -> tuple[int, int]:
+        """A range of all versions, after both ends were checked; `None` is the newest, or pinned, epoch."""
         newest = self._pin.info.epoch if self._pin is not None else self._views.backend.recent().max_committed_epoch
-        until = newest if to_epoch is None else check_position(to_epoch, "to_epoch")
-        if not check_position(from_epoch, "from_epoch") <= until:
+        from_epoch = check_position(from_epoch, "from_epoch")
+        until = self._end(from_epoch, newest) if to_epoch is None else check_position(to_epoch, "to_epoch")
+        if not from_epoch <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         self._views.check_committed(self.name, until)
         # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
         # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
         for epoch in (until, from_epoch):
             self._views.check_readable(self._table, epoch, pinned=False, advice=_CHANGES)
-        return until
+        return from_epoch, until
 
-    def check_feed(self, from_epoch: int, to_epoch: int | None) -> int:
-        """The end of a range of changes with what was before, whose images at `from_epoch` a pin there keeps, too."""
+    def _end(self, from_epoch: int, newest: int) -> int:
+        """Where a range with an open end does end; `InvalidOption` if it begins at an epoch that is still to come."""
+        return newest if from_epoch <= newest else self._views.check_committed(self.name, from_epoch)
+
+    def check_feed(self, from_epoch: int, to_epoch: int | None) -> tuple[int, int]:
+        """The same for a range of changes with what was before, whose images at `from_epoch` a pin there keeps, too."""
+        from_epoch = check_position(from_epoch, "from_epoch")
         given = check_position(0 if to_epoch is None else to_epoch, "to_epoch")
         newest = self._views.check_committed(self.name, given)
-        until = newest if to_epoch is None else to_epoch
-        if not check_position(from_epoch, "from_epoch") <= until:
+        until = self._end(from_epoch, newest) if to_epoch is None else given
+        if not from_epoch <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         if self._pin is None:
             self._views.check_readable(self._table, from_epoch, pinned=False)
@@ -145,7 +152,7 @@ class TableViews:
             raise InvalidOption(
                 f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"
             )
-        return until
+        return from_epoch, until
 
 
 class StoreViews(TableViews):

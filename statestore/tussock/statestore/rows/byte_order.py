@@ -1,4 +1,4 @@
-"""Orders and searches of byte strings of any widths, by Polars, or by Arrow where Polars cannot work.
+"""Orders and searches of byte strings of any widths, by Polars; by Arrow for few, and where Polars cannot work.
 
 Polars works in its own threads, which do not survive a fork: in the child its next sort waits for them for ever.
 So a child of a process in which Polars had begun to work sorts with Arrow, one thread and some three times slower, but
@@ -23,6 +23,8 @@ from tussock.statestore.base.process.interrupts import run_uninterrupted
 
 __all__ = ["equal_to_previous", "first_places", "stable_order"]
 
+_FEW = 1024
+"""Keys that Arrow sorts and compares: handing them to Polars' threads alone takes half a millisecond."""
 _lost = False
 """Polars' threads stayed with the process that this one was forked from."""
 _used = False
@@ -65,7 +67,7 @@ def _polars() -> Any:
 
 def stable_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:
     """Indices that sort `keys` ascending, bytewise; of equal keys the earlier stays first."""
-    if _lost:
+    if _lost or len(keys) <= _FEW:
         return _arrow_order(keys)
     pl = _polars()
     frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary)}).with_row_index("at")
@@ -88,7 +90,7 @@ def first_places(ordered: pa.BinaryArray, wanted: pa.BinaryArray) -> npt.NDArray
 
 def equal_to_previous(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     """For each key but the first whether it equals the one before; n - 1 booleans."""
-    if _lost:
+    if _lost or len(keys) <= _FEW:
         same: npt.NDArray[np.bool_] = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(
             zero_copy_only=False
         )

@@ -92,6 +92,8 @@ def _plain_taker(kind: Any) -> Take:
         return _temporal_taker(kind, name)
     if name == "float":
         return _float_taker(kind)
+    if name == "decimal":
+        return _decimal_taker(kind)
     if name in _CLASSES:
         yes, no = _CLASSES[name]
         return lambda value: _of_class(value, yes, no)
@@ -131,6 +133,24 @@ def _float_taker(kind: Any) -> Take:
         if near != value:
             raise Misfit(f"no {kind} is exactly this integer")
         return near
+
+    return take_value
+
+
+def _decimal_taker(kind: Any) -> Take:
+    yes, no = _CLASSES["decimal"]
+    places = kind.precision - kind.scale
+
+    def take_value(value: Any) -> Any:
+        value = _of_class(value, yes, no)
+        if isinstance(value, int):
+            is_long = abs(value) >= 10**places if places > 0 else value != 0
+        else:
+            is_long = value.is_finite() and bool(value) and value.adjusted() >= places
+        if is_long:
+            # Arrow tells a precision that is not the one of the column.
+            raise Misfit(f"it has more digits in front of the point than the {max(places, 0)} of {kind}")
+        return value
 
     return take_value
 

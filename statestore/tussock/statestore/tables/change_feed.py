@@ -87,7 +87,7 @@ class ChangeFeed:
         committed yet.
         """
         check = self._views.check_feed if want.compared else self._views.check_range
-        until = check(from_epoch, to_epoch)
+        from_epoch, until = check(from_epoch, to_epoch)
         view = self._views.since(from_epoch, unpinned=not want.compared)
         expiry = expiry_of(view.state.spec) if want.compared else None
         if expiry is None or expiry.column is None or expiry.column in want.columns:
@@ -103,7 +103,7 @@ class ChangeFeed:
 
         A commit's SST says its epoch; of compacted ones the blocks with epochs in the range are read.
         """
-        until = self._views.check_feed(from_epoch, to_epoch)
+        from_epoch, until = self._views.check_feed(from_epoch, to_epoch)
         view = self._views.since(from_epoch)
         while True:
             try:

@@ -117,7 +117,7 @@ class RawTable:
             if start is not None or end is not None:
                 raise InvalidOption("a scan takes a prefix or start and end, not both")
             start, end = prefix, upper_bound(prefix)
-        check_limit(limit)
+        limit = check_limit(limit)
         check_flag(reverse, "reverse")
         rows = self._reader.scan(KeyRanges([(start, end)]), epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.base.arguments import iterator_over
+from tussock.statestore.epochs import integer_of
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
 from tussock.statestore.keys.intervals import Interval, interval_ranges
@@ -48,10 +49,12 @@ def _strings(values: Iterable[str]) -> list[str] | None:
     return names
 
 
-def check_limit(limit: object) -> None:
-    """`InvalidOption` unless the limit is a number of rows, or `None`."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit < 1 << 63):
+def check_limit(limit: object) -> int | None:
+    """The limit, a number of rows or `None`; else `InvalidOption`."""
+    rows = integer_of(limit)
+    if limit is not None and (rows is None or not 0 <= rows < 1 << 63):
         raise InvalidOption(f"limit is {show_value(limit)}; expected 0 or more rows")
+    return rows
 
 
 def check_filter(condition: object, schema: pa.Schema, table: str) -> None:

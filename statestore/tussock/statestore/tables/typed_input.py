@@ -36,16 +36,19 @@ def conform(
     no UTF-8 is refused only if it is `to_store`: keys of old rows that have it can still be asked for and deleted.
     Raises `SchemaMismatch` naming table, column, expected and found, or `InvalidBatch` for a column above 2 GiB.
     """
+    effect = "nothing was stored" if to_store else "nothing was done"
     if not isinstance(rows, pa.Table | pa.RecordBatch):
-        rows = _from_dicts(rows, schema, table)
+        rows = _from_dicts(rows, schema, table, effect)
         to_store = False  # Python's strings are text
     names = rows.schema.names
     unknown = [name for name in names if name not in schema.names]
     if unknown:
-        raise SchemaMismatch(f"table {table!r}: unknown columns {unknown}, expected {schema.names}; nothing was stored")
+        raise SchemaMismatch(
+            f"table {table!r}: unknown columns {show_value(unknown)}, expected {schema.names}; {effect}"
+        )
     if len(set(names)) != len(names):
-        raise SchemaMismatch(f"table {table!r}: a column stands twice in {names}; nothing was stored")
-    arrays = [_column(rows, field, required, table, to_store) for field in schema]
+        raise SchemaMismatch(f"table {table!r}: a column stands twice in {names}; {effect}")
+    arrays = [_column(rows, field, required, table, effect, to_store=to_store) for field in schema]
     return pa.record_batch(arrays, schema=_nullable(schema))
 
 
@@ -54,35 +57,40 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _column(
-    rows: pa.Table | pa.RecordBatch, field: pa.Field, required: Collection[str], table: str, to_store: bool
+    rows: pa.Table | pa.RecordBatch,
+    field: pa.Field,
+    required: Collection[str],
+    table: str,
+    effect: str,
+    *,
+    to_store: bool,
 ) -> pa.Array:
     strict = not field.nullable or field.name in required
     if field.name not in rows.schema.names:
         if strict:
             raise SchemaMismatch(
-                f"table {table!r}: column {field.name!r} ({field.type}) is missing, found {rows.schema.names}; "
-                "nothing was stored"
+                f"table {table!r}: column {field.name!r} ({field.type}) is missing, found {rows.schema.names}; {effect}"
             )
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
-    array = _join_chunks(column, field, table) if isinstance(column, pa.ChunkedArray) else column
+    array = _join_chunks(column, field, table, effect) if isinstance(column, pa.ChunkedArray) else column
     if to_store:
         try:
             check_text(array)
         except Misfit as error:
-            raise SchemaMismatch(f"table {table!r}: column {field.name!r}: {error}; nothing was stored") from error
+            raise SchemaMismatch(f"table {table!r}: column {field.name!r}: {error}; {effect}") from error
     if array.type != field.type or pa.types.is_dictionary(field.type):
-        array = _cast(array, field, table)
+        array = _cast(array, field, table, effect)
     if strict and array.null_count:
         at = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise SchemaMismatch(
             f"table {table!r}: column {field.name!r} is null at position {at}, expected {field.type} without nulls; "
-            "nothing was stored"
+            f"{effect}"
         )
     return array
 
 
-def _join_chunks(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
+def _join_chunks(column: pa.ChunkedArray, field: pa.Field, table: str, effect: str) -> pa.Array:
     try:
         joined = column.combine_chunks()
     except pa.ArrowInvalid:
@@ -90,43 +98,41 @@ def _join_chunks(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Arr
     if isinstance(joined, pa.ChunkedArray):
         raise InvalidBatch(
             f"table {table!r}: column {field.name!r} has {column.nbytes} bytes in one batch, and at most 2 GiB fit; "
-            "nothing was stored, split the batch"
+            f"{effect}, split the batch"
         )
     return joined
 
 
-def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
+def _cast(array: pa.Array, field: pa.Field, table: str, effect: str) -> pa.Array:
     mismatch = f"table {table!r}: column {field.name!r}: expected {field.type}, found {array.type}"
     misfit = kind_misfit(array.type, field.type)
     if misfit is not None:
-        raise SchemaMismatch(f"{mismatch}{misfit and f': {field.name}{misfit}'}; nothing was stored")
+        raise SchemaMismatch(f"{mismatch}{misfit and f': {field.name}{misfit}'}; {effect}")
     try:
         return convert(array, field.type)
     except Misfit as error:
-        raise SchemaMismatch(f"{mismatch} with a value that does not fit: {error}; nothing was stored") from error
+        raise SchemaMismatch(f"{mismatch} with a value that does not fit: {error}; {effect}") from error
     except pa.ArrowException as error:
-        raise SchemaMismatch(f"{mismatch} with values that do not fit: {error}; nothing was stored") from error
+        raise SchemaMismatch(f"{mismatch} with values that do not fit: {error}; {effect}") from error
 
 
-def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str) -> pa.Table:
+def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str, effect: str) -> pa.Table:
     """Rows as dicts, column by column, so that an error can name its column."""
     found = iterator_over(rows) if isinstance(rows, Sequence) and not isinstance(rows, str | bytes) else None
     if found is None:
-        raise SchemaMismatch(
-            f"table {table!r}: {type(rows).__name__} is not rows; expected {_EXPECTED}; nothing was stored"
-        )
+        raise SchemaMismatch(f"table {table!r}: {type(rows).__name__} is not rows; expected {_EXPECTED}; {effect}")
     rows = []
     for at, row in enumerate(found):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
                 f"table {table!r}: position {at} is of type {type(row).__name__}, expected a dict of columns; or give "
-                f"{_EXPECTED}; nothing was stored"
+                f"{_EXPECTED}; {effect}"
             )
         unknown = [name for name in row if name not in schema.names]
         if unknown:
             raise SchemaMismatch(
-                f"table {table!r}: unknown columns {unknown} at position {at}, expected {schema.names}; "
-                "nothing was stored"
+                f"table {table!r}: unknown columns {show_value(unknown)} at position {at}, expected {schema.names}; "
+                f"{effect}"
             )
         rows.append(row)
     columns = {}
@@ -140,7 +146,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
             at = _first_misfit(values, field.type)
             raise SchemaMismatch(
                 f"table {table!r}: column {field.name!r}: expected {field.type}, found {show_value(values[at])} at "
-                f"position {at}, which does not fit: {error}; nothing was stored"
+                f"position {at}, which does not fit: {error}; {effect}"
             ) from error
     return pa.table(columns)
 

@@ -223,7 +223,7 @@ class TypedTable:
         """
         shape = self._now()
         names = picked_columns(columns, shape.schema, self.name)
-        check_limit(limit)
+        limit = check_limit(limit)
         check_filter(filter, shape.schema, self.name)
         given = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
         ranges, keys, tests = read_plan(self._encoder, shape, filter, given)

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tussock.statestore.base.arguments import check_flag, check_table
+from tussock.statestore.base.arguments import check_flag, check_table, check_writer
 from tussock.statestore.base.process.shield import uninterrupted
 from tussock.statestore.base.system import System
 from tussock.statestore.commits import commit_sealed
@@ -79,9 +79,9 @@ class Delta:
         version = self._parts.backend.recent()
         state = version.find_table(name) or (version := self._parts.views.refresh()).find_table(name)
         if state is None:
-            raise TableNotFound(f"no table {name!r} in the store at {self._parts.settings.url}", name)
+            raise TableNotFound(f"no table {show_value(name)} in the store at {self._parts.settings.url}", name)
         spec = state.spec
-        views = _DeltaViews(self._parts, spec, self._runs)
+        views = _DeltaViews(self._parts, spec, self._runs, self._check_open)
         reads = KeyReader(views, self._parts.sstables)
         rows = self._parts.settings.limits.overlay_rows
         # Where others write, and where rows expire, a row may be another one the next time that it is read.
@@ -121,13 +121,22 @@ class Delta:
         return self._writes.buffer.nbytes + (self._frozen.nbytes if self._frozen is not None else 0)
 
     def begin(self) -> None:
-        """Begin a savepoint: until `keep`, all that is written can be undone together. There is one at a time."""
+        """Begin a savepoint: until `keep`, all that is written can be undone together.
+
+        There is one at a time: `InvalidOption` if one is open.
+        """
         self._check_open()
+        if self._mark is not None:
+            raise InvalidOption(
+                "a savepoint of the delta is open, and there is one at a time: keep() or undo() it first"
+            )
         self._mark = self._writes.buffer.mark(UNCOMMITTED_EPOCH)
         self._joined = {}
 
     def keep(self) -> None:
-        """What was written since `begin` stays."""
+        """What was written since `begin` stays, and the savepoint ends."""
+        if self._mark is None:
+            raise InvalidOption("nothing is kept without a savepoint: begin() makes one")
         self._mark = None
         for access in self._joined.values():
             access.keep()
@@ -143,7 +152,7 @@ class Delta:
 
     @uninterrupted
     def undo(self) -> None:
-        """Give up what was written since `begin`."""
+        """Give up what was written since `begin`, and end the savepoint."""
         mark, self._mark = self._mark, None
         if mark is None:
             raise InvalidOption("nothing is undone without a savepoint: begin() makes one")
@@ -158,6 +167,7 @@ class Delta:
         The part before has to be committed, and no savepoint open: `InvalidOption` otherwise.
         """
         self._check_open()
+        batch, _ = check_writer(self._request.writer, batch_id)
         if self._mark is not None:
             raise InvalidOption(
                 "a savepoint of the delta is open, and what is frozen cannot be undone: keep() or undo()"
@@ -166,7 +176,7 @@ class Delta:
             raise InvalidOption("the part of the delta that was frozen before is not committed yet")
         for access in self._accesses.values():
             access.turn()
-        self._frozen = Frozen(self._parts, self._writes, replace(self._request, batch_id=batch_id), self._commit_frozen)
+        self._frozen = Frozen(self._parts, self._writes, replace(self._request, batch_id=batch), self._commit_frozen)
         self._writes = self._parts.writes.beside()
         return self._frozen
 
@@ -202,6 +212,8 @@ class Delta:
     def close(self) -> None:
         """Give up what was not committed; a second call is no error."""
         self._is_over = True
+        for access in self._accesses.values():
+            access.end()
         self._writes.end_beside()
 
     def _commit_frozen(self, commit: Callable[[CommitRequest], int], request: CommitRequest) -> int:
@@ -289,14 +301,22 @@ class Frozen:
 class _DeltaViews(TableViews):
     """What a delta sees of one table: all that is committed, and what it has written."""
 
-    def __init__(self, parts: StoreParts, spec: TableSpec, runs: Callable[[int], tuple[BufferedRun, ...]]) -> None:
+    def __init__(
+        self,
+        parts: StoreParts,
+        spec: TableSpec,
+        runs: Callable[[int], tuple[BufferedRun, ...]],
+        check_open: Callable[[], None],
+    ) -> None:
         super().__init__(parts.views, spec.id, spec.name)
         self._store_views = parts.views
         self._spec = spec
         self._runs = runs
+        self._check_open = check_open
 
     def epoch_to_read(self, epoch: int | None) -> int | None:
-        """The newest; a delta reads at no other epoch."""
+        """The newest; a delta reads at no other epoch, and once it is closed not at all."""
+        self._check_open()
         if epoch is not None:
             raise InvalidOption(
                 f"table {self._spec.name!r}: a delta reads its newest rows, not those of epoch {show_value(epoch)}"

@@ -19,6 +19,7 @@ from tussock.statestore.base.arguments import check_table
 from tussock.statestore.commits import commit_sealed
 from tussock.statestore.contract.backend import PAYLOAD_BYTES_MAX, CommitRequest, VersionView
 from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, pack
+from tussock.statestore.epochs import check_read_epoch
 from tussock.statestore.errors import Conflict, Fenced, InvalidOption, StoreClosed, TableNotFound
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.key_reader import KeyReader
@@ -109,7 +110,7 @@ class Transaction:
             state = self._find(self._parts.backend.recent(), name) or self._find(self._parts.views.refresh(), name)
             if state is None:
                 raise TableNotFound(
-                    f"no table {name!r} in the store at {self._parts.settings.url} as of epoch "
+                    f"no table {show_value(name)} in the store at {self._parts.settings.url} as of epoch "
                     f"{self._snapshot.epoch}, which this transaction reads; create tables before it begins",
                     name,
                 )
@@ -360,7 +361,7 @@ class _TransactionViews(TableViews):
 
     def epoch_to_read(self, epoch: int | None) -> int | None:
         """The transaction's epoch; another one cannot be asked for."""
-        if epoch is not None:
+        if epoch is not None and check_read_epoch(epoch) != self._snapshot.epoch:
             raise InvalidOption(
                 f"a transaction reads at its snapshot, epoch {self._snapshot.epoch}, not at {show_value(epoch)}"
             )

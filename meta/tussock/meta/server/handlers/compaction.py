@@ -27,6 +27,7 @@ from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Lock
 from tussock.statestore.errors import Fenced, TableNotFound, TussockError
+from tussock.statestore.shown import show_value
 
 __all__ = ["Scheduler"]
 
@@ -307,7 +308,9 @@ class Scheduler(Part):
         version = self._context.meta.version()
         state = version.find_table(request.table)
         if state is None:
-            raise TableNotFound(f"table {request.table!r} is not in the store; nothing to compact", request.table)
+            raise TableNotFound(
+                f"table {show_value(request.table)} is not in the store; nothing to compact", request.table
+            )
         tasks = [task for task in version.tasks.values() if task.table_id == state.spec.id]
         with self._lock:
             answer = pb.CompactResponse(compactors=self._schedule.workers(), paused=version.pause is not None)

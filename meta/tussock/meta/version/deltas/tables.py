@@ -10,6 +10,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import GoneTable, TableChange, TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
 from tussock.statestore.format.schema_changes import altered_schema, check_evolved
+from tussock.statestore.shown import show_value
 
 __all__ = ["AlterTable", "CreateTable", "DropTable", "SetRetention", "alter"]
 
@@ -123,7 +124,7 @@ def alter(version: Version, name: str, change: TableChange) -> tuple[list[AlterT
     """
     state = version.find_table(name)
     if state is None:
-        raise TableNotFound(f"table {name!r} is not in the store; nothing was altered")
+        raise TableNotFound(f"table {show_value(name)} is not in the store; nothing was altered")
     deltas: list[AlterTable | SetRetention] = []
     wants_retention = change.store_retention or change.retention_ms is not None
     if change.add or change.widen or not wants_retention:
