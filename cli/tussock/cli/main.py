@@ -1,7 +1,7 @@
 """The command `tussock`: look into a store and look after it, from a shell.
 
-Exit codes: 0 done; 1 an error, problems found by `check`, or no such row; 2 wrong usage, also if it
-takes a look into the store to tell, or no store at the URL; 130 interrupted. An error is one line on stderr.
+Exit codes: 0 done; 1 an error, problems found by `check`, or no such row; 2 wrong usage, or no store at the URL; 130
+interrupted. An error is one line on stderr.
 """
 
 import io
@@ -42,7 +42,7 @@ from tussock.cli.commands.upkeep import compact, vacuum
 from tussock.cli.options import TLS_VARIABLES
 from tussock.cli.output import show
 from tussock.cli.values import safe
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, TussockError
+from tussock.statestore.errors import StoreNotFound, TussockError
 
 __all__ = ["app", "main"]
 
@@ -130,8 +130,7 @@ def main() -> None:
         sys.exit(usage.exit_code)
     except TussockError as error:
         _fail(str(error))
-        # What was given cannot work, with whatever is in the store.
-        sys.exit(2 if isinstance(error, InvalidOption | SchemaMismatch) else 1)
+        sys.exit(2 if isinstance(error, StoreNotFound) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -131,12 +131,6 @@ def test_changes_between_epochs(tussock: Tussock, sample: Sample) -> None:
         (["scan", "kv", "--limit", "-1"], "limit"),
         (["changes", "kv"], "--from"),
         (["frobnicate"], "frobnicate"),
-        (["scan", "orders", "--columns", "colour"], "'colour'"),
-        (["changes", "kv", "--from", "5", "--to", "4"], "from 5 to 4"),
-        (["changes", "kv", "--from", str((1 << 63) - 1)], "the newest committed epoch is"),
-        (["tables", "--store", "ftp://x"], "scheme"),
-        (["tables", "--store", "/tmp/x"], "Accepted forms"),
-        (["get", "orders", "2026-01-01", str(1 << 70)], "does not fit"),
     ],
 )
 def test_wrong_usage_is_code_2(tussock: Tussock, sample: Sample, arguments: list[str], said: str) -> None:
@@ -151,6 +145,9 @@ def test_wrong_usage_is_code_2(tussock: Tussock, sample: Sample, arguments: list
     [
         (["scan", "nope"], "'nope'"),
         (["ssts", "nope"], "'nope'"),
+        (["scan", "orders", "--columns", "colour"], "'colour'"),
+        (["changes", "kv", "--from", "5", "--to", "4"], "from 5 to 4"),
+        (["tables", "--store", "ftp://x"], "scheme"),
     ],
 )
 def test_an_error_is_one_line(tussock: Tussock, sample: Sample, arguments: list[str], said: str) -> None:
