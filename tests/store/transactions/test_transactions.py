@@ -399,7 +399,7 @@ def test_what_a_transaction_cannot_do_is_refused(orders: StateStore) -> None:
         with pytest.raises(InvalidOption, match="takes no epoch"):
             table.upsert(rows(1), orders.new_epoch())
         with pytest.raises(InvalidOption, match="reads at its snapshot"):
-            table.get(1, tx.snapshot_epoch)
+            table.get(1, tx.snapshot_epoch - 1)
         with pytest.raises(InvalidOption, match="changes are not part of a transaction"):
             table.changes(0)
         with pytest.raises(InvalidOption, match="changes are not part of a transaction"):
