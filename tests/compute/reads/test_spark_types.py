@@ -38,7 +38,7 @@ VALUES: dict[str, tuple[pa.DataType, str, str, str]] = {
     "dec": (pa.decimal128(38, 18), "decimal(38,18)", "-99999999999999999999.999999999999999999", "1E-18"),
     "cents": (pa.decimal128(9, 2), "decimal(9,2)", "-9999999.99", "9999999.99"),
     "text": (pa.string(), "string", "''", "'grüße\\0\\U0001F600'"),
-    "large": (pa.large_string(), "string", "'a'", "repeat('x', 70000)"),
+    "large": (pa.large_string(), "string", "'a'", "repeat('x', 60000)"),
     "viewed": (pa.string_view(), "string", "'longer than twelve bytes'", "''"),
     "fixed": (pa.binary(3), "binary", "X'000000'", "X'ffffff'"),
     "bytes": (pa.binary(), "binary", "X''", "X'00ff0001'"),

@@ -108,7 +108,7 @@ def dying_source(folder: Path) -> type:
             return "dying"
 
         def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-            return DyingWriter(plan_upload(parse_write(self.options), schema), overwrite)
+            return DyingWriter(plan_upload(parse_write(self.options), schema, overwrite=overwrite), overwrite)
 
     return DyingSource
 

@@ -112,12 +112,12 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
     @_short_traceback
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`; with `overwrite` they become the whole table."""
-        return BatchWriter(plan_upload(parse_write(self.options), schema, overwrite), overwrite)
+        return BatchWriter(plan_upload(parse_write(self.options), schema, overwrite=overwrite), overwrite)
 
     @_short_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A sink for rows of `schema`; with `overwrite` (complete mode) each batch becomes the whole table."""
-        return StreamWriter(plan_upload(parse_write(self.options), schema, overwrite), overwrite)
+        return StreamWriter(plan_upload(parse_write(self.options), schema, overwrite=overwrite), overwrite)
 
     def _resolve_span(self, options: ChangeOptions) -> tuple[TableSpec, Span]:
         if self._span is None:

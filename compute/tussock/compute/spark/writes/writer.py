@@ -109,7 +109,7 @@ def _stored_rows(reads: EpochReads, spec: TableSpec, epoch: int, keys: pa.Table)
     return reads.run(spec, lambda table: table.multi_get(keys, epoch=epoch))
 
 
-def plan_upload(options: WriteOptions, schema: StructType, overwrite: bool) -> Upload:
+def plan_upload(options: WriteOptions, schema: StructType, *, overwrite: bool = False) -> Upload:
     """Check a write on the driver before any task runs; `TableNotFound`, `SchemaMismatch` or `InvalidOption`."""
     if overwrite and options.newer_than is not None:
         raise InvalidOption(
