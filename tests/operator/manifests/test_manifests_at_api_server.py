@@ -23,12 +23,20 @@ NOT_BUILT_IN = {"cert-manager.io/v1"}
 """Groups whose definitions a bare API server does not have."""
 
 
+def namespace_of(manifest: dict[str, Any]) -> str:
+    """Where it belongs; that of the store, unless it is of a job elsewhere."""
+    return str(manifest["metadata"].get("namespace", NAMESPACE))
+
+
 @pytest.fixture(scope="module")
 def api(api_server: Path) -> dynamic.DynamicClient:
     found = dynamic.DynamicClient(config.new_client_from_config(str(api_server)))
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     bodies: list[dict[str, Any]] = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}},
+        *(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+            for name in sorted({namespace_of(one) for case in MANIFESTS.values() for one in case})
+        ),
         # One that the templates of users in the cases name.
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -47,7 +55,7 @@ def apply(api: dynamic.DynamicClient, manifest: dict[str, Any]) -> Any:
     """Server-side apply with strict validation that stores nothing."""
     resource = api.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
     options = {"dry_run": "All", "field_manager": "tussock-operator", "field_validation": "Strict"}
-    return resource.server_side_apply(body=manifest, namespace=NAMESPACE, force_conflicts=True, **options)
+    return resource.server_side_apply(body=manifest, namespace=namespace_of(manifest), force_conflicts=True, **options)
 
 
 @pytest.mark.parametrize("case", MANIFESTS)
