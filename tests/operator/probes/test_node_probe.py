@@ -197,6 +197,7 @@ def test_a_node_that_changes_is_asked_more_often(known: NodeFact | None, seconds
         "defaults": DEFAULTS,
         "has_cert_manager": False,
         "max_unavailable": ONE_AT_A_TIME,
+        "declarations": {},
     }
     world = cast(World, SimpleNamespace(refs=lambda *_: {}, now=lambda: at(0), **parts))
     observed = COMPUTE.observe(world, parse_compute(job), job)
