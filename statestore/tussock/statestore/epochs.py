@@ -27,20 +27,24 @@ SERIAL_BITS = 16
 MAX_EPOCH = (1 << 63) - 1
 
 
-def integer_of(value: Any) -> int | None:
-    """The integer that a value is, whatever its class, such as one of NumPy; `None` if it is none, or a truth value."""
+def integer_of(value: Any, least: int = 0) -> int | None:
+    """The integer that a value is, whatever its class, such as one of NumPy.
+
+    `None` if it is none in least .. 2**63-1, or a truth value.
+    """
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         return None
+    return number if least <= number <= MAX_EPOCH else None
 
 
 def check_epoch(epoch: object) -> int:
     """Return `epoch` if it can be one, i.e. is an integer in 1 .. 2**63-1; else raise `InvalidBatch`."""
-    number = integer_of(epoch)
-    if number is None or not 1 <= number <= MAX_EPOCH:
+    number = integer_of(epoch, 1)
+    if number is None:
         raise InvalidBatch(
             f"epoch {show_value(epoch)} is not an integer from 1 to 2**63-1; take one from store.new_epoch()"
         )
@@ -50,7 +54,7 @@ def check_epoch(epoch: object) -> int:
 def check_read_epoch(epoch: object) -> int:
     """Return `epoch` if one can read at it: an epoch, or 0, before all commits; else raise `InvalidOption`."""
     number = integer_of(epoch)
-    if number is None or not 0 <= number <= MAX_EPOCH:
+    if number is None:
         raise InvalidOption(
             f"epoch {show_value(epoch)} is not an integer from 0 to 2**63-1; read at one such as store.committed_epoch"
         )
@@ -60,7 +64,7 @@ def check_read_epoch(epoch: object) -> int:
 def check_position(epoch: object, name: str) -> int:
     """Return `epoch` if it can be where a reader of changes is: an epoch, or 0 for before all; else `InvalidOption`."""
     number = integer_of(epoch)
-    if number is None or not 0 <= number <= MAX_EPOCH:
+    if number is None:
         raise InvalidOption(f"changes: {name} is {show_value(epoch)}; expected 0 <= {name} <= 2**63-1, an epoch or 0")
     return number
 

@@ -11,7 +11,7 @@ from tussock.meta.version.deltas import commits
 from tussock.statestore import InvalidBatch, StateStore, connect
 from tussock.statestore.keys import key_bytes
 from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX
-from tussock.statestore.tables import raw_input
+from tussock.statestore.write import loose_rows
 
 LONG = b"k" * (KEY_BYTES_MAX + 1)
 LONGEST = LONG[:-1]
@@ -97,7 +97,7 @@ def test_rows_of_older_releases_stay_what_they_are(monkeypatch: pytest.MonkeyPat
     with connect("memory://", compaction=False) as store:
         raw: Any = store.create_table("raw")
         with monkeypatch.context() as older:
-            for module in (key_bytes, raw_input, commits):
+            for module in (key_bytes, loose_rows, commits):
                 older.setattr(module, "KEY_BYTES_MAX", 2 << 20)
             epoch = store.new_epoch()
             raw.ingest_batch([(b"k" * (1 << 20), b"v")], epoch)

@@ -78,9 +78,10 @@ class Scaler:
 
         `behind` and `batches` are those of a `StreamLook`, `now` is the time of a clock that never goes back.
         """
-        asked, active = wanted_executors(self._path), executors.active()
+        asked = wanted_executors(self._path)
         if asked is None:
             return []
+        active = executors.active()
         wanted = self._decide(asked, StreamLook(behind, batches, len(active)), now)
         if wanted != self._requested:
             executors.request(wanted)

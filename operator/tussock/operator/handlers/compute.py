@@ -7,8 +7,8 @@ from typing import Any
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.certificates import certificates_end, issue_own_certificate, own_certificate_fact
-from tussock.operator.handlers.clients.admissions import admission_of, far_jobs, granted_store, surroundings
+from tussock.operator.handlers.certificates import certificates_end, own_certificate_fact
+from tussock.operator.handlers.clients.admissions import admission_of, far_jobs, issue_granted, surroundings
 from tussock.operator.handlers.job_turns import jobs_before, program_subject
 from tussock.operator.handlers.rollouts import settled_parts
 from tussock.operator.handlers.service import node_fact, services_before
@@ -127,9 +127,7 @@ async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> 
 
 
 async def _issue_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
-    store = granted_store(world, compute)
-    if store is not None:
-        await issue_own_certificate(world, compute, store, job_certificate(compute, store))
+    await issue_granted(world, compute, job_certificate)
 
 
 COMPUTE = Controller(

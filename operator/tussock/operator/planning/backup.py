@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from tussock.meta.retention.unkept import age_of
 from tussock.operator.manifests.backup.copy import own_prefix
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.backups.copies import Copies, Mark, known_copies, place_of_copies, plan_copies
-from tussock.operator.planning.backups.expiry import backup_age, expired_backups
+from tussock.operator.planning.backups.expiry import expired_backups
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.components import last_verdict, status_conditions, store_wait_verdict
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
@@ -138,7 +139,7 @@ def _own_backups(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[
     if tended is None or tended.backups is None:
         return None
     own = [found for found in tended.backups if found.id == backup_id(backup, found.name)]
-    return tuple(sorted(own, key=backup_age, reverse=True))
+    return tuple(sorted(own, key=age_of, reverse=True))
 
 
 def _due_backup(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime | None) -> _Due | None:

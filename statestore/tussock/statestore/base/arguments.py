@@ -27,8 +27,6 @@ __all__ = [
     "iterator_over",
 ]
 
-_NUMBER_MAX = (1 << 63) - 1
-"""Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
 WRITER_LENGTH_MAX = 1024
 """Characters of the name of a writer, and of a source."""
 _SECONDS_MAX = 10**9
@@ -106,7 +104,7 @@ def check_expected(expect: object) -> dict[str, int]:
         )
     found = {}
     for name, epoch in (expect or {}).items():
-        number = _number(epoch, 0)
+        number = integer_of(epoch)
         if number is None:
             raise InvalidOption(
                 f"expect has {show_value(name)}: {show_value(epoch)}; expected the epoch that was read, 0 to 2**63-1"
@@ -142,7 +140,7 @@ def check_writer(
     for name, value in (("writer", writer), ("source", source)):
         if value is not None:
             check_name(value, name, WRITER_LENGTH_MAX)
-    batch, opened = _number(batch_id, 0), _number(generation, 1)
+    batch, opened = integer_of(batch_id), integer_of(generation, 1)
     if batch_id is not None and batch is None:
         raise InvalidOption(f"batch_id is {show_value(batch_id)}; expected an integer from 0 to 2**63-1")
     if generation is not None and opened is None:
@@ -151,11 +149,6 @@ def check_writer(
         if told is not None and writer is None:
             raise InvalidOption(f"{name} is {show_value(told)}, but no writer is named; it belongs to one")
     return batch, opened
-
-
-def _number(value: object, least: int) -> int | None:
-    number = integer_of(value)
-    return number if number is not None and least <= number <= _NUMBER_MAX else None
 
 
 def check_limits(
@@ -167,5 +160,5 @@ def check_limits(
         check_seconds(value, name)
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
         # They are used as they are given.
-        if type(value) is not int or _number(value, 0) is None:
+        if type(value) is not int or integer_of(value) is None:
             raise InvalidOption(f"{name} is {show_value(value)}; expected bytes, 0 or more")

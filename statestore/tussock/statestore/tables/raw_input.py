@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.base.arguments import iterator_over
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
-from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX, check_key_bytes
+from tussock.statestore.keys.key_bytes import check_key_bytes
 from tussock.statestore.rows.key_arrays import key_order, repeats, shown_key
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
@@ -103,7 +103,7 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
 def few_rows(batch: RawBatch, *, ordered: bool = True) -> list[tuple[bytes, Row | None]] | None:
     """A short list of pairs, or a short batch of Arrow, to write alone; `None` for any other form, and if it is wrong.
 
-    It is wrong, with `ordered`, if the keys do not ascend, and if one is too long.
+    It is wrong, with `ordered`, if the keys do not ascend.
     """
     pairs = batch if type(batch) is list else _few_pairs(batch)
     if pairs is None or len(pairs) > _FEW_PAIRS:
@@ -115,8 +115,6 @@ def few_rows(batch: RawBatch, *, ordered: bool = True) -> list[tuple[bytes, Row 
             return None
         key, value = pair
         if type(key) is not bytes or (value is not None and type(value) is not bytes):
-            return None
-        if len(key) > KEY_BYTES_MAX:
             return None
         if ordered and before is not None and key <= before:
             return None

@@ -11,7 +11,7 @@ from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
-from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX, check_key_bytes
+from tussock.statestore.keys.key_bytes import check_key_bytes
 from tussock.statestore.parts import StoreParts
 from tussock.statestore.read.access import TableAccess
 from tussock.statestore.rows.python_values import python_value
@@ -109,8 +109,7 @@ class TypedTable:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         at = self._access.write_epoch(epoch)
         few = self._few_keys(keys)
-        short = few is not None and max(map(len, few), default=0) <= KEY_BYTES_MAX
-        if few is not None and short and self._access.write_alone(at, [(key, None) for key in few], self._encode_kept):
+        if few is not None and self._access.write_alone(at, [(key, None) for key in few], self._encode_kept):
             return
         encoded = self._encode_keys(keys)
         check_key_bytes(encoded, self.name)
@@ -313,10 +312,7 @@ class TypedTable:
             row = codec.row(given)
             if row is None:
                 return False
-            key = self._alone.key_of(row)
-            if len(key) > KEY_BYTES_MAX:
-                return False
-            kept.append((key, row))
+            kept.append((self._alone.key_of(row), row))
         return self._access.write_alone(epoch, kept, self._encode_kept)
 
     def _encode_kept(self, keys: Sequence[bytes], rows: Sequence[Row | None]) -> Rows:

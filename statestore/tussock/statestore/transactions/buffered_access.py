@@ -14,7 +14,7 @@ from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.row_codec import Row
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.shown import show_value
-from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, RowsAlone, size_of
+from tussock.statestore.write.loose_rows import EncodeRows, RowsAlone, loose_sizes
 from tussock.statestore.write.row_overlay import RowOverlay
 from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
@@ -79,8 +79,8 @@ class BufferedAccess:
 
     def write_alone(self, epoch: int, written: Sequence[tuple[bytes, Row | None]], encode: EncodeRows) -> bool:  # noqa: ARG002 - there is one epoch here
         """Into the overlay, which was begun with `encode`."""
-        sizes = [size_of(key, row) for key, row in written]
-        if sum(sizes) > LOOSE_BYTES_MAX:
+        sizes = loose_sizes(written)
+        if sizes is None:
             return False
         overlay = self.begin_overlay(encode) if self.reads.overlay is None else self.reads.overlay
         for (key, row), size in zip(written, sizes, strict=True):

@@ -260,9 +260,7 @@ class Transaction:
             except (Conflict, Fenced) as error:
                 version = self._parts.views.refresh()
                 known = self._known_epoch(request)
-                newest = version.newest_generation(request.writer or "")
-                is_over = request.generation is not None and newest > request.generation
-                if known is not None and not is_over:
+                if known is not None:
                     return known
                 if isinstance(error, Fenced):
                     raise
@@ -282,6 +280,9 @@ class Transaction:
         """
         if request.writer is None or request.batch_id is None:
             return None
+        newest = self._parts.backend.version().newest_generation(request.writer)
+        if request.generation is not None and newest > request.generation:
+            return None  # the commit says so, whatever it repeats
         return self._parts.backend.committed_batch(request.writer, request.batch_id, request.source, ())
 
     def _dependencies(self) -> "list[_Dependency]":

@@ -8,10 +8,11 @@ as Arrow, or when rows come that they have to stand below.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tussock.statestore.keys.key_bytes import KEY_BYTES_MAX
 from tussock.statestore.rows.row_codec import ABSENT, Absent, Row
 from tussock.statestore.rows.rows import Rows
 
-__all__ = ["LOOSE_BYTES_MAX", "EncodeRows", "LooseRows", "RowsAlone", "size_of"]
+__all__ = ["LOOSE_BYTES_MAX", "EncodeRows", "LooseRows", "RowsAlone", "loose_sizes", "size_of"]
 
 EncodeRows = Callable[[Sequence[bytes], Sequence[Row | None]], Rows]
 """A sorted run of rows, or deletes, by ascending keys."""
@@ -71,6 +72,18 @@ class LooseRows:
         """All of them, as a sorted run of unique keys."""
         keys = sorted(self._rows)
         return self._encode(keys, [self._rows[key] for key in keys])
+
+
+def loose_sizes(written: Sequence[tuple[bytes, Row | None]]) -> list[int] | None:
+    """What each of these rows takes; `None` if they are too large to be kept alone, or have a key that is too long.
+
+    The way of batches tells what is wrong with them, if anything is.
+    """
+    sizes = [size_of(key, row) for key, row in written]
+    total = sum(sizes)
+    if total > LOOSE_BYTES_MAX or (total > KEY_BYTES_MAX and any(len(key) > KEY_BYTES_MAX for key, _ in written)):
+        return None
+    return sizes
 
 
 def size_of(key: bytes, row: Row | None) -> int:

@@ -23,7 +23,7 @@ from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.buffered_run import BufferedRun, neighbours
 from tussock.statestore.write.epoch_buffer import EpochBuffer
-from tussock.statestore.write.loose_rows import LOOSE_BYTES_MAX, EncodeRows, size_of
+from tussock.statestore.write.loose_rows import EncodeRows, loose_sizes
 from tussock.statestore.write.shared_buffer import SharedBuffer
 from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
@@ -93,13 +93,14 @@ class Writes:
     ) -> bool:
         """The same for a few rows, or deletes, as they were given; of several with one key the last wins.
 
-        `encode` makes a run of them, once something needs one. Returns `False` for rows too large to be kept so:
-        nothing was stored, and `write` takes them.
+        `encode` makes a run of them, once something needs one. Returns `False` for rows too large to be kept so, or
+        with a key that is too long: nothing was stored, and what takes batches takes or refuses them.
         """
         self._lifetime.check_usable()
-        size = sum([size_of(key, row) for key, row in written])
-        if size > LOOSE_BYTES_MAX:
+        sizes = loose_sizes(written)
+        if sizes is None:
             return False
+        size = sum(sizes)
         self._make_room(size)
         self.buffer.add_alone(table, epoch, written, size, encode)
         return True

@@ -19,7 +19,7 @@ from tussock.compute.spark.options.schemas import storable_batch
 from tussock.compute.spark.reads.connections import same_table
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.compute.spark.writes.guard import Guard
-from tussock.compute.spark.writes.merges import calculable
+from tussock.compute.spark.writes.merges import LOOKUP_ROWS, calculable
 from tussock.compute.spark.writes.newest import hash_places, is_newer, newest_of_each
 from tussock.compute.spark.writes.operations import DELETE_COLUMN, marked_deletes
 from tussock.statestore.client import StateStore
@@ -29,9 +29,6 @@ from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["Compared", "GuardedUpload", "expected_epochs", "guarded_upload"]
-
-_LOOKUP_ROWS = 1 << 18
-"""Keys to look up at once: limits the stored versions that a task holds in memory."""
 
 
 class Compared(NamedTuple):
@@ -183,8 +180,8 @@ def _newer(
     wins = newest_of_each(pa.chunked_array([encoder.encode(part.keyed) for part in parts]), keyed.column(column))
     if wins is not None:
         rows, keyed = rows.filter(pa.array(wins)), keyed.filter(pa.array(wins))
-    for start in range(0, rows.num_rows, _LOOKUP_ROWS):
-        chunk, compared = rows.slice(start, _LOOKUP_ROWS), keyed.slice(start, _LOOKUP_ROWS)
+    for start in range(0, rows.num_rows, LOOKUP_ROWS):
+        chunk, compared = rows.slice(start, LOOKUP_ROWS), keyed.slice(start, LOOKUP_ROWS)
         keys = compared.select(list(spec.primary_key))
         stored = known.of(spec, keys)
         others = [stored] if tombstones is None else [stored, known.of(tombstones, keys)]

@@ -24,6 +24,7 @@ from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = [
     "FUNCTIONS",
+    "LOOKUP_ROWS",
     "calculable",
     "check_merge",
     "combine_columns",
@@ -34,8 +35,8 @@ __all__ = [
 
 FUNCTIONS = ("first", "last", "max", "min", "sum")
 
-_LOOKUP_ROWS = 1 << 18
-"""Keys to look up and write at once: limits the stored rows that a merge holds in memory."""
+LOOKUP_ROWS = 1 << 18
+"""Keys to look up and write at once: limits the stored rows that a task holds in memory."""
 
 
 def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: Iterable[str], table: str) -> None:
@@ -79,8 +80,8 @@ def merged_batches(
 
     held = pa.Table.from_batches([_conform(part, table) for part in parts])
     rows = combine_rows(held, table.primary_key, functions)
-    for start in range(0, rows.num_rows, _LOOKUP_ROWS):
-        chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
+    for start in range(0, rows.num_rows, LOOKUP_ROWS):
+        chunk = rows.slice(start, LOOKUP_ROWS).combine_chunks()
         if find is not None:
             with meter.reading():
                 found = find(chunk.select(list(table.primary_key)))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tussock.meta.retention.destination.destination import ATTEMPTS_MAX, Destination
 from tussock.meta.retention.destination.records import Catalogue, is_half_of_part, manifest_path, part_folder, part_of
+from tussock.meta.retention.unkept import unkept
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.contract.copies import CopyInfo, CopyRule
 from tussock.statestore.contract.records import object_sizes
@@ -45,15 +46,10 @@ def delete_copies(destination: Destination, names: Collection[str], *, missing_o
 def expired_copies(copies: Iterable[CopyInfo], rule: CopyRule, spared: str, now_ms: int) -> list[str]:
     """Names of the copies that a rule is about and that nothing keeps, the oldest first.
 
-    What is being made is left alone. Neither the newest goes nor `spared`, which the caller has just seen whole: where
-    copies fail for a long time, age must not take the last one.
+    What is being made is left alone. Neither the newest goes nor `spared`, which the caller has just seen whole.
     """
     about = [one for one in copies if one.finished_ms and one.name.startswith(rule.prefix)]
-    about.sort(key=lambda one: (one.created_ms, one.name), reverse=True)
-    kept = {spared, *(one.name for one in about[: max(1, rule.count or 0)])}
-    if rule.seconds is not None:
-        kept |= {one.name for one in about if one.created_ms > now_ms - rule.seconds * 1000}
-    return [one.name for one in reversed(about) if one.name not in kept]
+    return [one.name for one in unkept(about, rule.count, rule.seconds, now_ms) if one.name != spared]
 
 
 def prune_copies(destination: Destination, rule: CopyRule, *, spared: str, now_ms: int) -> tuple[str, ...]:

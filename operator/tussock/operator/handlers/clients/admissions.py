@@ -1,12 +1,13 @@
 """What a client, or a job, sees of a store that may be in another namespace, and whom the store has been told of."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from tussock.operator.cluster.seen import Key
+from tussock.operator.handlers.certificates import issue_own_certificate
 from tussock.operator.handlers.rollouts import store_of
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.certificates import ca_secret
+from tussock.operator.manifests.certificates import Certificate, ca_secret
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.meta_config import CLIENTS_FILE
 from tussock.operator.planning.clients.declarations import StoreClients, declare, is_granted
@@ -19,7 +20,9 @@ from tussock.operator.resources.common import InvalidResource, StoreUser, store_
 from tussock.operator.resources.compute import Compute, parse_compute
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["admission_of", "declarations_of", "far_jobs", "granted_store", "surroundings"]
+__all__ = ["admission_of", "declarations_of", "far_jobs", "granted_store", "issue_granted", "surroundings"]
+
+UserT = TypeVar("UserT", bound=StoreUser)
 
 STORES_MAX = 1000
 """Whose declarations are kept in memory."""
@@ -51,6 +54,13 @@ def granted_store(world: World, user: StoreUser) -> StoreResource | None:
     """The store that the user names; `None` if there is none that allows the user's namespace."""
     store = store_of(world, user.store_namespace, user.spec.store_ref.name)
     return store if store is not None and is_granted(user, store) else None
+
+
+async def issue_granted(world: World, user: UserT, wanted: Callable[[UserT, StoreResource], Certificate]) -> None:
+    """Make or renew the certificate of a job, or of a client; nothing without a store that allows its namespace."""
+    store = granted_store(world, user)
+    if store is not None:
+        await issue_own_certificate(world, user, store, wanted(user, store))
 
 
 def declarations_of(world: World, store: StoreResource) -> StoreClients:

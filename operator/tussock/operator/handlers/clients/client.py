@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tussock.operator.cluster.seen import key_of
-from tussock.operator.handlers.certificates import certificates_end, issue_own_certificate, own_certificate_fact
-from tussock.operator.handlers.clients.admissions import admission_of, granted_store, surroundings
+from tussock.operator.handlers.certificates import certificates_end, own_certificate_fact
+from tussock.operator.handlers.clients.admissions import admission_of, issue_granted, surroundings
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.certificates import client_certificate
 from tussock.operator.planning.clients.certificates import ISSUE_OWN_CERTIFICATE
@@ -38,9 +38,7 @@ def _observe(world: World, client: StateStoreClient, body: Manifest) -> Observed
 
 
 async def _issue_certificate(world: World, client: StateStoreClient, _: Mapping[str, Any]) -> None:
-    store = granted_store(world, client)
-    if store is not None:
-        await issue_own_certificate(world, client, store, client_certificate(client, store))
+    await issue_granted(world, client, client_certificate)
 
 
 STATE_STORE_CLIENT = Controller(
