@@ -40,7 +40,11 @@ class World:
         }
         asked = {"objectStore": {"managed": {}}, "tls": {"mode": "none"}, **spec}
         self.store = parse_store({"metadata": metadata, "spec": asked, "status": {"prefixHeld": True}})
-        body = {"kind": "Meta", "metadata": {"name": "s", "generation": 1}, "spec": {"storeRef": {"name": "s"}}}
+        body = {
+            "kind": "Meta",
+            "metadata": {"name": "s", "namespace": "n", "generation": 1},
+            "spec": {"storeRef": {"name": "s"}},
+        }
         body["status"] = {"observedGeneration": 1, "conditions": conditions((), meta, 1, NOW)}
         owner = [{"kind": "StateStore", "name": "s", "uid": "1"}]
         metadata = {"name": "s-minio", "resourceVersion": "7", "ownerReferences": owner}
